@@ -298,7 +298,7 @@ def selecting(n: int, batch: pa.RecordBatch, device: str, block_rows: int) -> Ca
 
     def run() -> int:
         blocks = (Block(batch.slice(first, block_rows)) for first in range(0, batch.num_rows, block_rows))
-        return sum(len(words.select(block, symbols)[0]) for block in words.ahead(blocks, symbols))
+        return sum(len(words.select(block, symbols)[0]) for block in words.prefetch(blocks, symbols))
 
     return run
 

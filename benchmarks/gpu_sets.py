@@ -54,7 +54,7 @@ def guards_alone(rules: cer_gpu.QuerySet, batch: pa.RecordBatch, device: str) ->
 
     def run(queries: Any = evaluator) -> int:  # which are asked for as long as they are held
         assert queries is not None
-        for block in shared.ahead([Block(batch)]):
+        for block in shared.prefetch([Block(batch)]):
             assert device == "cpu" or shared._on_device is not None
             return sum(len(shared.rows(number, block)[0]) for number in range(len(shared._guards)))
         raise AssertionError

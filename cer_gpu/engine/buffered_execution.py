@@ -67,7 +67,7 @@ class BufferedExecution(QueryExecution):
         """Schema of the results; without columns before the first batch."""
         return self._table_results
 
-    def another(self, options: EvaluationOptions, sharing: SharedState | None) -> BufferedExecution:
+    def clone(self, options: EvaluationOptions, sharing: SharedState | None) -> BufferedExecution:
         """See `QueryExecution`."""
         return BufferedExecution(self._query, options)
 
@@ -91,7 +91,7 @@ class BufferedExecution(QueryExecution):
         """See `QueryExecution`."""
         refuse_resident(batch, self.attributes, "MATCH_RECOGNIZE")
 
-    def read(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
+    def process(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
         """Collect the rows of a block."""
         assert self._schema is not None
         names, batch = self._schema.names, block.columns.batch

@@ -144,7 +144,7 @@ class StreamingExecution(QueryExecution):
         return self._pipeline
 
     @property
-    def awake(self) -> Pipeline | None:
+    def started_pipeline(self) -> Pipeline | None:
         """Pipeline of stages; None: the query has read no relevant event, or no schema."""
         return self._pipeline
 
@@ -233,8 +233,8 @@ class StreamingExecution(QueryExecution):
             return None
         return self.binding.reach
 
-    def another(self, options: EvaluationOptions, sharing: SharedState | None) -> StreamingExecution:
-        """Return a member of another evaluation of the same query, which collects types of events together with it."""
+    def clone(self, options: EvaluationOptions, sharing: SharedState | None) -> StreamingExecution:
+        """Return an execution of the same query in another group, which collects types of events together with it."""
         return StreamingExecution(self._query, options, self._output, sharing, self._types_met)
 
     # ---- schemas --------------------------------------------------------------------------------------------
@@ -353,11 +353,11 @@ class StreamingExecution(QueryExecution):
             self.pipeline.restart(self.options)
         self._binding, self._read = self.pipeline.binding, ()
 
-    def ahead(self, blocks: Iterable[Block]) -> Iterable[Block]:
+    def prefetch(self, blocks: Iterable[Block]) -> Iterable[Block]:
         """Yield blocks with derived columns; on a GPU, the predicates of the next block are already in flight."""
-        return self.pipeline.ahead(blocks)
+        return self.pipeline.prefetch(blocks)
 
-    def read_whole(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
+    def process_batch(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
         """See `QueryExecution`."""
         if self._prefilter is not None:
             if self._is_single:
@@ -366,8 +366,8 @@ class StreamingExecution(QueryExecution):
             if not self._prefilter.has_relevant_events(block.columns):
                 return
         columns = block.columns.fork() if self.binding.derived else block.columns
-        for ready in self.pipeline.ahead([columns]):
-            yield from self.read(replace(block, columns=ready), clocks, batch)
+        for ready in self.pipeline.prefetch([columns]):
+            yield from self.process(replace(block, columns=ready), clocks, batch)
         if not self.limit_reached:
             yield from self.end_batch(batch)
 
@@ -396,10 +396,10 @@ class StreamingExecution(QueryExecution):
             if self.limit_reached:
                 return
 
-    def read(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
+    def process(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
         """See `QueryExecution`."""
         pipeline = self.pipeline
-        for found in pipeline.feed(block, clocks):
+        for found in pipeline.process(block, clocks):
             if not len(found):
                 if self.among_threads:
                     yield empty_batch(pipeline.output.result_schema)
@@ -409,7 +409,7 @@ class StreamingExecution(QueryExecution):
                 yield self._first_of(rows, found)
             if self.limit_reached:
                 return
-        for rows, found in pipeline.pass_by(block, clocks, batch):
+        for rows, found in pipeline.decide_by(block, clocks, batch):
             yield self._first_of(rows, found)
             if self.limit_reached:
                 return

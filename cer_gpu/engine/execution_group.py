@@ -145,19 +145,19 @@ class StreamInput:
 
 
 class Turns:
-    """Turns of the members of an evaluation, until one comes, goes, or is bound to another schema.
+    """Turns of the executions of an evaluation, until one comes, goes, or is bound to another schema.
 
     Parameters
     ----------
-    members
+    executions
     """
 
-    def __init__(self, members: Mapping[str, QueryExecution]) -> None:
-        self._members = list(members.items())
+    def __init__(self, executions: Mapping[str, QueryExecution]) -> None:
+        self._executions = list(executions.items())
         self._each_block: set[int] = set()
         self._of_guard: dict[SharedGuards, dict[int, list[int]]] = {}
-        for k, (_, member) in enumerate(self._members):
-            words = member.reads
+        for k, (_, execution) in enumerate(self._executions):
+            words = execution.reads
             if words is None:
                 self._each_block.add(k)
                 continue
@@ -166,22 +166,22 @@ class Turns:
                 of.setdefault(number, []).append(k)
 
     def of(self, block: Block) -> Iterator[tuple[str, QueryExecution]]:
-        """Yield the members that read a block, in their order."""
+        """Yield the executions that read a block, in their order."""
         turns = set(self._each_block)
         for shared, of in self._of_guard.items():
             for number in shared.asked_in(block):
                 turns.update(of.get(number, ()))
         for k in sorted(turns):
-            name, member = self._members[k]
-            if not member.limit_reached:
-                yield name, member
-                if k not in self._each_block and member.reads is None:
+            name, execution = self._executions[k]
+            if not execution.limit_reached:
+                yield name, execution
+                if k not in self._each_block and execution.reads is None:
                     self._each_block.add(k)
 
     def partitioners(self) -> Iterator[Partitioner]:
         """Yield the partitioners of the pipelines that were started."""
-        for _, member in self._members:
-            pipeline = member.awake if isinstance(member, StreamingExecution) else None
+        for _, execution in self._executions:
+            pipeline = execution.started_pipeline if isinstance(execution, StreamingExecution) else None
             if pipeline is not None and pipeline.partitioner is not None:
                 yield pipeline.partitioner
 
@@ -427,8 +427,8 @@ class ExecutionGroup:
         batch = blocks.batch(events)
         on_gpu = isinstance(execution, StreamingExecution) and execution.placement[0] == CUDA
         n_rows = BLOCK_ROWS * (BLOCKS_AT_ONCE if execution.among_threads or on_gpu else 1)
-        for columns in execution.ahead(blocks.cut(events, n_rows)):
-            for rows in execution.read(blocks.read(columns), clocks, batch):
+        for columns in execution.prefetch(blocks.cut(events, n_rows)):
+            for rows in execution.process(blocks.read(columns), clocks, batch):
                 yield name, rows
             if execution.limit_reached:
                 return
@@ -440,13 +440,13 @@ class ExecutionGroup:
         names = [*self.columns(events.schema), *(name for name in [ROW_COLUMN] if name in events.schema.names)]
         blocks, clocks = self.blocks, self.blocks.clocks
         events = events.select(list(dict.fromkeys(names))) if names else events
-        for columns in shared.ahead(blocks.cut(events, SET_ROWS * self.block_factor)):
+        for columns in shared.prefetch(blocks.cut(events, SET_ROWS * self.block_factor)):
             batch = blocks.batch(columns.batch)
             block = blocks.read(columns)
             self._turns = self._turns or Turns(self.executions)
             shared.next_block(self._turns.partitioners)
             for name, execution in self._turns.of(block.columns):
-                for rows in execution.read_whole(block, clocks, batch):
+                for rows in execution.process_batch(block, clocks, batch):
                     yield name, rows
             if self.limit_reached:
                 return

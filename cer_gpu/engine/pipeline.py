@@ -156,9 +156,9 @@ class Pipeline:
                 "hint: cast them to one type"
             )
 
-    def ahead(self, blocks: Iterable[Block]) -> Iterator[Block]:
+    def prefetch(self, blocks: Iterable[Block]) -> Iterator[Block]:
         """Yield blocks with derived columns; on a GPU, the predicates of the next block are already in flight."""
-        return self.guards.ahead(map(self._with_derived, blocks), self._symbols)
+        return self.guards.prefetch(map(self._with_derived, blocks), self._symbols)
 
     def _with_derived(self, block: Block) -> Block:
         block.derive(self._makers)
@@ -202,7 +202,7 @@ class Pipeline:
 
     # ---- the stages of a block --------------------------------------------------------------------------------
 
-    def feed(self, block: EventBlock, clocks: dict[str, Clock]) -> Iterator[FoundBuffers]:
+    def process(self, block: EventBlock, clocks: dict[str, Clock]) -> Iterator[FoundBuffers]:
         """Evaluate a block and yield full buffers of matches that end in it, in the order of the ends.
 
         Parameters
@@ -351,7 +351,7 @@ class Pipeline:
         rest = self.output.rest()
         return rest if rest is None else self._retained.with_row_numbers(rest, batch)
 
-    def pass_by(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[Any]:
+    def decide_by(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[Any]:
         """Yield the rows of the pending matches that a block decides, whose own results were all read."""
         if self._pending is not None:
             found = self.runtime.flush()

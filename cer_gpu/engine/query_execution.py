@@ -1,4 +1,4 @@
-"""The base of the members of an evaluation: each finds the results of one query in the blocks that all of them read."""
+"""Base of the executions of queries: each finds the results of one query in the blocks that all of them read."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ class QueryExecution(ABC):
         return []
 
     @abstractmethod
-    def another(self, options: EvaluationOptions, sharing: SharedState | None) -> QueryExecution:
-        """Return a member of another evaluation of the same query."""
+    def clone(self, options: EvaluationOptions, sharing: SharedState | None) -> QueryExecution:
+        """Return an execution of the same query in another group."""
 
     @abstractmethod
     def expect(self, schema: pa.Schema) -> bool:
@@ -157,17 +157,17 @@ class QueryExecution(ABC):
         """Count complex events, or rows, that were found."""
         self.n_matches += n
 
-    def ahead(self, blocks: Iterable[Block]) -> Iterable[Block]:
-        """Yield blocks as `read` takes them."""
+    def prefetch(self, blocks: Iterable[Block]) -> Iterable[Block]:
+        """Yield blocks as `process` takes them."""
         return blocks
 
     @abstractmethod
-    def read(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
+    def process(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
         """Yield the results of a block of a batch, with the clocks of the stream."""
 
-    def read_whole(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
+    def process_batch(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
         """Yield the results of a block that is a batch, so that nothing of it waits for the query's next turn."""
-        yield from self.read(block, clocks, batch)
+        yield from self.process(block, clocks, batch)
 
     def end_batch(self, batch: Batch) -> Iterator[pa.RecordBatch]:
         """Yield the rest of the results of a batch, all of whose blocks were read."""

@@ -86,12 +86,12 @@ class StreamSplitter:
     ) -> ExecutionGroup:
         """Return a group of the same queries with other options; those of `whole` have all keys."""
         group = self.group
-        shared = None if group.shared is None else group.shared.another()
+        shared = None if group.shared is None else group.shared.clone()
         part["stages"] = NO_STAGES  # they are those of one thread
         copies = {}
         for name, each in executions.items():
             options = replace(each.options, **(part | {"key_shard": None} if name in whole else part))
-            copies[name] = each.another(options, shared)
+            copies[name] = each.clone(options, shared)
             copies[name].among_threads = True
         made = ExecutionGroup(copies, replace(group.options, **part), shared)
         assert group.schema is not None

@@ -241,7 +241,7 @@ class GuardEvaluator:
         self._words_pass: CudaWords | None = None
         self._due: Due[SymbolTable] | None = None
 
-    def ahead(self, blocks: Iterable[Block], symbols: SymbolTable) -> Iterator[Block]:
+    def prefetch(self, blocks: Iterable[Block], symbols: SymbolTable) -> Iterator[Block]:
         """Yield blocks; on a GPU, each is submitted before the previous one is yielded for `select`."""
         try:
             for due in one_ahead(blocks, self._choose, lambda block: self._submitted(block, symbols)):

@@ -55,7 +55,7 @@ class LateTests:
         self._lists: dict[int, tuple[pa.Array, list[bytes | None]]] = {}
         self._remember(0)
 
-    def another(self) -> LateTests:
+    def clone(self) -> LateTests:
         """Return the same tests, as far as they are bound, for another evaluation."""
         other, binder = LateTests.__new__(LateTests), Binder(self._binder.schema, "")
         tables = [(codes, _plain_table(table)) for codes, table in self._binder.inputs.tables]

@@ -234,7 +234,7 @@ class SharedGuards:
         self.device: str = CPU if device == AUTO else device
         self.types_seen: dict[str, None] = {}
         self._host: HostSets | None = None
-        self._late = guards.late.another()
+        self._late = guards.late.clone()
         self._late_tests: dict[int, LateTest] = {}
         self._on_device: _OnDevice | None = None
         self._idle: list[_OnDevice] = []  # of evaluations that are over, for others of the same guards
@@ -251,7 +251,7 @@ class SharedGuards:
         own, others = ((x.guards.type_column, x.guards.stream_column, x.asked) for x in (self, other))
         return own == others and self.schema.equals(other.schema, check_metadata=True)
 
-    def another(self) -> SharedGuards:
+    def clone(self) -> SharedGuards:
         """Return the same guards, bound as these are, for another evaluation."""
         other = SharedGuards.__new__(SharedGuards)
         other._begin_guards(self.guards, self.asked)
@@ -325,7 +325,7 @@ class SharedGuards:
         if self.device == CUDA and block.n_rows:
             if not (self._on_device and self._on_device.has(block)):
                 # after a change of schema that leaves the queries' columns as they are, others' blocks are in flight
-                for _ in self.ahead([block]):
+                for _ in self.prefetch([block]):
                     pass
             return block
         bound = self.guards.bound()
@@ -357,7 +357,7 @@ class SharedGuards:
         late = self._late_tests.get(number)
         return read_only(rows if late is None else self._late.rows(number, rows, block, late))
 
-    def ahead(self, blocks: Iterable[Block]) -> Iterator[Block]:
+    def prefetch(self, blocks: Iterable[Block]) -> Iterator[Block]:
         """Yield blocks; on a GPU, the guards of each are evaluated before the previous one is yielded."""
         users = self._users if self.device == CUDA else ()
         wanted = sorted({number for user in users for number in user.numbers})
@@ -374,7 +374,7 @@ class SharedGuards:
             if made is not None:
                 made.free()
             made = self._on_device = _OnDevice(wanted, self.guards, self)
-        yield from made.ahead(blocks)
+        yield from made.prefetch(blocks)
 
     def release(self) -> None:
         """Free the memory on the device, and leave the tests that were bound to others."""
@@ -438,7 +438,7 @@ class _OnDevice:
         self._sets.free()
         self._block, self._found = None, []
 
-    def ahead(self, blocks: Iterable[Block]) -> Iterator[Block]:
+    def prefetch(self, blocks: Iterable[Block]) -> Iterator[Block]:
         """Yield blocks whose rows are known; the next one is in flight meanwhile."""
         try:
             for block, _, job in one_ahead(blocks, lambda block: (CUDA, block.n_rows > 0), self._submitted):
@@ -499,7 +499,7 @@ class SharedWords:
         if shared.device == CPU and shared.asked == AUTO:
             self.placement.reason = "predicates of several queries stay on the CPU, unless a GPU is asked for"
 
-    def ahead(self, blocks: Iterable[Block], symbols: SymbolTable) -> Iterator[Block]:
+    def prefetch(self, blocks: Iterable[Block], symbols: SymbolTable) -> Iterator[Block]:
         """Yield blocks as they come."""
         yield from blocks
 

@@ -49,7 +49,7 @@ def test_several_pipelines_behind_one_set_of_columns_find_what_each_finds_alone(
         n_blocks += 1
         block = blocks.read(columns)
         for pipeline, rows in zip(pipelines, found, strict=True):
-            rows += [pipeline.rows(each, batch) for each in pipeline.feed(block, blocks.clocks)]
+            rows += [pipeline.rows(each, batch) for each in pipeline.process(block, blocks.clocks)]
     for pipeline, rows in zip(pipelines, found, strict=True):
         rows += [pipeline.rows(each, batch) for each in pipeline.flush(batch)]
     assert len(encoded) == 2 * n_blocks  # the types and the one key that a filter reads, once for all queries

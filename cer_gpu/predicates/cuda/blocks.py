@@ -104,8 +104,8 @@ def one_ahead(
     """
     before: Due[State] | None = None
     for block in blocks:
-        (device, ahead), job = choose(block), None
-        if ahead:
+        (device, prefetch), job = choose(block), None
+        if prefetch:
             with suppress(CerError):  # it is raised again when it is the block's turn
                 job = submit(block)
         if before is not None:
