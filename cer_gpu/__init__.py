@@ -27,8 +27,8 @@ from typing import Any
 
 from cer_gpu.columnar.resident import DeviceEvents
 from cer_gpu.compilation import compile
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import (
     CerError,
     CheckpointError,

@@ -37,7 +37,7 @@ EVALUATING = [
     ("query", "evaluate(events)"),
     ("io.sources", "batches"),
     ("order.sorting", "order of time"),
-    ("engine.evaluation", "pipeline"),
+    ("engine.execution_group", "pipeline"),
     ("columnar.columns", "blocks"),
     ("predicates.guards", "guards to symbols"),
     ("partition.partitions", "keys to ids"),

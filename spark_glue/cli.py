@@ -20,7 +20,7 @@ from cer_gpu.cli.event_arguments import Streams
 from cer_gpu.cli.options import QueryOptions, query_options, skip_invalid_option
 from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, read_queries
 from cer_gpu.cli.signals import Signals
-from cer_gpu.engine.options import RAISE, SKIP, OverridableDefault
+from cer_gpu.engine.evaluation_options import RAISE, SKIP, OverridableDefault
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rules.alerts import ALERTS

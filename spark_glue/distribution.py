@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.fields import batch_of
-from cer_gpu.engine.options import EvaluationOptions, check_positions
+from cer_gpu.engine.evaluation_options import EvaluationOptions, check_positions
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.planning.distribution import at_or_before
 from spark_glue.stage import plain_batch

@@ -24,7 +24,7 @@ from cer_gpu.cli.options import (
 from cer_gpu.cli.query_arguments import read_queries
 from cer_gpu.cli.signals import Signals
 from cer_gpu.compile_progress import NOTICES
-from cer_gpu.engine.options import DEVICES, EvaluationOptions
+from cer_gpu.engine.evaluation_options import DEVICES, EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.follow.folder_watcher import ORDERS, FolderWatcher, LiveSource
 from cer_gpu.follow.table_arrivals import TableArrivals

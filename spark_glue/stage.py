@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.engine.options import OF_ARRIVALS, EvaluationOptions, options_by_name
+from cer_gpu.engine.evaluation_options import OF_ARRIVALS, EvaluationOptions, options_by_name
 from cer_gpu.evaluable import CompiledQuery
 from spark_glue.errors import StreamSplitError
 from spark_glue.work import Work, WorkEvaluator, work_of

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.engine.evaluation import BaseEvaluator
-from cer_gpu.engine.options import RAISE, EvaluationOptions
+from cer_gpu.engine.evaluation_options import RAISE, EvaluationOptions
+from cer_gpu.engine.evaluator import BaseEvaluator, ResultFormatter
 from cer_gpu.errors import OptionError, QueryErrorContext
 from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.in_one_table import named
@@ -241,20 +241,19 @@ class Work:
         if self.is_set and options.shard is not None:
             queries, shard = self._of_share(*options.shard)
             work, options = replace(self, queries=queries), replace(options, shard=shard)
-        return self._in_one_table(work._as_queries._evaluator(options), results)
+        evaluator: WorkEvaluator = work._as_queries._checked_evaluator(options, self._result_formatter(results))
+        return evaluator
 
     def restore(self, blob: bytes, results: pa.Schema) -> WorkEvaluator:
         """Return an evaluator that goes on from a checkpoint of another."""
-        return self._in_one_table(self._as_queries.restore(blob), results)
+        evaluator: WorkEvaluator = self._as_queries._restored_evaluator(blob, self._result_formatter(results))
+        return evaluator
 
-    def _in_one_table(self, evaluation: Any, results: pa.Schema) -> WorkEvaluator:
-        """Let an evaluation hand over the results of all queries as rows of one table."""
+    def _result_formatter(self, results: pa.Schema) -> ResultFormatter | None:
+        """Return the formatter of the results of all queries as rows of one table, or None for one query."""
         if self.rules is not None:
-            evaluation._told = partial(alerts_of, rules=self.rules, queries=self.queries, schema=results)
-        elif self.is_set:
-            evaluation._told = partial(named, schema=results)
-        found: WorkEvaluator = evaluation
-        return found
+            return partial(alerts_of, rules=self.rules, queries=self.queries, schema=results)
+        return partial(named, schema=results) if self.is_set else None
 
     def _of_share(self, k: int, n: int) -> tuple[dict[str, CompiledQuery], tuple[int, int] | None]:
         """Return the queries of a share, and the share of their complex events: of more shares than queries."""

@@ -14,7 +14,7 @@ from cer_gpu.cli.command_line import show_text
 from cer_gpu.cli.preview import Preview, QueryTable, end_of, preview, right, table_width
 from cer_gpu.cli.tally import Totals, counted
 from cer_gpu.io.sinks import Sink
-from cer_gpu.output.funnel import FunnelCounts
+from cer_gpu.output.funnel_counts import FunnelCounts
 from cer_gpu.rule import NO_TACTIC, Rule, urgency
 from cer_gpu.rules.alerts import hosts_of, in_order_of_ends, reached, timeline_rows
 

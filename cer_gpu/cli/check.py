@@ -29,7 +29,7 @@ from cer_gpu.io.sources import open_events
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.lints import Lint, lint, types_outside
 from cer_gpu.lints.linting import NO_TYPE
-from cer_gpu.order.rows import ROW_COLUMN
+from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.printable import printable, printable_lines
 
@@ -284,4 +284,4 @@ def _schema_of_streams(query: CompiledQuery | None, streams: Streams) -> pa.Sche
     """Return the schema of events, or None for named streams under a query with errors, which cannot merge them."""
     if not streams.are_named:
         return open_events(streams.open()).schema
-    return None if query is None else query._source(streams.open()).schema
+    return None if query is None else query._open_source(streams.open()).schema

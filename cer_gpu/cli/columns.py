@@ -16,7 +16,7 @@ from cer_gpu.cli.preview import preview, table_width
 from cer_gpu.cli.tally import counted
 from cer_gpu.columnar.clocks import time_column_type
 from cer_gpu.columnar.fields import array_of
-from cer_gpu.engine.options import OverridableDefault
+from cer_gpu.engine.evaluation_options import OverridableDefault
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
 from cer_gpu.io.text_options import TextOptions

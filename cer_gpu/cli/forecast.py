@@ -27,7 +27,7 @@ from cer_gpu.cli.progress_bar import working
 from cer_gpu.cli.query_arguments import WrongQueries, read_queries
 from cer_gpu.cli.signals import Signals
 from cer_gpu.cli.tally import counted
-from cer_gpu.engine.options import Sort
+from cer_gpu.engine.evaluation_options import Sort
 from cer_gpu.forecast.model import AT, Forecast
 from cer_gpu.forecast.reading import readable_again
 from cer_gpu.io.sinks import SINK_FORMATS, open_pipe

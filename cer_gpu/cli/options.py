@@ -15,7 +15,7 @@ from cer_gpu.cli.command_line import Command
 from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.columnar.memory_limit import size_in_bytes
 from cer_gpu.compilation import LANGUAGES, MISSING_IN_RULES, TYPE_COLUMN
-from cer_gpu.engine.options import REPORT, UNDECIDED
+from cer_gpu.engine.evaluation_options import REPORT, UNDECIDED
 from cer_gpu.errors import OptionError
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.order.period import Period
@@ -331,8 +331,8 @@ class QueryOptions:
     Attributes
     ----------
     type_column : str or None
-        Column of event types, a `cer_gpu.engine.options.OverridableDefault` where it was not given; None if there is
-        none.
+        Column of event types, a `cer_gpu.engine.evaluation_options.OverridableDefault` where it was not given; None if
+        there is none.
     time_column, time_unit, language, missing_fields, selection : str or None
     fields : FieldColumns
         Columns of the fields of Sigma.

@@ -20,7 +20,7 @@ from rich.text import Text
 from cer_gpu.cli.command_line import show_text
 from cer_gpu.cli.tally import FORMS, Tally, Totals, counted
 from cer_gpu.io.value_strings import plain_values
-from cer_gpu.output.funnel import STOPS, FunnelCounts
+from cer_gpu.output.funnel_counts import STOPS, FunnelCounts
 from cer_gpu.printable import printable
 
 _TEXT_WIDTH = 200

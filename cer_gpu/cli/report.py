@@ -35,7 +35,7 @@ from cer_gpu.cli.query_arguments import (
 )
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery
-from cer_gpu.engine.options import Sort
+from cer_gpu.engine.evaluation_options import Sort
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.order.period import Period
 from cer_gpu.preparing.over_schema import OverQuery
@@ -137,7 +137,7 @@ def report(
         if given.is_set and page == "funnel":
             compiled, aside = with_progress(compiled)
         source = rereadable(streams.open())
-        schema = next(iter(compiled.values()))._source(source).schema
+        schema = next(iter(compiled.values()))._open_source(source).schema
         asked: RuleSet | CompiledQuery
         if page == "alerts":
             rules = RuleSet(compiled, given.rules)

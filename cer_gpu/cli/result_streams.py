@@ -15,8 +15,8 @@ from cer_gpu.cli.progress_bar import watched
 from cer_gpu.cli.query_arguments import Wrong, for_each, those_that_fit
 from cer_gpu.columnar.fields import columns_with
 from cer_gpu.compilation import CompiledQuery
-from cer_gpu.engine.evaluation import FoundBatches
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
+from cer_gpu.engine.execution_group import NamedBatches
 from cer_gpu.in_one_table import joined_schema, named
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.query_set import QuerySet
@@ -80,10 +80,10 @@ class CommandEvaluation:
         self._asked = self._together(queries)
         options.check_time(self._asked.time_column)
         if isinstance(self._asked, QuerySet):
-            needs = partial(self._asked._needs, outputs=self.outputs)
+            needs = partial(self._asked._file_pruning, outputs=self.outputs)
         else:
-            needs = partial(self._asked._needs, output=options.output)
-        self._source = self._asked._source(streams.open(), sort=options.sort, needs=needs)
+            needs = partial(self._asked._file_pruning, output=options.output)
+        self._source = self._asked._open_source(streams.open(), sort=options.sort, needs=needs)
         self.queries: dict[str, CompiledQuery]
         self.schemas: dict[str, pa.Schema]
         self.missing_fields: dict[str, tuple[str, ...]]
@@ -115,7 +115,7 @@ class CommandEvaluation:
         return query.resolve_output(self.options.output)
 
     def _open_evaluator(self, options: EvaluationOptions) -> Any:
-        return self._asked._evaluator(options)
+        return self._asked._checked_evaluator(options)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -168,7 +168,7 @@ class CommandEvaluation:
         """Return results of a query as rows of all results."""
         return next(named(iter([(name, batch)]), self.schema)) if self._is_set else batch
 
-    def batches(self, tick: Callable[[], None]) -> FoundBatches:
+    def batches(self, tick: Callable[[], None]) -> NamedBatches:
         """Yield the results with the names of their queries; `tick` is called before each batch of events."""
 
         def before_a_batch() -> None:
@@ -176,7 +176,7 @@ class CommandEvaluation:
             tick()
 
         source = watched(self._source, before_a_batch)
-        for name, batch in self._asked._found(source, self.evaluator, self.options.threads):
+        for name, batch in self._asked._find_matches(source, self.evaluator, self.options.threads):
             if name in self._beside:
                 self.found_beside |= {name} if batch.num_rows else set()
                 continue
@@ -263,7 +263,7 @@ class AlertEvaluation(CommandEvaluation):
 
     def _open_evaluator(self, options: EvaluationOptions) -> Any:
         assert isinstance(self._asked, QuerySet)
-        return self._asked._made(options, self.outputs, shares=len(self.queries) > 1)
+        return self._asked._evaluator_for(options, self.outputs, shares=len(self.queries) > 1)
 
     @property
     def schema(self) -> pa.Schema:

@@ -35,7 +35,7 @@ from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, query_and_
 from cer_gpu.cli.running import CommandRun
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.compile_progress import NOTICES
-from cer_gpu.engine.options import DEVICES, EvaluationOptions, Sort
+from cer_gpu.engine.evaluation_options import DEVICES, EvaluationOptions, Sort
 from cer_gpu.io.sinks import SINK_ENDINGS, SINK_FORMATS
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.io.text_types import WiderTypes

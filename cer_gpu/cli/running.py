@@ -20,10 +20,10 @@ from cer_gpu.cli.query_arguments import (
 from cer_gpu.cli.result_streams import AlertEvaluation, CommandEvaluation
 from cer_gpu.cli.signals import Signals
 from cer_gpu.cli.tally import FORMS, Throughput, Totals, counted
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.io.sinks import Sink
-from cer_gpu.output.funnel import FunnelCounts
-from cer_gpu.planning.progress import funnel_names
+from cer_gpu.output.funnel_counts import FunnelCounts
+from cer_gpu.planning.outputs import funnel_names
 from cer_gpu.stages import MeasuredStages
 
 MANY = 10_000_000

@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Int64
 from cer_gpu.ceql.syntax import Pipe
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.planning.physical import PhysicalPlan
 
 
 def make_pipes(physical: PhysicalPlan, options: EvaluationOptions) -> ResultSlices | None:
-    """Return the choice of a query's pipes, behind which a limit is one more; None: it has none."""
+    """Return the choice of a query's pipes, behind which a limit is one more, or None if it has none."""
     pipes = physical.plan.pipes
     if not pipes:
         return None
@@ -39,7 +39,7 @@ class ResultSlices:
     numbered
         True: a result has several rows, of one number in the column "match".
     share
-        (k, n): of what they leave, part k of n; None: all.
+        (k, n): of what they leave, part k of n, or None for all.
     """
 
     def __init__(self, pipes: Sequence[Pipe], *, numbered: bool, shard: tuple[int, int] | None) -> None:
@@ -73,7 +73,7 @@ class ResultSlices:
         return (self.finish() or (nothing, 0)) if self.limit_reached else (nothing, 0)
 
     def finish(self) -> tuple[pa.RecordBatch, int] | None:
-        """Return the rows that the number of all results leaves, and their number; None: there are none."""
+        """Return the rows that the number of all results leaves, and their number, or None if there are none."""
         begin, end = 0, self._n
         for pipe in self._behind:
             if pipe.kind == "head":

@@ -51,7 +51,7 @@ class LiveEvaluation(Protocol):
 
     Attributes
     ----------
-    evaluator : cer_gpu.engine.evaluation.Evaluation
+    evaluator : cer_gpu.engine.evaluator.BaseEvaluator
     missing : set of str
         Fields that queries name, the events have not, and that are taken for NULL.
     """
@@ -410,7 +410,7 @@ class Follower:
             for arrival, batch in taken_together(self._batches(files, names, evaluator.n_pushed, origins, read)):
                 self.tick()
                 try:
-                    found = evaluator._pushed(batch)
+                    found = evaluator._group.push(batch)
                 except QueryTypeError as error:
                     raise UnreadableFile(arrival, EventsError(f"{arrival.file}: {error}")) from error
                 yield from found

@@ -16,7 +16,7 @@ from cer_gpu.io.source import Source
 from cer_gpu.io.tables.names import TableName, package_of
 from cer_gpu.io.tables.opening import open_table, table_name_of
 from cer_gpu.io.tables.table import DataFile, TableSnapshot, source_of_files
-from cer_gpu.order.rows import ROW_COLUMN
+from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.order.sorting import sort_source
 
 if TYPE_CHECKING:

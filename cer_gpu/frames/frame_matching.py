@@ -8,7 +8,7 @@ from inspect import signature
 from typing import Any
 
 from cer_gpu.compilation import CompiledQuery, compile
-from cer_gpu.engine.options import options_by_name
+from cer_gpu.engine.evaluation_options import options_by_name
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.forecast.model import Forecast, WithinLengths

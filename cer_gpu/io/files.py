@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyarrow import fs
 
-from cer_gpu.columnar.batches import constant_column
+from cer_gpu.columnar.record_batches import constant_column
 from cer_gpu.columnar.validation import validated
 from cer_gpu.errors import EventsError, nearest_file
 from cer_gpu.io.compression import ZIP_ENDING

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.json as pa_json
 
 from cer_gpu.ceql.paths import dotted, path_of
-from cer_gpu.columnar.batches import empty_batch
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.fields import retyped
+from cer_gpu.columnar.record_batches import empty_batch
 from cer_gpu.errors import EventsError
 from cer_gpu.io.json_documents import JsonDocuments
 from cer_gpu.io.source import Source

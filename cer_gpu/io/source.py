@@ -92,7 +92,7 @@ class Source:
     reads_fields : bool
         True if `read` also takes fields of structs, and omits their other fields.
     numbered : bool
-        True if a column has the row numbers of the events among more events (`cer_gpu.order.rows.ROW_COLUMN`).
+        True if a column has the row numbers of the events among more events (`cer_gpu.order.row_column.ROW_COLUMN`).
     ordered : bool
         False: the rows have an order only by their times, as those of a table.
     without : callable or None

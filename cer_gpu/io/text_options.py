@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.columnar.clocks import UNITS_PER_SECOND
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.memory_limit import size_in_bytes
-from cer_gpu.columnar.moments import UNITS_PER_SECOND
 from cer_gpu.errors import OptionError
 from cer_gpu.io.compression import MAX_DECOMPRESSED
 from cer_gpu.io.text_types import UTC, name_of_type, type_of_name

@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.columnar.clocks import has_zone
 from cer_gpu.columnar.columns import is_string, plain_array
 from cer_gpu.columnar.fields import attribute_type, retyped
-from cer_gpu.columnar.moments import has_zone
 from cer_gpu.errors import EventsError, OptionError, QueryTypeError
 from cer_gpu.io.source import Source, with_batches, with_field_column
 

@@ -30,9 +30,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.columnar.clocks import UNITS_PER_SECOND
 from cer_gpu.columnar.columns import is_string
-from cer_gpu.columnar.moments import UNITS_PER_SECOND
-from cer_gpu.columnar.strings import bytes_of
+from cer_gpu.columnar.dictionary_encoding import bytes_of
 
 TEXT = pa.large_string()
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.engine.options import EvaluationOptions, Sort, options_by_name
+from cer_gpu.engine.evaluation_options import EvaluationOptions, Sort, options_by_name
 from cer_gpu.io.sinks import naming, result_file
 from cer_gpu.io.value_strings import plain_values
 from cer_gpu.report.alert_page import Raised, alert_page
@@ -67,7 +67,7 @@ def write_alerts(
     sources = paths(events) if events_from is None else [*events_from]
     raised = {name: Raised(rule) for name, rule in rules.rules.items()}
     with result_file(path, [*paths(events), *inputs]) as file:
-        source = ReportEvents(rules._first, events, sort=sort).open()
+        source = ReportEvents(rules._first_query, events, sort=sort).open()
         schema, evaluator, batches = rules._alerts(source, EvaluationOptions(threads=threads, max_memory=max_memory))
         kind = schema.field("end_time").type if "end_time" in schema.names else None
         for batch in batches:

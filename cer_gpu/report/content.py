@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from cer_gpu.arrays import Array, Int64
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.columnar.moments import UNITS_PER_SECOND
-from cer_gpu.engine.options import USUAL_OPTIONS, EvaluationOptions
+from cer_gpu.columnar.clocks import UNITS_PER_SECOND
+from cer_gpu.engine.evaluation_options import USUAL_OPTIONS, EvaluationOptions
 from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.io.value_strings import plain_values
 from cer_gpu.query import Query
@@ -40,8 +40,8 @@ def shown_measures(
     is_whole = found.n_listed == found.n_matches
     most = max(MAX_MEASURED // n_pages, 1)
     first, sampled, n_rows = list[pa.RecordBatch](), list[pa.RecordBatch](), 0
-    evaluator = query._evaluator(replace(asked, output="measures", limit=None if is_whole else most))
-    for batch in query._matches(events.numbered(), evaluator, asked.threads):
+    evaluator = query._checked_evaluator(replace(asked, output="measures", limit=None if is_whole else most))
+    for batch in query._match_source(events.numbered(), evaluator, asked.threads):
         left = most - n_rows
         if left > 0 or not first:
             first.append(batch.slice(0, max(left, 0)))

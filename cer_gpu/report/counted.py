@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from cer_gpu.arrays import Int32, Int64
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.engine.options import USUAL_OPTIONS, EvaluationOptions
+from cer_gpu.engine.evaluation_options import USUAL_OPTIONS, EvaluationOptions
 from cer_gpu.expressions.targets.arrow import exact_sum
 from cer_gpu.io.value_strings import json_texts, plain_values
 from cer_gpu.query import Query
@@ -189,7 +189,7 @@ def _count_matches(queries: Mapping[str, Query], events: ReportEvents, asked: Ev
     counted = {name: Counted(query, ShownPartitions(query)) for name, query in queries.items()}
     together = QuerySet(queries)
     evaluator = together._closed(replace(asked, output="count"))
-    for name, batch in together._matches(events.open(), evaluator, asked.threads):
+    for name, batch in together._match_source(events.open(), evaluator, asked.threads):
         counted[name].add(batch)
     for name, each in counted.items():
         each.n_events, each.notes = evaluator.n_events, tuple(evaluator.notes.get(name, ()))

@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.engine.options import Sort
+from cer_gpu.engine.evaluation_options import Sort
 from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.io.files import Files
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
-from cer_gpu.order.rows import without_rows
+from cer_gpu.order.row_column import without_rows
 
 _MAX_WORDS = 48
 """Most characters of a query in a title."""
@@ -90,7 +90,7 @@ class ReportEvents:
 
     def numbered(self) -> Source:
         """Open the events with the numbers of their rows in the input, if they come in another order."""
-        return self._query._source(self._events, sort=self._sort)
+        return self._query._open_source(self._events, sort=self._sort)
 
 
 def paths(events: Any) -> list[str]:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from string import Template
 from typing import Any
 
-from cer_gpu.engine.options import EvaluationOptions, Sort, options_by_name
+from cer_gpu.engine.evaluation_options import EvaluationOptions, Sort, options_by_name
 from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.io.sinks import naming, result_file
-from cer_gpu.output.funnel import STOPS, FunnelCounts, FunnelRow
-from cer_gpu.planning.progress import funnel_names
+from cer_gpu.output.funnel_counts import STOPS, FunnelCounts, FunnelRow
+from cer_gpu.planning.outputs import funnel_names
 from cer_gpu.printable import html_text
 from cer_gpu.query_set import QuerySet
 from cer_gpu.report.events import ReportEvents, paths, title_of
@@ -57,7 +57,7 @@ def write_funnel(
     with result_file(path, [*paths(events), *inputs]) as file:
         evaluator = together._closed(EvaluationOptions(output="funnel", max_memory=max_memory))
         source = ReportEvents(next(iter(queries.values())), events, sort=sort).open()
-        for name, batch in together._matches(source, evaluator, threads):
+        for name, batch in together._match_source(source, evaluator, threads):
             counts[name].take(batch)
         texts = {name: each.text for name, each in queries.items()}
         heading = title_of(texts, inputs, sources) if title is None else title

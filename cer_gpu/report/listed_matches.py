@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.arrays import Int64, UInt64
-from cer_gpu.engine.options import USUAL_OPTIONS, EvaluationOptions
+from cer_gpu.engine.evaluation_options import USUAL_OPTIONS, EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.io.source import Source
 from cer_gpu.query import Query
@@ -157,9 +157,9 @@ def find_for_report(
     some = None if counted is None or counted.is_listed_whole else counted
     listed = query if some is None else some.of_each_end()
     # of what HAVING drops, only valuations are told apart
-    evaluator = listed._evaluator(replace(asked, output="bindings" if query._drops_rows else "positions"))
+    evaluator = listed._checked_evaluator(replace(asked, output="bindings" if query._drops_rows else "positions"))
     n_listed = 0
-    for batch in listed._matches(events.open(), evaluator, asked.threads):
+    for batch in listed._match_source(events.open(), evaluator, asked.threads):
         if not batch.num_rows:
             continue
         positions = batch.column("positions")
@@ -243,7 +243,9 @@ def variables_of(
 
 
 def _valuations(query: Query, events: ReportEvents, asked: EvaluationOptions) -> Iterator[pa.RecordBatch]:
-    for batch in query._matches(events.open(), query._evaluator(replace(asked, output="bindings")), asked.threads):
+    for batch in query._match_source(
+        events.open(), query._checked_evaluator(replace(asked, output="bindings")), asked.threads
+    ):
         if batch.num_rows:
             yield batch
 

@@ -12,7 +12,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from cer_gpu.engine.options import EvaluationOptions, Sort, options_by_name
+from cer_gpu.engine.evaluation_options import EvaluationOptions, Sort, options_by_name
 from cer_gpu.errors import OptionError
 from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.io.sinks import naming, result_file

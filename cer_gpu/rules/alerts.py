@@ -27,12 +27,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.columnar.batches import empty_batch
 from cer_gpu.columnar.columns import is_string
+from cer_gpu.columnar.record_batches import empty_batch
 from cer_gpu.compilation import CompiledQuery
-from cer_gpu.engine.evaluation import FoundBatches
+from cer_gpu.engine.execution_group import NamedBatches
 from cer_gpu.io.value_strings import TEXT, json_texts, plain_values
-from cer_gpu.output.funnel import FunnelCounts
+from cer_gpu.output.funnel_counts import FunnelCounts
 from cer_gpu.rule import Rule
 
 
@@ -276,7 +276,7 @@ def time_type_in(schemas: Mapping[str, pa.Schema], queries: Mapping[str, Compile
 
 
 def alerts_of(
-    found: FoundBatches, rules: Mapping[str, Rule], queries: Mapping[str, CompiledQuery], schema: pa.Schema
+    found: NamedBatches, rules: Mapping[str, Rule], queries: Mapping[str, CompiledQuery], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Yield results of all queries as alerts, of a schema that may have the types of others, as Spark's."""
     rows: AlertRows | None = None

@@ -17,7 +17,7 @@ from cer_gpu.compilation import (
     analyse_member,
     options_of_set,
 )
-from cer_gpu.engine.options import (
+from cer_gpu.engine.evaluation_options import (
     OF_EVENTS,
     RAISE,
     EvaluationOptions,
@@ -93,11 +93,11 @@ class RuleSet(QuerySet):
         [{'rule': 'guessed', 'level': 'high', 'key': [('user', 'ann')], 'positions': [0, 1]}]
         """
         outputs = self._outputs
-        source = self._source(
+        source = self._open_source(
             events,
             sort=options.sort,
             resident=True,
-            needs=lambda schema: self._over(schema, options)._needs(schema, outputs=outputs),
+            needs=lambda schema: self._queries_over(schema, options)._file_pruning(schema, outputs=outputs),
         )
         schema, _, found = self._alerts(source, options)
         return in_order_of_ends(list(found), schema)
@@ -112,12 +112,12 @@ class RuleSet(QuerySet):
     ) -> tuple[pa.Schema, QuerySetEvaluator, Iterator[pa.RecordBatch]]:
         """Return the schema of alerts, their evaluator, and the alerts as they are found."""
         options.check_time(self.time_column)
-        together, outputs = self._over(source.schema, options), self._outputs
+        together, outputs = self._queries_over(source.schema, options), self._outputs
         over, queries = together._prepared(source.schema, outputs), together._queries
         schemas = {name: query.result_schema for name, query in over.queries.items()}
         evaluator = together._closed(options, outputs)
         rows = AlertRows(self.rules, queries, time_type_in(schemas, queries))
-        found = (rows.of(name, batch) for name, batch in together._found(source, evaluator, options.threads))
+        found = (rows.of(name, batch) for name, batch in together._find_matches(source, evaluator, options.threads))
         return rows.schema, evaluator, found
 
 

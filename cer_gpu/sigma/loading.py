@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cer_gpu.cache import disk_cached
-from cer_gpu.engine.options import options_by_name
+from cer_gpu.engine.evaluation_options import options_by_name
 from cer_gpu.errors import OptionError
 from cer_gpu.sigma.files import files_in, is_given_as_path
 from cer_gpu.sigma.keeping import read_rules_of, write_rules

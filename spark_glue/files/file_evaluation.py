@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cer_gpu.columnar.fields import columns_with
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.errors import EventsError
 from cer_gpu.io.source import ahead
-from cer_gpu.order.rows import ROW_COLUMN
+from cer_gpu.order.row_column import ROW_COLUMN
 from spark_glue.distribution import POSITION, TaskReport, apart, peak_memory
 from spark_glue.files.file_plan import FilePlan
 from spark_glue.files.groups import RowGroups

@@ -16,7 +16,7 @@ from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.columns import BOOLEAN, FLOAT, INTEGER, MOMENT, STRING, kind_of
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import QueryTypeError
-from cer_gpu.order.rows import ROW_COLUMN
+from cer_gpu.order.row_column import ROW_COLUMN
 from spark_glue.distribution import DISTRIBUTIONS, MAX_SHARDS, POSITION, choose_distribution, times_beside
 from spark_glue.files.file_plan import FilePlan, Limits, Part, Piece
 from spark_glue.files.layout import Layout, SplitRange, Unit, unit_of

@@ -17,7 +17,7 @@ from pyspark.sql import types as st
 from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult, OrderingColumn, PartitioningColumn, SelectedColumn
 
 from cer_gpu.columnar.fields import attribute_type, batch_of
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.rule import Rule
 from spark_glue import schema as types_of

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.engine.options import options_by_name
+from cer_gpu.engine.evaluation_options import options_by_name
 from cer_gpu.errors import CerError, OptionError, QueryTypeError, did_you_mean
 from spark_glue.distribution import MAX_SHARDS, why_not_distributions
 from spark_glue.errors import SparkSetupError

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from cer_gpu.engine.options import options_by_name
+from cer_gpu.engine.evaluation_options import options_by_name
 from cer_gpu.errors import CerError, CheckpointError
 from spark_glue.row_positions import quoted, sent
 from spark_glue.stage import plain_schema

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.arrays import Bools, Int64
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.errors import CheckpointError, QueryTypeError
 from cer_gpu.order.lateness import parse_lateness
 from cer_gpu.order.reorder_buffer import ReorderBuffer

@@ -25,7 +25,7 @@ from cer_gpu.cli.result_streams import AlertEvaluation, CommandEvaluation
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.cli.tally import FORMS, counted
 from cer_gpu.compilation import CompiledQuery
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.errors import EventsError, OptionError, TimeOrderError
 from cer_gpu.follow.folder_watcher import FolderWatcher, LiveSource
 from cer_gpu.follow.following import Follower, MicroBatch

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.columnar.batches import constant_column
 from cer_gpu.columnar.columns import is_string
+from cer_gpu.columnar.record_batches import constant_column
 from cer_gpu.errors import EventsError, did_you_mean
 from cer_gpu.io.formats import format_of
 from cer_gpu.io.source import READ_ERRORS, ColumnBounds, Source

@@ -156,12 +156,12 @@ class BoundMeasures:
     fields: tuple[tuple[str, pa.DataType], ...]
     _expressions: tuple[s.Expression, ...]
     _leaf_of: Mapping[Any, Any] = field(hash=False)
-    _condition: _Condition | None = None
+    _bind_condition: _Condition | None = None
 
     @property
     def chooses(self) -> bool:
         """True if HAVING drops rows."""
-        return self._condition is not None
+        return self._bind_condition is not None
 
     def columns(self, values: LeafSource) -> list[pa.Array]:
         """Return the columns of the measures, one value for each row of the result.
@@ -182,8 +182,8 @@ class BoundMeasures:
 
     def kept(self, columns: Sequence[pa.Array], values: Values) -> Bools:
         """Return which rows HAVING keeps, given the columns of the measures; only where it `chooses`."""
-        assert self._condition is not None
-        return self._condition.rows(columns, values)
+        assert self._bind_condition is not None
+        return self._bind_condition.rows(columns, values)
 
 
 def bind_measures(asked: QueryMeasures, schema: pa.Schema, text: str) -> BoundMeasures:
@@ -202,7 +202,7 @@ def bind_measures(asked: QueryMeasures, schema: pa.Schema, text: str) -> BoundMe
         fields.append((measure.name, type_of_measure(measure.name, measure.expression, leaf_of, text)))
     condition = None
     if asked.having is not None:
-        condition = _condition(asked.having, fields, schema, text)
+        condition = _bind_condition(asked.having, fields, schema, text)
     return BoundMeasures(tuple(fields), tuple(m.expression for m in asked.measures), leaf_of, condition)
 
 
@@ -361,7 +361,7 @@ class _Condition:
         return np.broadcast_to(rows_of(self.test, self.binder.inputs.fresh(), block), (values.n,))
 
 
-def _condition(
+def _bind_condition(
     having: s.Predicate, fields: Sequence[tuple[str, pa.DataType]], schema: pa.Schema, text: str
 ) -> _Condition:
     named = [name for name, _ in fields]

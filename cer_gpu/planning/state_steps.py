@@ -24,7 +24,7 @@ from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent
 from cer_gpu.automaton.strategies import ALL
 from cer_gpu.ceql.syntax import Name, Windowed
 from cer_gpu.ceql.traversal import walk
-from cer_gpu.output.measures import NO_MEASURES
+from cer_gpu.output.bound_measures import NO_MEASURES
 from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.runtime.progress.table import relates
 
@@ -80,7 +80,7 @@ def state_steps(plan: LogicalPlan) -> StateSteps:
     try:
         if plan.head is not None:
             raise _NoStepsError("the atoms of a conjunctive query have no order")
-        steps = _steps(unrelated(formula), number, (), left_out)
+        steps = _state_step_list(unrelated(formula), number, (), left_out)
         if len(steps) > MAX_STATE_STEPS:
             raise _NoStepsError(f"it has more than {MAX_STATE_STEPS} steps")
     except _NoStepsError as error:
@@ -93,7 +93,7 @@ def state_steps(plan: LogicalPlan) -> StateSteps:
     return StateSteps(tuple(steps), reason, exact and not plan.trailing and all(each is None for each in clauses))
 
 
-def _steps(
+def _state_step_list(
     formula: NormalForm, number: dict[Guard, int], barring: tuple[Absent, ...], left_out: set[str]
 ) -> list[StateStep]:
     """Return the steps of a part, whose first step is barred by given events; what they leave out is added."""
@@ -113,15 +113,17 @@ def _steps(
             if part.most is not None and part.most != part.least and part.absent:
                 left_out.add("the most repetitions")
             for k in range(part.least):
-                found += _steps(part.body, number, part.absent if k else before, left_out)
+                found += _state_step_list(part.body, number, part.absent if k else before, left_out)
                 if len(found) > MAX_STATE_STEPS:
                     break
         else:
-            found.append(_step(part, number, before, left_out))
+            found.append(_state_step(part, number, before, left_out))
     return found
 
 
-def _step(part: NormalForm, number: dict[Guard, int], barring: tuple[Absent, ...], left_out: set[str]) -> StateStep:
+def _state_step(
+    part: NormalForm, number: dict[Guard, int], barring: tuple[Absent, ...], left_out: set[str]
+) -> StateStep:
     atoms = []
     for each in choices(part):
         if not isinstance(each, Atom):
@@ -140,7 +142,7 @@ def _step(part: NormalForm, number: dict[Guard, int], barring: tuple[Absent, ...
 
 
 def _keyed(plan: LogicalPlan) -> RecentPattern | None:
-    """Return the steps of a pattern with the keys that they share; None: it is no chain of steps."""
+    """Return the steps of a pattern with the keys that they share, or None if it is no chain of steps."""
     if plan.recent is not None or plan.trailing:
         return plan.recent
     with suppress(NotRecentError):

@@ -59,12 +59,12 @@ class SymbolTable:
         symbols, rows = self._buffers(len(words) + 1)
         row, kept = 0, 0
         while True:
-            row, kept, slot = self._read(words, row, symbols, rows, kept)
+            row, kept, slot = self._keep_until_unseen(words, row, symbols, rows, kept)
             if row == len(words):
                 return symbols[:kept], rows[:kept]
             if not self._by_table and self._n_words >= MAX_WORDS:
-                self._forget()
-                slot = self._slot(words, row)
+                self._forget_symbols()
+                slot = self._symbol_slot(words, row)
             self._insert(words, row, slot)
 
     def select_by(self, step: Step, n: int) -> Selected:
@@ -85,12 +85,12 @@ class SymbolTable:
     def number(self, words: Words) -> None:
         """Assign symbols to words in their order, so that all of them, however many, have one."""
         if not self._by_table and self._n_words + len(words) > MAX_WORDS:
-            self._forget()
+            self._forget_symbols()
         words = read_only(words)
         symbols, rows = self._buffers(len(words) + 1)
         row = 0
         while True:
-            row, _, slot = self._read(words, row, symbols, rows, 0)
+            row, _, slot = self._keep_until_unseen(words, row, symbols, rows, 0)
             if row == len(words):
                 return
             self._insert(words, row, slot)
@@ -100,18 +100,18 @@ class SymbolTable:
         symbols, rows = self._selected
         return symbols.empty(n), rows.empty(n)
 
-    def _read(
+    def _keep_until_unseen(
         self, words: Words, row: int, symbols: npt.NDArray[np.int32], rows: npt.NDArray[np.int32], kept: int
     ) -> tuple[int, int, int]:
         """Keep the relevant rows up to a word without a symbol; return its row, the number kept, and its slot."""
         found: tuple[int, int, int] = select_relevant(words, self._keys, self._values, row, symbols, rows, kept)
         return found
 
-    def _slot(self, words: Words, row: int) -> int:
+    def _symbol_slot(self, words: Words, row: int) -> int:
         """Return the slot for a word without a symbol."""
-        return self._read(words, row, _NOTHING, _NOTHING, 0)[2]
+        return self._keep_until_unseen(words, row, _NOTHING, _NOTHING, 0)[2]
 
-    def _forget(self) -> None:
+    def _forget_symbols(self) -> None:
         self._values.fill(UNSEEN)
         self._n_words = 0
 
@@ -126,9 +126,9 @@ class SymbolTable:
             self._keys = np.zeros((2 * len(self._keys), self._keys.shape[1]), np.uint64)
             self._values = np.full(len(self._keys), UNSEEN, np.int32)
             for i in range(len(used)):
-                at = self._slot(keys, i)
+                at = self._symbol_slot(keys, i)
                 self._keys[at], self._values[at] = keys[i], values[i]
-            slot = self._slot(words, row)
+            slot = self._symbol_slot(words, row)
         word = sum(int(part) << 64 * i for i, part in enumerate(words[row]))
         self._keys[slot], self._values[slot] = words[row], self._table.symbol(word)
         self._n_words += 1

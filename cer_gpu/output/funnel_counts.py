@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.arrays import Int64
-from cer_gpu.columnar.moments import UNITS_PER_SECOND
+from cer_gpu.columnar.clocks import UNITS_PER_SECOND
 from cer_gpu.runtime.progress.buffers import STOPPED
 
 STOPS = STOPPED[1:]

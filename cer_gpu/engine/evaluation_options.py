@@ -21,7 +21,7 @@ RAISE, SKIP = "raise", "skip"
 
 
 class OverridableDefault(str):
-    """A text that nobody gave: where a language has another one of its own, that stands in its place."""
+    """Default of an option that the caller did not set; a language may substitute its own."""
 
     __slots__ = ()
 

@@ -10,8 +10,8 @@ import pytest
 from small_sizes import small_sizes
 
 import cer_gpu
-from cer_gpu.engine.row_numbers import RowNumbers
-from cer_gpu.order.rows import ROW_COLUMN
+from cer_gpu.engine.retained_rows import RowNumbers
+from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.output import retention
 
 PATTERNS = [
@@ -121,9 +121,9 @@ def test_rows_of_several_streams_come_with_their_streams(output):
                 assert [at for (at,) in times] == found[f"{name}_time"].to_pylist()
             if name == "a":
                 assert {s for each in streams for s in each} == {"S"}
-    assert found.schema == query.output_schema(query._source(parts).schema, output)
+    assert found.schema == query.output_schema(query._open_source(parts).schema, output)
     evaluator = query.evaluator(output=output)
-    merged = list(query._source(parts).batches(["type", "k", "x", "ts", ROW_COLUMN]))
+    merged = list(query._open_source(parts).batches(["type", "k", "x", "ts", ROW_COLUMN]))
     again = pa.Table.from_batches([*(evaluator.push(batch) for batch in merged), evaluator.finish()])
     assert again.equals(found)
 

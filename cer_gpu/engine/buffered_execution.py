@@ -14,10 +14,10 @@ from cer_gpu.columnar.fields import array_of, attribute_type
 from cer_gpu.columnar.resident import refuse_resident
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.options import EvaluationOptions
-from cer_gpu.engine.set_execution import QueryExecution
+from cer_gpu.engine.evaluation_options import EvaluationOptions
+from cer_gpu.engine.query_execution import QueryExecution
 from cer_gpu.engine.shared_state import SharedState
-from cer_gpu.order.rows import ROW_COLUMN
+from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 
 
@@ -31,13 +31,13 @@ class OfTable(Protocol):
     def columns(self, schema: pa.Schema) -> list[str]:
         """Return the names of the columns that it reads."""
 
-    def _read(self, schema: pa.Schema) -> list[str]:
+    def _columns_read(self, schema: pa.Schema) -> list[str]:
         """Return the names of the columns that it reads, and those of fields of structs, with dots."""
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of its results."""
 
-    def _results(self, table: pa.Table, schema: pa.Schema, device: str) -> Iterator[pa.RecordBatch]:
+    def _table_results(self, table: pa.Table, schema: pa.Schema, device: str) -> Iterator[pa.RecordBatch]:
         """Yield its results over a table."""
 
 
@@ -53,7 +53,7 @@ class BufferedExecution(QueryExecution):
         super().__init__(options)
         self._query = query
         self._schema: pa.Schema | None = None
-        self._results = pa.schema([])
+        self._table_results = pa.schema([])
         self._held: list[pa.RecordBatch] = []
         self._attributes: list[str] = []
 
@@ -65,9 +65,9 @@ class BufferedExecution(QueryExecution):
     @property
     def result_schema(self) -> pa.Schema:
         """Schema of the results; without columns before the first batch."""
-        return self._results
+        return self._table_results
 
-    def another(self, options: EvaluationOptions, sharing: SharedState | None) -> BufferedExecution:
+    def clone(self, options: EvaluationOptions, sharing: SharedState | None) -> BufferedExecution:
         """See `QueryExecution`."""
         return BufferedExecution(self._query, options)
 
@@ -75,11 +75,11 @@ class BufferedExecution(QueryExecution):
         """See `QueryExecution`."""
         added = (ROW_COLUMN, STREAM_COLUMN, self.options.position_column)
         schema = pa.schema([field for field in schema if field.name not in added])
-        results, names = self._query.output_schema(schema), self._query._read(schema) or schema.names[:1]
+        results, names = self._query.output_schema(schema), self._query._columns_read(schema) or schema.names[:1]
         self._attributes = self._attributes or self._query.columns(schema)
         if self._schema is not None:
             return False
-        self._schema, self._results = pa.schema([(name, attribute_type(schema, name)) for name in names]), results
+        self._schema, self._table_results = pa.schema([(name, attribute_type(schema, name)) for name in names]), results
         return True
 
     @property
@@ -91,7 +91,7 @@ class BufferedExecution(QueryExecution):
         """See `QueryExecution`."""
         refuse_resident(batch, self.attributes, "MATCH_RECOGNIZE")
 
-    def read(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
+    def process(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
         """Collect the rows of a block."""
         assert self._schema is not None
         names, batch = self._schema.names, block.columns.batch
@@ -104,7 +104,7 @@ class BufferedExecution(QueryExecution):
             return
         table, self._held = collected(self._held, self._schema), []
         n_told, (part, n_parts) = 0, self.options.shard or (0, 1)
-        for rows in self._query._results(table, self._results, self.options.device):
+        for rows in self._query._table_results(table, self._table_results, self.options.device):
             if n_parts > 1:
                 number = np.arange(n_told, n_told + rows.num_rows)
                 n_told += rows.num_rows
@@ -121,14 +121,14 @@ class BufferedExecution(QueryExecution):
         """Add the rows to a checkpoint."""
         super().snapshot(state)
         if self._schema is not None:
-            state.schemas["results"] = self._results
+            state.schemas["results"] = self._table_results
             state.tables["held"] = collected(self._held, self._schema)
 
     def restore(self, state: NamedState) -> None:
         """See `QueryExecution`."""
         super().restore(state)
         if "held" in state.tables:
-            self._results, self._schema = state.schemas["results"], state.tables["held"].schema
+            self._table_results, self._schema = state.schemas["results"], state.tables["held"].schema
             self._held = state.tables["held"].to_batches()
 
 

@@ -21,7 +21,7 @@ from cer_gpu.predicates.shared_guards import UnboundGuards, may_share
 
 
 @dataclass(frozen=True)
-class Asleep:
+class UnboundQuery:
     """A query over one schema, for one output, before its first relevant event.
 
     Attributes
@@ -39,13 +39,13 @@ class Asleep:
     attributes: tuple[str, ...]
     result_schema: pa.Schema
 
-    def is_planned_as(self, other: Asleep) -> bool:
+    def is_planned_as(self, other: UnboundQuery) -> bool:
         """Return True if the plan over another schema is the same: types may differ in their layout alone."""
         same = self.guards.guards == other.guards.guards and self.guards.type_column == other.guards.type_column
         return same and self.clocks == other.clocks and self.result_schema.names == other.result_schema.names
 
 
-class KnownQuery(ABC):
+class LazyQuery(ABC):
     """A query whose plan is made when it is asked for."""
 
     @property
@@ -59,8 +59,8 @@ class KnownQuery(ABC):
         """The event types that it names."""
 
     @abstractmethod
-    def asleep(self, schema: pa.Schema) -> Asleep | None:
-        """Return what is known of it over a schema; None: it has to be bound."""
+    def asleep(self, schema: pa.Schema) -> UnboundQuery | None:
+        """Return what is known of it over a schema, or None if it has to be bound."""
 
     @abstractmethod
     def fits(self, schema: pa.Schema, other: pa.Schema) -> bool:
@@ -75,7 +75,7 @@ class KnownQuery(ABC):
         """Return its bindings over any schema."""
 
 
-def may_sleep(plan: LogicalPlan, output: type[Output], binding: Binding) -> bool:
+def can_defer(plan: LogicalPlan, output: type[Output], binding: Binding) -> bool:
     """Return True if nothing need be known of the events before the first relevant one."""
     derived = not all(map(reads_one_event, binding.derived.values()))
     of_all_events = bool(plan.partition or derived or output.by_starts)

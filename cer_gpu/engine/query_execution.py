@@ -1,4 +1,4 @@
-"""The base of the members of an evaluation: each finds the results of one query in the blocks that all of them read."""
+"""Base of the executions of queries: each finds the results of one query in the blocks that all of them read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cer_gpu.columnar.clocks import Clock
 from cer_gpu.columnar.columns import Block
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.predicates.shared_guards import SharedWords
@@ -33,7 +33,7 @@ class QueryExecution(ABC):
     Attributes
     ----------
     plan : Plan or None
-        Plan of the query; None: it reads whole tables.
+        Plan of the query, or None if it reads whole tables.
     n_matches : int
         Number of complex events, or rows, found so far.
     n_suppressed_elsewhere : int
@@ -115,8 +115,8 @@ class QueryExecution(ABC):
         return []
 
     @abstractmethod
-    def another(self, options: EvaluationOptions, sharing: SharedState | None) -> QueryExecution:
-        """Return a member of another evaluation of the same query."""
+    def clone(self, options: EvaluationOptions, sharing: SharedState | None) -> QueryExecution:
+        """Return an execution of the same query in another group."""
 
     @abstractmethod
     def expect(self, schema: pa.Schema) -> bool:
@@ -157,17 +157,17 @@ class QueryExecution(ABC):
         """Count complex events, or rows, that were found."""
         self.n_matches += n
 
-    def ahead(self, blocks: Iterable[Block]) -> Iterable[Block]:
-        """Yield blocks as `read` takes them."""
+    def prefetch(self, blocks: Iterable[Block]) -> Iterable[Block]:
+        """Yield blocks as `process` takes them."""
         return blocks
 
     @abstractmethod
-    def read(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
+    def process(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
         """Yield the results of a block of a batch, with the clocks of the stream."""
 
-    def read_whole(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
+    def process_batch(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
         """Yield the results of a block that is a batch, so that nothing of it waits for the query's next turn."""
-        yield from self.read(block, clocks, batch)
+        yield from self.process(block, clocks, batch)
 
     def end_batch(self, batch: Batch) -> Iterator[pa.RecordBatch]:
         """Yield the rest of the results of a batch, all of whose blocks were read."""

@@ -21,13 +21,13 @@ def joined_batches(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[p
     for batch in batches:
         rows, size = rows + batch.num_rows, size + batch.nbytes
         if held and not (batch.schema.equals(held[0].schema) and rows <= n_rows and size <= MAX_BYTES):
-            yield from _joined(held)
+            yield from _join_buffered(held)
             held, rows, size = [], batch.num_rows, batch.nbytes
         held.append(batch)
-    yield from _joined(held)
+    yield from _join_buffered(held)
 
 
-def _joined(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _join_buffered(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     if len(batches) < 2:
         yield from batches
         return
@@ -75,14 +75,14 @@ def batch_of_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Re
         try:
             columns.append(pa.array(values, field.type))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            number = next(k for k, value in enumerate(values) if not _fits(value, field.type))
+            number = next(k for k, value in enumerate(values) if not _fits_type(value, field.type))
             raise EventsError(
                 f"row {number}: {values[number]!r} does not fit column {field.name!r}, which is {field.type}: {error}"
             ) from None
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _fits(value: object, data_type: pa.DataType) -> bool:
+def _fits_type(value: object, data_type: pa.DataType) -> bool:
     try:
         pa.array([value], data_type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
