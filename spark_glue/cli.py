@@ -1,4 +1,4 @@
-"""The command line of jobs on Spark: ``python -m spark_glue`` (docs/spark.md)."""
+"""The command line of jobs on Spark: ``python -m spark_glue`` (docs/reference/spark.md)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import click
 import cer_gpu
 from cer_gpu.cli.command_line import Commands, run_commands, say, say_errors, say_notes, show_text
 from cer_gpu.cli.event_arguments import Streams
-from cer_gpu.cli.live.job import job_command
+from spark_glue.job_command import job_command
 from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, read_one_or_folder
 from cer_gpu.cli.shared_options import (
     QueryOptions,
@@ -30,18 +30,20 @@ from cer_gpu.cli.shared_options import (
     skip_invalid_option,
 )
 from cer_gpu.cli.signals import Signals
-from cer_gpu.engine.options import RAISE, SKIP, OverridableDefault
+from cer_gpu.engine.evaluation_options import RAISE, SKIP, OverridableDefault
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.rules.alerts import ALERTS
 from cer_gpu.rules.rule_set import RuleSet, analyse_rule
 from spark_glue.archive import package
 from spark_glue.distribution import DISTRIBUTIONS, SOURCES, choose_distribution
 from spark_glue.errors import plain_errors
-from spark_glue.explanation import explain
+from spark_glue.match import explain
 from spark_glue.job import INPUTS, read
 from spark_glue.job import run as run_job
+from spark_glue.job import INPUTS, read, run
+from spark_glue.job_command import job_command
 from spark_glue.local_session import session
-from spark_glue.match import check_order
+from spark_glue.match import check_order, explain
 from spark_glue.result import RESULT_FORMATS
 from spark_glue.watch import in_another_thread
 from spark_glue.work import work_of
@@ -71,25 +73,27 @@ _source_option = click.option(
     type=click.Choice(SOURCES),
     default="auto",
     show_default=True,
-    help="Whether tasks read the files by themselves, or Spark sends them rows.",
+    help="Whether tasks read the files directly, or Spark sends them rows.",
 )
 _tasks_option = click.option(
-    "--tasks", type=click.IntRange(min=1), metavar="N", help="How many parts.  [default: one for each core]"
+    "--tasks", type=click.IntRange(min=1), metavar="N", help="Number of tasks.  [default: one per core]"
 )
 _cores_option = click.option(
-    "--cores", default="2", show_default=True, metavar="N", help="Of a local session; * for all."
+    "--cores", default="2", show_default=True, metavar="N", help="Cores of a local session; * for all."
 )
 _config_option = click.option(
     "--conf", "config", multiple=True, metavar="NAME=VALUE", help="Settings of a local session."
 )
 _format_option = click.option(
-    "--format", "format_", type=click.Choice(INPUTS), default="parquet", show_default=True, help="Of the input."
+    "--format", "format_", type=click.Choice(INPUTS), default="parquet", show_default=True, help="Format of the input."
 )
 _read_option = click.option(
-    "--read-option", "read_options", multiple=True, metavar="NAME=VALUE", help="For Spark's reader."
+    "--read-option", "read_options", multiple=True, metavar="NAME=VALUE", help="Option of Spark's reader."
 )
 _schema_option = click.option(
-    "--schema", metavar="TEXT", help="Of --input, as 'type STRING, ts TIMESTAMP'.  [default: Spark finds it]"
+    "--schema",
+    metavar="TEXT",
+    help="Schema of the input, as 'type STRING, ts TIMESTAMP'.  [default: inferred by Spark]",
 )
 
 
@@ -106,7 +110,7 @@ Examples:
 )
 @click.version_option(cer_gpu.__version__, prog_name="spark_glue", message="%(prog)s %(version)s")
 def commands() -> None:
-    """Find complex events in stored events with queries in CEQL, on Spark."""
+    """Find the matches of queries in stored events, on Spark."""
 
 
 @commands.command(
@@ -127,13 +131,23 @@ started, the session is as it was asked for there, and --cores and --conf do not
 @optional_query_argument
 @queries_option
 @click.option(
-    "--input", "inputs", multiple=True, required=True, metavar="PATH", help="Files, folders, or a table's name."
+    "--input",
+    "inputs",
+    multiple=True,
+    required=True,
+    metavar="PATH",
+    help="File, folder or table name; may be repeated.",
 )
 @_format_option
 @_read_option
 @_schema_option
 @click.option(
-    "--order-by", "order_by", multiple=True, required=True, metavar="NAME", help="Columns that order the stream."
+    "--order-by",
+    "order_by",
+    multiple=True,
+    required=True,
+    metavar="NAME",
+    help="Column that orders the stream; may be repeated.",
 )
 @click.option("-o", "out", required=True, metavar="OUT", help="The folder to write.")
 @click.option("--out-format", type=click.Choice(RESULT_FORMATS), default="parquet", show_default=True, help="Of OUT.")
@@ -170,7 +184,7 @@ def _run_command(
     config: tuple[str, ...],
     run: RunOptions,
 ) -> int:
-    """Find the complex events of QUERY in the events of --input, and write them to OUT.
+    """Find the matches of QUERY in the events of --input, and write them to OUT.
 
     QUERY is a file or the text itself; --queries takes all queries of a folder.
 
@@ -180,7 +194,7 @@ def _run_command(
     output = run.evaluation.output or (ALERTS if given.raises_alerts else None)
     settings, options = _pairs(config, "--conf"), _pairs(read_options, "--read-option")
     # check the query before starting Spark, which takes seconds
-    compiled = _compiled(given, _named_time(given) or order_by[0])
+    compiled = _compile_or_report(given, _named_time(given) or order_by[0])
     if compiled is None:
         return 1
     choose_distribution(work_of(compiled, output), distribution, order_by[0])
@@ -264,7 +278,9 @@ def _explain_command(
     if bool(inputs) != bool(order_by):
         raise click.UsageError("--input and --order-by go together")
     # as in `run`, the first column of the order is the time column
-    compiled = _compiled(given, _named_time(given) or (order_by[0] if order_by else given.time_column or "time"))
+    compiled = _compile_or_report(
+        given, _named_time(given) or (order_by[0] if order_by else given.time_column or "time")
+    )
     if compiled is None:
         return 1
     if not inputs:
@@ -292,7 +308,7 @@ def _compiled(given: QueryArguments, time_column: str | None) -> CompiledQuery |
         return found
     try:
         errors_in_set = RAISE if given.skipped is None else SKIP
-        return RuleSet(given.compile(Streams({})), given.rules, given.passed_over, errors=errors_in_set)
+        return RuleSet(given.compile(Streams({})), given.rules, given.skipped_files, errors=errors_in_set)
     except WrongQueries as wrong:
         given.say(wrong.errors)
         return None
@@ -306,7 +322,7 @@ def _named_time(given: QueryArguments) -> str | None:
 def _fitted(events: DataFrame, given: QueryArguments, order_by: Sequence[str]) -> CompiledQuery | QuerySet | None:
     """Compile a query for events, the first column of whose order is the time column if it holds times.
 
-    None: the query has errors, which were said.
+    Return None if the query has errors, which are printed.
     """
     check_order(events.columns, order_by)
     kind = events.schema[order_by[0]].dataType
@@ -314,7 +330,7 @@ def _fitted(events: DataFrame, given: QueryArguments, order_by: Sequence[str]) -
     no_time = time_column is None and given.options.time_unit is None and not _is_time(kind)
     if time_column is None and not no_time:
         time_column = order_by[0]
-    compiled = _compiled(given, time_column)
+    compiled = _compile_or_report(given, time_column)
     if compiled is None and no_time:
         what = f"{order_by[0]!r}, the first column of --order-by, is {kind.simpleString()}, which is no time"
         say(f"({what}; --schema says the types of columns)")

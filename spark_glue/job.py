@@ -6,13 +6,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from cer_gpu.cli.tally import FORMS, counted
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.io.tables.names import is_table_name
 from cer_gpu.rules.alerts import ALERTS
-from spark_glue.distribution import JobOptions, TaskReport, taking_job_options
+from spark_glue.distribution import JobOptions, ReportsOfParts, TaskReport, taking_job_options
 from spark_glue.errors import plain_errors
 from spark_glue.files.table_files import table_frame
 from spark_glue.match import matching
@@ -36,7 +36,7 @@ class Summary:
     ----------
     out
     output
-        None: each query of a set has its own.
+        None if each query of a set has its own.
     n_rows
         Number of events in the stream; in files, before filters.
     n_matches
@@ -47,11 +47,11 @@ class Summary:
     distribution, reason
     source, source_reason
         "files" or "rows", and the reason.
-    how
+    input_plan
         Words on the order of the events.
-    was_counted
+    counted_rows
         True if a pass counted the events beforehand.
-    was_in_order
+    presorted
         True if the events needed no sort, so far as was known before they were read.
     parts : tuple of Done
         Reports by the number of the part; parts without events are left out.
@@ -68,9 +68,9 @@ class Summary:
     reason: str
     source: str
     source_reason: str
-    how: str
-    was_counted: bool
-    was_in_order: bool
+    input_plan: str
+    counted_rows: bool
+    presorted: bool
     n_parts: int
     parts: tuple[TaskReport, ...]
     stages: tuple[Stage, ...]
@@ -107,14 +107,15 @@ class Summary:
         found = counted(
             self.n_matches, "complex event" if output is None or output.counted or output.numbered else output.row
         )
-        counting = "counted before in" if self.was_counted else "nothing was counted before; planned in"
-        if self.source == "rows" and not self.was_counted:
+        counting = "counted before in" if self.counted_rows else "nothing was counted before; planned in"
+        if self.source == "rows" and not self.counted_rows:
             counting = "counted by the tasks; planned in"
         lines = [
             f"{counted(self.n_rows, 'event')}, {found}, {self.seconds:.1f} s, "
             f"{self.n_rows / self.seconds:,.0f} events/s -> {self.out}",
             f"distribution   {self.distribution}: {self.reason}",
-            f"source    {self.source}: {self.source_reason}; {self.how}; {counting} {self.planning_seconds:.1f} s",
+            f"source    {self.source}: {self.source_reason}; {self.input_plan}; "
+            f"{counting} {self.planning_seconds:.1f} s",
         ]
         if self.parts:
             slowest, usual = max(p.seconds for p in self.parts), mean(p.seconds for p in self.parts)
@@ -180,7 +181,7 @@ def run(
     )
     context = spark.sparkContext
     result = Result(spark, out, format, partition_by, overwrite=overwrite)
-    report = context.accumulator({}, _accumulated())
+    report = context.accumulator({}, cast(Any, ReportsOfParts()))
     first_stage = next_stage(context)
     begun = time.perf_counter()
     with plain_errors(), progress(context, hidden=not show_progress):
@@ -194,7 +195,7 @@ def run(
     return Summary(
         out=out,
         output=found.work.output if found.work.rules is None else ALERTS,
-        n_rows=_counted(parts) if found.n_rows is None else found.n_rows,
+        n_rows=_n_rows_of(parts) if found.n_rows is None else found.n_rows,
         n_matches=sum(part.n_matches for part in parts),
         seconds=seconds,
         planning_seconds=planned_at - begun,
@@ -202,24 +203,18 @@ def run(
         reason=found.reason,
         source=found.source,
         source_reason=found.source_reason,
-        how=found.how,
-        was_counted=found.source == "rows" and found.n_rows is not None,
-        was_in_order=found.was_in_order,
+        input_plan=found.input_plan,
+        counted_rows=found.source == "rows" and found.n_rows is not None,
+        presorted=found.presorted,
         n_parts=found.n_parts,
         parts=parts,
         stages=tuple(stages_since(context, first_stage)),
     )
 
 
-def _counted(parts: Sequence[TaskReport]) -> int:
+def _n_rows_of(parts: Sequence[TaskReport]) -> int:
     """Return the number of rows of a stream, all of which each part has."""
     return max((part.n_rows for part in parts), default=0)
-
-
-def _accumulated() -> Any:
-    from spark_glue.accumulated import Accumulated
-
-    return Accumulated()
 
 
 def read(

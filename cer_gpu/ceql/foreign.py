@@ -18,7 +18,7 @@ _SHAPE = "a query is SELECT * FROM S WHERE A AS a ; B AS b FILTER b.id = a.id WI
 _TESTS = "WHERE holds the pattern, of event types; tests stand behind FILTER: WHERE A AS a FILTER a.price > 100"
 _DISTINCT = r"\(\s*DISTINCT\b[^()]*\)?\s*$"
 _ABSENT = "an absence stands between two events: A ; !B ; C; NOT(B) is one event that is no B"
-_RECOGNIZE = "that is a clause of MATCH_RECOGNIZE, whose statements are read as a whole: docs/row_patterns.md"
+_RECOGNIZE = "a clause of MATCH_RECOGNIZE, whose statements are read as a whole: docs/reference/match_recognize.md"
 _TEXT = "LIKE 'x' searches for a regular expression (RE2), anywhere in the text; '(?i)x' ignores case, '^x' is a prefix"
 _PLACES = "startswith(name, 'x'), endswith(name, 'x') and contains(name, 'x') are tests; " + _TEXT
 _TIMES = "A{3} is three times A, A{2,5} two to five times, A+ one or more"

@@ -332,7 +332,7 @@ class AnyElement(Node):
 class Apart(Node):
     """One event lies at most a length behind another, by the clock of that length: a window within a pattern.
 
-    The parser makes none: they stand for local windows, EACH STEP and FOR (`cer_gpu.planning.spans`).
+    The parser makes none: they stand for local windows, EACH STEP and FOR (`cer_gpu.planning.pattern_spans`).
 
     Attributes
     ----------

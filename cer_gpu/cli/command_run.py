@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from cer_gpu.cli.alerts import AlertSummary, AlertTable, NearMisses, lines_of
-from cer_gpu.cli.evaluation import AlertEvaluation, CommandEvaluation
+from cer_gpu.cli.alert_output import AlertSummary, AlertTable, NearMisses, lines_of
 from cer_gpu.cli.event_arguments import Streams
-from cer_gpu.cli.funnel import FunnelPreview, funnel_facts
-from cer_gpu.cli.preview import FirstRows, Preview, QueryTable, rows_to_show
-from cer_gpu.cli.progress import Display
+from cer_gpu.cli.preview import FirstRows, FunnelPreview, Preview, QueryTable, funnel_facts, rows_to_show
+from cer_gpu.cli.progress_bar import Display
 from cer_gpu.cli.query_arguments import (
     QueryArguments,
     absent_notes,
@@ -19,12 +17,13 @@ from cer_gpu.cli.query_arguments import (
     source_query,
     with_progress,
 )
+from cer_gpu.cli.result_streams import AlertEvaluation, CommandEvaluation
 from cer_gpu.cli.signals import Signals
 from cer_gpu.cli.tally import FORMS, Throughput, Totals, counted
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.io.sinks import Sink
-from cer_gpu.output.funnel import FunnelCounts
-from cer_gpu.planning.progress import funnel_names
+from cer_gpu.output.funnel_counts import FunnelCounts
+from cer_gpu.planning.outputs import funnel_names
 from cer_gpu.stages import MeasuredStages
 
 MANY = 10_000_000

@@ -29,7 +29,8 @@ from cer_gpu.compilation import (
     language_named,
     language_of,
 )
-from cer_gpu.engine.options import OF_COMMANDS, Sort
+from cer_gpu.engine.evaluation_options import OF_COMMANDS, Sort
+from cer_gpu.engine.evaluation_options import Sort
 from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.preparing.kept import FROM_QUERIES
 from cer_gpu.preparing.over_schema import OverSchema
@@ -37,7 +38,7 @@ from cer_gpu.preparing.sets import compiled_together
 from cer_gpu.query_set import QuerySet
 from cer_gpu.resolution.fields import in_another_case, names_known
 from cer_gpu.rule import Rule, urgency
-from cer_gpu.rules.folder import READERS, passed_over_note, read_folder
+from cer_gpu.rules.folder import READERS, read_folder, skipped_files_note
 from cer_gpu.rules.rule_set import analyse_rule
 
 _Given = TypeVar("_Given")
@@ -115,7 +116,7 @@ def with_progress(queries: Mapping[str, CompiledQuery]) -> tuple[dict[str, Compi
     having, aside = {}, []
     for name, query in queries.items():
         try:
-            query.output_for("funnel")
+            query.resolve_output("funnel")
             having[name] = query
         except OptionError:
             aside.append(name)
@@ -133,10 +134,10 @@ def notes_of(notes: Iterable[tuple[str, str]]) -> list[str]:
     names: dict[str, list[str]] = {}
     for name, note in notes:
         names.setdefault(note, []).append(name)
-    return [f"{_named(own)}: {note}" if own != [""] else note for note, own in names.items()]
+    return [f"{_names_in_words(own)}: {note}" if own != [""] else note for note, own in names.items()]
 
 
-def _named(names: Sequence[str]) -> str:
+def _names_in_words(names: Sequence[str]) -> str:
     if len(names) <= _NAMED:
         return ", ".join(names)
     return f"{', '.join(names[:_NAMED])}, and {len(names) - _NAMED:,} more rules"
@@ -192,14 +193,14 @@ class QueryArguments:
     options : QueryOptions
     is_set : bool
         True for those of a folder, also where it has one only; False for QUERY, whose name is "".
-    passed_over : dict from str to int
+    skipped_files : dict from str to int
         Number of rules of the folder in no language known here, by language or kind.
     unread : list of (str, CerError)
         Files of the folder that cannot be read, and the errors.
     remarks : list of str
         Remarks on rules of the folder that give no results.
     skipped : list of (str, CerError), optional
-        Collects the errors of rules that are left out; None: errors are raised.
+        Collects the errors of rules that are left out; if None, errors are raised.
     log_sources : dict from str to str
         Texts that find the events of log sources, by the words that rules have for these.
     """
@@ -207,7 +208,7 @@ class QueryArguments:
     rules: Mapping[str, Rule]
     options: QueryOptions
     is_set: bool
-    passed_over: Mapping[str, int] = field(default_factory=dict)
+    skipped_files: Mapping[str, int] = field(default_factory=dict)
     unread: Sequence[tuple[str, CerError]] = ()
     remarks: Sequence[str] = ()
     skipped: Wrong | None = None
@@ -320,7 +321,7 @@ class QueryArguments:
     @property
     def notes(self) -> list[str]:
         """Remarks on the languages of the rules, and on those that are not evaluated."""
-        over = passed_over_note(self.passed_over)
+        over = skipped_files_note(self.skipped_files)
         notes = [*self._languages, *([] if over is None else [over]), *self.remarks]
         if self.skipped:
             known = {name for name, _ in self.skipped if name in self.rules}
@@ -384,7 +385,7 @@ def read_queries(
             f"{len(found.rules) - len(rules):,} of {counted(len(found.rules), 'rule')} below --level {level} left out"
         )
     return QueryArguments(
-        rules, options, True, found.passed_over, found.errors, remarks, skipped, log_sources=found.log_sources
+        rules, options, True, found.skipped_files, found.errors, remarks, skipped, log_sources=found.log_sources
     )
 
 

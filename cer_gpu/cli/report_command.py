@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from cer_gpu.cli.command_line import say, say_notes
+from cer_gpu.cli.command_line import say, say_notes, to_json
 from cer_gpu.cli.event_arguments import STANDARD, given_streams
-from cer_gpu.cli.json_output import to_json
-from cer_gpu.cli.progress import working
+from cer_gpu.cli.command_line import to_json
+from cer_gpu.cli.progress_bar import working
 from cer_gpu.cli.query_arguments import (
     WrongQueries,
     aside_note,
@@ -34,6 +34,7 @@ from cer_gpu.cli.shared_options import (
 )
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery
+from cer_gpu.engine.evaluation_options import Sort
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.order.period import Period
 from cer_gpu.preparing.over_schema import OverQuery
@@ -69,13 +70,13 @@ The page appears whole at the end or not at all."""
     metavar="OUT",
     required=True,
     shell_complete=complete_files,
-    help="The page, such as report.html.",
+    help="File of the page, such as report.html.",
 )
 @click.option(
     "--output",
     type=click.Choice(list(_WORDS)),
-    help="Content of the page: complex events, alerts of the rules of a folder, or the funnels of progress.  "
-    "[default: alerts of a folder whose rules have levels, else positions]",
+    help="Content of the page: matches (positions), alerts of a folder of rules, or funnels.  "
+    "[default: alerts if rules of --queries have levels, else positions]",
 )
 @click.option("--title", metavar="TEXT", help="Title of the page.  [default: names of the query and of the events]")
 @query_options
@@ -129,7 +130,7 @@ def report(
         if given.is_set and page == "funnel":
             compiled, aside = with_progress(compiled)
         source = rereadable(streams.open())
-        schema = next(iter(compiled.values()))._source(source).schema
+        schema = next(iter(compiled.values()))._open_source(source).schema
         asked: RuleSet | CompiledQuery
         if page == "alerts":
             rules = RuleSet(compiled, given.rules)

@@ -10,13 +10,15 @@ from dataclasses import KW_ONLY, dataclass, replace
 
 import click
 
-from cer_gpu.cli.alerts import TimelineSink, kept_for_order
+from cer_gpu.cli.alert_output import TimelineSink, kept_for_order
 from cer_gpu.cli.command_line import say, say_notes
 from cer_gpu.cli.command_run import CommandRun
+from cer_gpu.cli.alert_output import TimelineSink, kept_for_order
+from cer_gpu.cli.command_line import say, say_notes, to_json
 from cer_gpu.cli.event_arguments import STANDARD, Streams, given_streams
-from cer_gpu.cli.json_output import to_json
+from cer_gpu.cli.live.follow_options import FollowOptions, follow_options
 from cer_gpu.cli.live.following import follow_files
-from cer_gpu.cli.live.options import FollowOptions, follow_options
+from cer_gpu.cli.live.follow_options import FollowOptions, follow_options
 from cer_gpu.cli.output_file import chosen_format, open_target
 from cer_gpu.cli.preview import Preview
 from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, query_and_events_arguments, read_queries
@@ -34,12 +36,16 @@ from cer_gpu.cli.shared_options import (
 )
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.compile_progress import NOTICES
+from cer_gpu.engine.evaluation_options import DEVICES, EvaluationOptions, Sort
 from cer_gpu.io.sinks import SINK_ENDINGS, SINK_FORMATS
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.io.text_types import WiderTypes
 from cer_gpu.order.period import Period
 from cer_gpu.rules.alerts import ALERTS
-from cer_gpu.rules.timeline import TIMELINE, TIMELINE_SCHEMA
+from cer_gpu.rules.alerts import TIMELINE, TIMELINE_SCHEMA
+from cer_gpu.order.reorder_buffer import LATE
+from cer_gpu.output.outputs import OUTPUTS
+from cer_gpu.rules.alerts import ALERTS, TIMELINE, TIMELINE_SCHEMA
 
 
 @click.command(
@@ -66,13 +72,13 @@ it appears whole at the end or not at all.""",
     metavar="OUT",
     shell_complete=complete_files,
     help="Write all rows to this file, append them to a table (delta:PATH, iceberg:NAME), or write them to standard "
-    "output (-), instead of showing the first.",
+    "output (-). Without it, the first rows are shown.",
 )
 @click.option(
     "--format",
     "format_",
     type=click.Choice(SINK_FORMATS),
-    help="Format of OUT.  [default: by its ending; jsonl for standard output]",
+    help="Output format.  [default: by the ending of OUT; jsonl for standard output]",
 )
 @run_options(output=output_of_rows(TIMELINE))
 @query_options
@@ -97,17 +103,17 @@ def run_command(
     period: Period,
     live: FollowOptions,
 ) -> int:
-    """Find the complex events of QUERY in EVENTS.
+    """Find the matches of QUERY in EVENTS.
 
     QUERY is a file or the text itself, in CEQL or in SQL with MATCH_RECOGNIZE; with --queries, all queries
     of a folder are evaluated in one pass.
     EVENTS are Parquet, Arrow IPC, CSV, JSON or event log (.evtx) files, folders of them, zip archives, globs, or
     addresses such as s3://bucket/folder, read one after the other; - is standard input: an Arrow IPC stream, CSV
-    or JSON lines; delta:PATH and iceberg:NAME are tables, @VERSION behind them one of their snapshots.
-    For a query over several streams, each is given as NAME=PATH.
+    or JSON lines; delta:PATH and iceberg:NAME are tables, with @VERSION appended for one of their snapshots.
+    For a query over several streams, give each as NAME=PATH.
 
     With --follow DIR there are no EVENTS: files that appear in DIR are read as they come, and each result is written
-    exactly once, whatever is killed meanwhile.
+    exactly once, even if the process is killed.
     """
     if run.as_json or run.no_progress:
         os.environ.setdefault(NOTICES, "off")

@@ -16,14 +16,16 @@ from cer_gpu.cli.command_line import Command
 from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.columnar.memory_limit import size_in_bytes
 from cer_gpu.compilation import LANGUAGES, MISSING_IN_RULES, TYPE_COLUMN
-from cer_gpu.engine.options import OF_COMMANDS, EvaluationOptions
+from cer_gpu.engine.evaluation_options import OF_COMMANDS, EvaluationOptions
+from cer_gpu.engine.evaluation_options import REPORT, UNDECIDED
 from cer_gpu.errors import OptionError
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.order.period import Period
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rule import LEVELS, Rule
 from cer_gpu.rules.alerts import ALERTS
-from cer_gpu.rules.found import AS_NAMED, FieldColumns
+from cer_gpu.rules.folder import AS_NAMED, FieldColumns
+from cer_gpu.rules.folder import AS_NAMED, FieldColumns
 from cer_gpu.rules.rule_set import options_of_rules
 
 
@@ -48,37 +50,39 @@ TEXT_FILE_OPTIONS: tuple[Decorator, ...] = (
     click.option(
         "--null-values",
         metavar="TEXT,...",
-        help="Of CSV, the fields that are NULL; '' is the empty one.  [default: as in pyarrow: empty, NA, null, ...]",
+        help="CSV fields to read as NULL; '' is the empty field.  [default: those of pyarrow: empty, NA, null, ...]",
     ),
-    click.option(
-        "--strings-can-be-null", is_flag=True, help="Of CSV, all such fields are NULL in columns of text, too."
-    ),
+    click.option("--strings-can-be-null", is_flag=True, help="Apply --null-values to string columns, too (CSV)."),
     click.option(
         "--quoted-strings-can-be-null/--no-quoted-strings-can-be-null",
         default=True,
-        help="Of CSV, such fields are NULL between quotes, too.  [default: they are]",
+        help="Apply --null-values to quoted fields, too (CSV).  [default: yes]",
     ),
-    click.option("--empty-is-text", is_flag=True, help="Of CSV, an empty field of a column of text is no NULL."),
-    click.option("--delimiter", metavar="CHAR", help="Of CSV, the separator.  [default: , ; | or tab, by the header]"),
-    click.option("--decimal-comma", is_flag=True, help="Of CSV, numbers are written with a comma: 3,14."),
+    click.option(
+        "--empty-is-text",
+        is_flag=True,
+        help="Read an empty field of a string column as the empty string, not NULL (CSV).",
+    ),
+    click.option("--delimiter", metavar="CHAR", help="CSV separator.  [default: , ; | or tab, by the header]"),
+    click.option("--decimal-comma", is_flag=True, help="Read numbers with a decimal comma, as 3,14 (CSV)."),
     click.option(
         "--time-format",
         "time_formats",
         multiple=True,
         metavar="[COLUMN=]FORMAT",
-        help="Of text files, the format of times that are not ISO 8601, as of strptime: '%d/%m/%Y %H:%M:%S.%f'; "
-        "COLUMN=epoch: seconds since 1970.",
+        help="Format of timestamps in text files that are not ISO 8601, as for strptime: '%d/%m/%Y %H:%M:%S.%f'; "
+        "COLUMN=epoch means seconds since 1970.",
     ),
     click.option(
         "--column-types",
         multiple=True,
         metavar="COLUMN=TYPE,...",
-        help="Of text files, the types of columns, such as float64, string or 'timestamp[ns, UTC]'.",
+        help="Types of columns of text files, such as float64, string or 'timestamp[ns, UTC]'.",
     ),
     click.option(
         "--max-decompressed",
         metavar="SIZE",
-        help="Most bytes of a compressed file, or of all in an archive, after decompression.  [default: 64GiB]",
+        help="Largest size of a compressed file, or of all files of an archive, after decompression.  [default: 64GiB]",
     ),
 )
 OF_TEXT_FILES = (
@@ -174,7 +178,7 @@ def with_sort(arguments: Sequence[str]) -> list[str]:
 skip_invalid_option: Decorator = click.option(
     "--skip-invalid",
     is_flag=True,
-    help="Leave out rules of --queries that cannot be read, or do not fit the events, with a note.",
+    help="Skip rules of --queries that cannot be read or do not fit the events, with a note.",
 )
 
 
@@ -329,9 +333,9 @@ def period_options(command: Command) -> Command:
 
     made: Any = taking
     for option in (
-        click.option("--before", metavar="TIME", help="Read the events before this time only."),
+        click.option("--before", metavar="TIME", help="Read only events before this time."),
         click.option(
-            "--after", metavar="TIME", help="Read the events from this time on only: 2026-11-27, 2026-11-27T12:30Z."
+            "--after", metavar="TIME", help="Read only events from this time on: 2026-11-27, 2026-11-27T12:30Z."
         ),
     ):
         made = option(made)
@@ -341,7 +345,7 @@ def period_options(command: Command) -> Command:
 level_option: Decorator = click.option(
     "--level",
     type=click.Choice(LEVELS),
-    help="Of --queries, the rules of this level and of more urgent ones only.",
+    help="Use only rules of --queries with this level or a more urgent one.",
 )
 
 
@@ -364,23 +368,25 @@ QUERY_OPTIONS: tuple[Decorator, ...] = (
         help="Language of the query.  [default: by its text, or the ending of its file]",
     ),
     click.option(
-        "--type-column", metavar="NAME", help="Column of event types.  [default: type, of EQL event.category]"
+        "--type-column", metavar="NAME", help="Column of event types.  [default: type; event.category for EQL]"
     ),
-    click.option("--no-type-column", is_flag=True, help="The stream's name (FROM) is the type of its events."),
+    click.option("--no-type-column", is_flag=True, help="Use the stream's name (FROM) as the type of all its events."),
     click.option(
-        "--time-column", metavar="NAME", help="Column of times, which never decrease.  [default: of EQL @timestamp]"
+        "--time-column",
+        metavar="NAME",
+        help="Column of timestamps, which must not decrease.  [default: @timestamp for EQL]",
     ),
     click.option("--time-unit", type=click.Choice(list(TIME_UNITS)), help="Unit of an integer time column."),
     click.option(
         "--missing-fields",
         type=click.Choice(MISSING),
-        help="Of EQL, a field that the events have not: an error, or null in all events, with a note.  "
-        "[default: null for --queries, else error]",
+        help="Fields that the events lack: an error, or null with a note (EQL, Sigma).  "
+        "[default: null for Sigma and --queries, else error]",
     ),
     click.option(
         "--selection",
         type=click.Choice(SELECTIONS),
-        help="Of EQL, the matches of a sequence: as Elasticsearch chooses them, or all.  [default: recent]",
+        help="EQL sequence matching: as Elasticsearch does, or all matches.  [default: recent]",
     ),
     click.option(
         "--pipeline",
@@ -388,18 +394,18 @@ QUERY_OPTIONS: tuple[Decorator, ...] = (
         multiple=True,
         metavar="NAME|FILE",
         shell_complete=complete_files,
-        help="Of Sigma, the log sources and fields of the events, such as windows, linux or zeek; several are joined.",
+        help="Sigma log sources and fields of the events, such as windows, linux or zeek; may be repeated.",
     ),
     click.option(
         "--columns",
         multiple=True,
         metavar="FIELD=COLUMN,...",
-        help="Of Sigma, columns of fields: the last word after all pipelines.",
+        help="Columns of Sigma fields; overrides the pipelines.",
     ),
     click.option(
         "--nocase-groups",
         is_flag=True,
-        help="Of Sigma, strings in groups and distinct values of correlations do not mind the case of letters.",
+        help="Ignore letter case in the groups and distinct values of Sigma correlations.",
     ),
 )
 _NAMES = (
@@ -424,8 +430,8 @@ class QueryOptions:
     Attributes
     ----------
     type_column : str or None
-        Column of event types, a `cer_gpu.engine.options.OverridableDefault` where it was not given; None: there is
-        none.
+        Column of event types, a `cer_gpu.engine.evaluation_options.OverridableDefault` where it was not given; None if
+        there is none.
     time_column, time_unit, language, missing_fields, selection : str or None
     fields : FieldColumns
         Columns of the fields of Sigma.

@@ -34,7 +34,7 @@ class KnownEvents:
     Attributes
     ----------
     schema : pyarrow.Schema or None
-        None: nothing is known.
+        None if nothing is known.
     types : tuple of str
         Types of events, if they are known.
     """
@@ -85,14 +85,14 @@ def read_known(path: str | os.PathLike[str]) -> KnownEvents:
 
 
 def changed_at(path: str) -> int | None:
-    """Return when a file of events, or the log of a table of Delta, was changed; None: that is not known here."""
+    """Return when a file of events, or the log of a table of Delta, was changed, or None if unknown."""
     table = TableName.of(path)
     place = path if table is None else os.path.join(table.place, DELTA_LOG)
     return os.stat(place).st_mtime_ns if os.path.exists(place) else None
 
 
 def fields_on_path(schema: pa.Schema, path: Sequence[str]) -> list[pa.Field] | None:
-    """Return the fields of the struct with these names on its path, of the schema if there are none; None: no struct.
+    """Return the fields of the struct at a path, of the schema if it is empty, or None if it is no struct.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def _is_column(each: Any) -> bool:
 
 
 def arrow_type_of(text: str) -> pa.DataType | None:
-    """Return the Arrow type that `str` shows as `text`; None: no type is known by that name.
+    """Return the Arrow type that `str` shows as `text`, or None if no such type is known.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def arrow_type_of(text: str) -> pa.DataType | None:
     if nested is None:
         return None
     fields = []
-    for part in _parts(nested[2]):
+    for part in _split_at_commas(nested[2]):
         name, colon, kind = part.partition(": ")
         found = arrow_type_of(kind.removesuffix(" not null"))
         if not colon or found is None:
@@ -146,7 +146,7 @@ def arrow_type_of(text: str) -> pa.DataType | None:
     return _LISTS[nested[1]](fields[0].type) if len(fields) == 1 else None
 
 
-def _parts(text: str) -> Iterator[str]:
+def _split_at_commas(text: str) -> Iterator[str]:
     """Yield the parts between the commas that stand in no brackets."""
     depth, start = 0, 0
     for i, sign in enumerate(text):
@@ -180,7 +180,7 @@ def events_beside(folder: str, events: str) -> str:
 
 
 def events_named(text: str) -> str | None:
-    r"""Return the events that a comment before a query names, ``-- events: trades.parquet``; None: none does.
+    r"""Return the events that a comment before a query names, ``-- events: trades.parquet``, or None.
 
     Examples
     --------

@@ -45,9 +45,11 @@ class SingleEvents:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the results of the events at some rows of a block, from position `report_from` on."""
         for begin in range(0, len(rows), OUTPUT_ROWS):
-            yield self._results(rows[begin : begin + OUTPUT_ROWS], block, clocks, report_from)
+            yield self._rows_of_events(rows[begin : begin + OUTPUT_ROWS], block, clocks, report_from)
 
-    def _results(self, rows: Int32, block: EventBlock, clocks: dict[str, Clock], report_from: int) -> pa.RecordBatch:
+    def _rows_of_events(
+        self, rows: Int32, block: EventBlock, clocks: dict[str, Clock], report_from: int
+    ) -> pa.RecordBatch:
         positions = block.first + rows.astype(np.int64) if block.given is None else block.given[rows]
         if len(positions) and positions[0] < report_from:
             kept = positions >= report_from

@@ -19,6 +19,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.functions import DESCENDANT
 from cer_gpu.ceql.traversal import children, fold, walk, with_children
 from cer_gpu.ceql.variables import of_event
+from cer_gpu.columnar.clocks import has_zone
 from cer_gpu.columnar.columns import (
     BOOLEAN,
     DECIMAL,
@@ -32,7 +33,6 @@ from cer_gpu.columnar.columns import (
     kind_of,
     plain_type,
 )
-from cer_gpu.columnar.moments import has_zone
 from cer_gpu.errors import EventsError, did_you_mean
 from cer_gpu.expressions.calls import CallColumn, call_of_several
 from cer_gpu.expressions.combinations import OfOneText

@@ -113,12 +113,12 @@ class LiveSource(Protocol):
         first
             Position of its first event.
         expected
-            Schema of the first part; None: this is the first.
+            Schema of the first part, or None if this is the first.
 
         Returns
         -------
         Source or None
-            None: it has neither events nor a schema.
+            None if it has neither events nor a schema.
 
         Raises
         ------
@@ -166,7 +166,7 @@ class FolderWatcher:
 
     def look(self, read: Mapping[str, int], but: Collection[str] = ()) -> PollResult:
         """Look into the folder, as `LiveSource.look` says."""
-        here = self._files()
+        here = self._listed_arrivals()
         grown = [each.name for each in here if each.name in read and each.size != read[each.name]]
         coming = [each for each in here if each.name not in read and each.name not in but]
         if self._order == "modified":
@@ -195,13 +195,13 @@ class FolderWatcher:
         return read
 
     def open(self, arrival: Arrival, first: int, expected: pa.Schema | None) -> Source | None:
-        """Open a file; None: it is a text without lines."""
+        """Open a file, or return None for text without lines."""
         found = format_of(arrival.name)
         if not arrival.size and found is not None and found.is_text:
             return None
         return open_next(arrival.file, first, expected, self._options)
 
-    def _files(self) -> list[Arrival]:
+    def _listed_arrivals(self) -> list[Arrival]:
         files = find_files(self._folder, self._options, may_be_none=True)
         store = files[0].store if files else None
         try:

@@ -3,20 +3,165 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
 from cer_gpu.errors import EventsError
 from cer_gpu.follow.folder_watcher import STEP_FILES, Arrival, PollResult
 from cer_gpu.io.source import Source
-from cer_gpu.io.tables.appended import Addition, appended_since
-from cer_gpu.io.tables.names import TableName
+from cer_gpu.io.tables.names import TableName, package_of
 from cer_gpu.io.tables.opening import open_table, table_name_of
-from cer_gpu.io.tables.table import TableSnapshot
-from cer_gpu.order.rows import ROW_COLUMN
+from cer_gpu.io.tables.table import DataFile, TableSnapshot, source_of_files
+from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.order.sorting import sort_source
+
+if TYPE_CHECKING:
+    from cer_gpu.io.tables.delta import DeltaSnapshot
+    from cer_gpu.io.tables.iceberg import IcebergSnapshot
+
+
+@dataclass(frozen=True)
+class Addition:
+    """Rows that one version of a table appended.
+
+    Attributes
+    ----------
+    version
+        The version, or the id of the snapshot.
+    table
+        The newer snapshot of the table that told of it, whose schema the rows have.
+    files
+        Returns the files with the rows.
+    """
+
+    version: str
+    table: TableSnapshot
+    files: Callable[[], Sequence[DataFile]]
+
+    @cached_property
+    def _data_files(self) -> Sequence[DataFile]:
+        return self.files()
+
+    @property
+    def n_rows(self) -> int | None:
+        """Number of rows, or None if unknown before they are read."""
+        counts = [file.n_rows for file in self._data_files]
+        known = [count for count in counts if count is not None]
+        return sum(known) if len(known) == len(counts) else None
+
+    def source(self, expected: pa.Schema | None = None) -> Source:
+        """Return the rows in the order in which they were appended.
+
+        Parameters
+        ----------
+        expected
+            Schema of rows before these: its columns have their types here, and are NULL if the table has them no more.
+
+        Raises
+        ------
+        EventsError
+            While it is read, when values do not fit the types.
+        """
+        return source_of_files(self.table.name, self.table.schema if expected is None else expected, self._as(expected))
+
+    def _as(self, expected: pa.Schema | None) -> Sequence[DataFile]:
+        if expected is None:
+            return self._data_files
+        return [file.with_types(self.table.schema, expected) for file in self._data_files]
+
+
+def appended_since(table: TableSnapshot, since: str | None) -> list[Addition]:
+    """Return the additions after a version up to that of a table, the oldest first.
+
+    Commits that change no data, such as compactions, are passed over.
+
+    Parameters
+    ----------
+    table
+        The newest snapshot, as `cer_gpu.io.tables.opening.open_table` opens it.
+    since
+        A `TableSnapshot.version`, or an `Addition.version`; if None, all rows of the snapshot are one addition.
+
+    Raises
+    ------
+    EventsError
+        When rows were deleted or rewritten since, the version is none of this table, or its log no longer tells.
+    """
+    if since is None:
+        return [Addition(table.version, table, table.files)] if table.version else []
+    if since == table.version:
+        return []
+    if hasattr(table, "actions_of"):
+        return _of_delta(cast("DeltaSnapshot", table), since)
+    return _of_iceberg(cast("IcebergSnapshot", table), since)
+
+
+def _refused_commit(table: TableSnapshot, version: object, operation: str) -> EventsError:
+    return EventsError(
+        f"{table.name}: {operation} in version {version} deleted or rewrote rows that were read before\n"
+        "hint: a job over what is new reads tables to which rows are only appended; begin anew, with another state"
+    )
+
+
+# ---- Delta ----------------------------------------------------------------------------------------------------------
+
+
+def _of_delta(table: DeltaSnapshot, since: str) -> list[Addition]:
+    from cer_gpu.io.tables.delta import LoggedFile, data_files_later
+
+    if not since.isdecimal() or int(since) > int(table.version):
+        raise EventsError(f"{table.name}: there was no version {since}; the newest is {table.version}")
+    found = []
+    for version in range(int(since) + 1, int(table.version) + 1):
+        actions = table.actions_of(version)
+        if actions is None:
+            raise EventsError(
+                f"{table.name}: version {version} is no longer in its log, so that what came since version {since} "
+                "cannot be told\nhint: run more often than the log is cleaned up; begin anew, with another state"
+            )
+        if any(_changes(action.get("remove")) for action in actions):
+            told: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
+            raise _refused_commit(table, version, told.get("operation", "a commit"))
+        added = [action["add"] for action in actions if _changes(action.get("add"))]
+        if added:
+            logged = [LoggedFile.of(add) for add in added]
+            found.append(Addition(str(version), table, data_files_later(table, logged)))
+    return found
+
+
+def _changes(action: dict[str, Any] | None) -> bool:
+    return action is not None and action.get("dataChange", True)
+
+
+# ---- Iceberg --------------------------------------------------------------------------------------------------------
+
+
+def _of_iceberg(table: IcebergSnapshot, since: str) -> list[Addition]:
+    operations = package_of("iceberg", "table.snapshots").Operation
+    found: list[Addition] = []
+    for snapshot in table.ancestors():
+        if str(snapshot.snapshot_id) == since:
+            return found[::-1]
+        operation = None if snapshot.summary is None else snapshot.summary.operation
+        if operation not in (operations.APPEND, operations.REPLACE):
+            raise _refused_commit(
+                table, snapshot.snapshot_id, f"the operation {getattr(operation, 'value', operation)!r}"
+            )
+        if operation == operations.APPEND and snapshot.summary.get("added-data-files", "0") != "0":
+            found.append(Addition(str(snapshot.snapshot_id), table, table.appended_by(snapshot)))
+        if since in (str(snapshot.parent_snapshot_id), "" if snapshot.parent_snapshot_id is None else None):
+            return found[::-1]
+    if not since and table.version == "":
+        return []
+    raise EventsError(
+        f"{table.name}: snapshot {since} is none from which the table came, or it has expired\n"
+        "hint: run more often than snapshots expire; begin anew, with another state"
+    )
+
 
 STEP_ROWS = 1 << 22
 """Bound of the rows of the versions that one step reads; a step reads at least one version."""
@@ -24,7 +169,7 @@ STEP_ROWS = 1 << 22
 
 @dataclass(frozen=True)
 class _Version:
-    """A version with the rows that it appended; None: it appended none."""
+    """A version with the rows that it appended; `None` if it appended none."""
 
     table: TableSnapshot
     version: str
@@ -46,7 +191,7 @@ class TableArrivals:
     name
         The table, without a snapshot.
     time_column
-        None: the order of the commits is that of the events.
+        If None, the order of the commits is that of the events.
 
     Raises
     ------
@@ -97,7 +242,7 @@ class TableArrivals:
         return dict(list(read.items())[-1:])
 
     def open(self, arrival: Arrival, first: int, expected: pa.Schema | None) -> Source | None:
-        """Open the rows of a version; None: it appended none."""
+        """Open the rows of a version, or return None if it appended none."""
         version: _Version = arrival.file
         if version.addition is None:
             return None
@@ -105,13 +250,13 @@ class TableArrivals:
         if expected is not None:
             own = [field for field in expected if field.name != ROW_COLUMN]
             schema = pa.schema([*own, *(field for field in schema if field.name not in expected.names)])
-        source = _named(version.addition.source(schema), version)
+        source = _naming_version(version.addition.source(schema), version)
         if self._time_column is None:
             return source
-        return _counted(sort_source(source, self._time_column), first)
+        return _numbered_from(sort_source(source, self._time_column), first)
 
 
-def _named(source: Source, version: _Version) -> Source:
+def _naming_version(source: Source, version: _Version) -> Source:
     """Return the rows, the reading of columns that the table has no more being an error."""
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
@@ -126,7 +271,7 @@ def _named(source: Source, version: _Version) -> Source:
     return replace(source, read=read, parts=None, without=None)
 
 
-def _counted(source: Source, first: int) -> Source:
+def _numbered_from(source: Source, first: int) -> Source:
     """Return sorted rows whose numbers count from a position on."""
     if not first:
         return source

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from cer_gpu.errors import CheckpointError, OptionError
 from cer_gpu.follow.targets import LiveTarget, last_published
-from cer_gpu.io.paths import map_local
 from cer_gpu.io.sinks import Sink
+from cer_gpu.io.stores import map_local
 from cer_gpu.io.tables.names import TableName
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class TableTarget(LiveTarget):
         )
 
     def _committed(self) -> int:
-        from cer_gpu.io.tables.writing import committed_step
+        from cer_gpu.io.tables.table_sinks import committed_step
 
         return committed_step(str(self._name), self._application) or 0
 
@@ -108,7 +108,7 @@ class TableTarget(LiveTarget):
 
     def publish(self, entry: Mapping[str, Any]) -> None:
         """Append the rows, unless the table has them."""
-        from cer_gpu.io.tables.writing import append_once
+        from cer_gpu.io.tables.table_sinks import append_once
 
         pending = self.rows_of(entry)
         if pending is None:
@@ -121,7 +121,7 @@ class TableTarget(LiveTarget):
     @contextmanager
     def writing(self, step: int, schema: pa.Schema) -> Iterator[Sink]:
         """Yield the sink for the rows of a step, which get the types of the table: what is committed fits it."""
-        from cer_gpu.io.tables.writing import fitting
+        from cer_gpu.io.tables.table_sinks import fitting
 
         stored, fitted = fitting(str(self._name), schema)
         with super().writing(step, stored) as sink:

@@ -7,9 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.columnar.clocks import TIME_UNITS
-from cer_gpu.columnar.moments import per_second
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.columnar.clocks import TIME_UNITS, per_second
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.forecast.counting import StateNumbers, WaitCounter
 from cer_gpu.forecast.lengths import IN_EVENTS, IN_TIME, edges_of, parse_lengths
@@ -18,7 +17,7 @@ from cer_gpu.forecast.reading import MAX_ORDER, StateForm, check_forecastable, r
 from cer_gpu.forecast.tree import build_tree
 from cer_gpu.forecast.words import contexts_in_words, state_words
 from cer_gpu.planning.plan import LogicalPlan
-from cer_gpu.planning.symbols import state_steps
+from cer_gpu.planning.state_steps import state_steps
 
 
 def fit_forecast(
@@ -36,7 +35,7 @@ def fit_forecast(
     _check("min_cases", min_cases, 1, 1 << 62)
     check_forecastable(query)
     history = readable_again(history)
-    schema = query._source(history, sort=options.sort).schema
+    schema = query._open_source(history, sort=options.sort).schema
     binding = query._bindings.bind(schema)
     time_type = binding.time_type
     lengths = parse_lengths(within, time_type, query.time_unit)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Int64
-from cer_gpu.engine.options import EvaluationOptions, Lateness, Sort, options_by_name
+from cer_gpu.engine.evaluation_options import EvaluationOptions, Lateness, Sort, options_by_name
 from cer_gpu.errors import OptionError
 from cer_gpu.forecast.counting import StateNumbers, WaitCounter
 from cer_gpu.forecast.estimates import Floats, quartiles, wilson

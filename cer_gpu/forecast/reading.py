@@ -14,8 +14,8 @@ from cer_gpu.arrays import Array, Bools, Int32, Int64, UInt64
 from cer_gpu.backend.forecasts import states as loops
 from cer_gpu.columnar.columns import numbers_of
 from cer_gpu.errors import OptionError
-from cer_gpu.output.symbols import CLOCK, PARTITION, SYMBOL
-from cer_gpu.planning.symbols import StateSteps, state_steps, with_symbols
+from cer_gpu.output.outputs import CLOCK, PARTITION, SYMBOL
+from cer_gpu.planning.state_steps import StateSteps, state_steps, with_symbols
 
 MAX_KNOWN_SYMBOLS = (1 << loops.BITS) - 2
 """Symbols that are told apart; all others are one more."""
@@ -138,7 +138,7 @@ class StateReader:
 
     def take(self, rows: pa.RecordBatch) -> StatesRead:
         """Return the events of rows of the evaluation with their states."""
-        binding, table = self._evaluation._only.binding, self._evaluation._only.table
+        binding, table = self._evaluation._execution.binding, self._evaluation._execution.table
         if self._steps is None:
             self._steps = state_steps(self._query._bindings.plan_over(binding.schema))
         symbols, partitions = (numbers_of(rows.column(name)) for name in (SYMBOL, PARTITION))
@@ -177,12 +177,12 @@ class StateReader:
     @property
     def no_rows(self) -> pa.RecordBatch:
         """No event, with the columns of `StatesRead.rows`."""
-        schema = self._evaluation._only.result_schema
+        schema = self._evaluation._execution.result_schema
         return pa.RecordBatch.from_pylist([], schema=pa.schema([each for each in schema if each.name not in _KEY]))
 
     def age_class(self, now: Any, start: Any) -> int:
         """Return the class of the age that lies between two clocks, given by their bits."""
-        length, clock = self._evaluation._only.binding.window_length, np.array([now, start], np.uint64)
+        length, clock = self._evaluation._execution.binding.window_length, np.array([now, start], np.uint64)
         if isinstance(length, np.float64):
             age = float(np.diff(clock.view(np.float64)[::-1])[0])
         else:
@@ -267,7 +267,7 @@ def check_forecastable(query: Any) -> None:
     if query.reads_whole_table:
         raise OptionError(
             "forecasts are for queries that are evaluated event by event, and MATCH_RECOGNIZE reads the whole table\n"
-            "hint: write the pattern in CEQL (docs/language.md)"
+            "hint: write the pattern in CEQL (docs/reference/ceql_patterns.md)"
         )
     if query._plan.trailing:
         raise OptionError(
@@ -279,7 +279,7 @@ def check_forecastable(query: Any) -> None:
 def state_evaluation(query: Any, options: Any) -> tuple[Any, Any]:
     """Return the query that reads all events with their symbols, and an evaluation of it."""
     read = query._changed(with_symbols)
-    return read, read._evaluator(options)
+    return read, read._checked_evaluator(options)
 
 
 def read_states(
@@ -295,11 +295,11 @@ def read_states(
     check_forecastable(query)
     events = readable_again(events)
     read, evaluation = state_evaluation(query, options)
-    source = read._source(events, sort=options.sort)
+    source = read._open_source(events, sort=options.sort)
     plan = query._bindings.plan_over(source.schema)
     ends = None if state_steps(plan).exact else match_ends(query, events, options)
     reader = StateReader(query, form, evaluation, grows=grows, ends=ends)
-    return reader, (reader.take(rows) for rows in read._matches(source, evaluation))
+    return reader, (reader.take(rows) for rows in read._match_source(source, evaluation))
 
 
 def readable_again(events: Any) -> Any:

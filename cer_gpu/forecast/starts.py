@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from cer_gpu.arrays import Int64
 from cer_gpu.backend.forecasts.states import AGES
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.forecast.reading import StatesRead, read_states, readable_again
 

@@ -12,9 +12,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from cer_gpu.engine.options import options_by_name
-from cer_gpu.frames.forecasting import fit, forecast
-from cer_gpu.frames.matching import count, explain, match
+from cer_gpu.engine.evaluation_options import options_by_name
+from cer_gpu.frames.frame_matching import count, explain, fit, forecast, match
 
 NAME = "cer"
 """Name of the accessor."""

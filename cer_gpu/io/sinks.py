@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -12,12 +15,70 @@ from typing import IO, Protocol
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from cer_gpu.errors import OptionError
 from cer_gpu.io.parts import name_part, open_part, part_beside, remove_left_parts
-from cer_gpu.io.stored_results import is_stored, stored_result_file
-from cer_gpu.io.texts import TEXT, csv_header, csv_lines, is_quoted, json_lines, to_csv
+from cer_gpu.io.stores import Address, open_store, path_in_store
+from cer_gpu.io.value_strings import TEXT, csv_header, csv_lines, is_quoted, json_lines, to_csv
 from cer_gpu.private_files import unfinished
+
+_COPY_BYTES = 1 << 22
+_WHOLE_AT_ONCE = ("s3", "gcs", "abfs")
+"""File systems of pyarrow whose files can be seen only when they are closed."""
+
+
+def is_stored(path: str) -> bool:
+    """Return True for the address of a file in a store."""
+    return "://" in path and not Address.of(path).is_local
+
+
+@contextlib.contextmanager
+def stored_result_file(path: str, inputs: Sequence[str] = ()) -> Iterator[IO[bytes]]:
+    """Yield a temporary file that is put into a store at the end of the ``with`` block; after an error, nothing is.
+
+    Parameters
+    ----------
+    path
+        Address of the file in the store.
+    inputs
+        Files that are being read, which must not be overwritten.
+
+    Raises
+    ------
+    OptionError
+        When the path is an input.
+    StoreError
+        When the store cannot be opened.
+    OSError
+        When the file cannot be written.
+    """
+    if path in inputs:
+        raise OptionError(f"{path}: is an input, and would be overwritten\nhint: write to another name")
+    address = Address.of(path)
+    store = open_store(address)
+    place = path_in_store(address, store)
+    with tempfile.TemporaryFile(prefix="cer_gpu-") as file:
+        yield file
+        file.seek(0)
+        if store.type_name in _WHOLE_AT_ONCE:
+            _copy_to_store(file, store, place)
+            return
+        folder, _, name = place.rpartition("/")
+        part = f"{folder}/.cer-gpu-{secrets.token_hex(4)}-{name}.part"
+        try:
+            _copy_to_store(file, store, part)
+            store.move(part, place)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                store.delete_file(part)
+            raise
+
+
+def _copy_to_store(file: IO[bytes], store: fs.FileSystem, place: str) -> None:
+    with store.open_output_stream(place) as out:
+        shutil.copyfileobj(file, out, _COPY_BYTES)
+
 
 SINK_FORMATS = ("parquet", "arrow", "csv", "jsonl")
 PIPE_FORMATS = ("arrow", "csv", "jsonl")
@@ -75,7 +136,7 @@ def open_sink(
     inputs
         Files and folders that are being read, which must not be overwritten.
     format
-        One of SINK_FORMATS; None: the format of the name's ending.
+        One of SINK_FORMATS; by default (None) the format of the name's ending.
 
     Raises
     ------
@@ -87,8 +148,8 @@ def open_sink(
 
     Notes
     -----
-    `cer_gpu.io.texts` defines the texts of values in CSV and JSON lines. Dictionaries are written as their values, as
-    an Arrow file has only one dictionary for all its rows.
+    `cer_gpu.io.value_strings` defines the strings of values in CSV and JSON lines. Dictionaries are written as their
+    values, as an Arrow file has only one dictionary for all its rows.
     """
     name = os.fspath(path)
     kind = _format(Path(path), format)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import io
 import os
 import shlex
 from collections.abc import Mapping
@@ -12,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from click import BadParameter, Choice, IntRange, Option
+from importlib.util import find_spec
+import pyarrow as pa
+import pyarrow.compute as pc
 from IPython.core.completer import (
     CompletionContext,
     SimpleCompletion,
@@ -35,15 +40,92 @@ from cer_gpu.cli.shared_options import (
 from cer_gpu.editing.completing import completions, word_before
 from cer_gpu.editing.known import KnownEvents
 from cer_gpu.editing.problems import compiled_or_errors
-from cer_gpu.engine.options import OF_COMMANDS
+from cer_gpu.engine.evaluation_options import OF_COMMANDS
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
 from cer_gpu.explain.explanation import Explanation
+from cer_gpu.frames.frame_matching import COMPILING_OPTIONS, CompiledForFrame, checked
 from cer_gpu.frames.kinds import Kind, kind_of_frame
-from cer_gpu.frames.matching import COMPILING_OPTIONS, checked
 from cer_gpu.io.files import Files
 from cer_gpu.io.sources import open_events
 from cer_gpu.io.text_options import USUAL, TextOptions
-from cer_gpu.notebook.shown import Shown
+from cer_gpu.plot import timeline
+from cer_gpu.printable import html_text
+from cer_gpu.query import Query
+
+_TEXT_WIDTH = 120
+"""Width of the table in a terminal, in characters."""
+MAX_LANES = 40
+"""Most values of a key that have a line of their own in the picture."""
+
+
+class Shown:
+    """Results of a query, to be displayed.
+
+    Attributes
+    ----------
+    result
+        The results as a frame of the kind of the events.
+    """
+
+    def __init__(self, query: CompiledForFrame, result: Any, found: pa.Table, output: str | None, n_rows: int) -> None:
+        self.result = result
+        self._query = query
+        self._found = found
+        self._output = output
+        self._first = found.slice(0, max(n_rows, 0))
+
+    @property
+    def _summary(self) -> str:
+        """The number of results, and of those that are shown."""
+        n_rows = self._found.num_rows
+        if not isinstance(self._query, Query):
+            every = counted(n_rows, "row")
+        elif n_rows == 0:
+            return "no complex events"
+        else:
+            tally = Tally(self._output or self._query.default_output)
+            for batch in self._found.to_batches():
+                tally.take(batch)
+            every = str(tally)
+        n_shown = self._first.num_rows
+        return every if n_shown == n_rows else f"the first {n_shown:,} of {every}"
+
+    def __repr__(self) -> str:
+        """Show the first results in a terminal."""
+        return f"{preview(self._first, _TEXT_WIDTH)}\n{self._summary}" if self._first.num_rows else self._summary
+
+    def _repr_html_(self) -> str:
+        """Show the first results and the timeline in a notebook."""
+        return f"<div>{self._table_html()}<p>{html_text(self._summary)}</p>{self._picture()}</div>"
+
+    def _table_html(self) -> str:
+        if not self._first.num_rows:
+            return ""
+        columns = [cells(column.combine_chunks()) for column in self._first.columns]
+        heads = "".join(f"<th>{html_text(name)}</th>" for name in self._first.column_names)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html_text(cell).replace(chr(10), '<br>')}</td>" for cell in row) + "</tr>"
+            for row in zip(*columns, strict=True)
+        )
+        return f'<div style="overflow-x: auto"><table><tr>{heads}</tr>{rows}</table></div>'
+
+    def _picture(self) -> str:
+        """Return the timeline as an element of HTML; "" without one, or without Matplotlib."""
+        found = self._found
+        if not isinstance(self._query, Query) or not {"start", "end"} <= {*found.column_names} or not found.num_rows:
+            return ""
+        if find_spec("matplotlib") is None:
+            return ""
+        from matplotlib.figure import Figure
+
+        keys = [names[0] for names in self._query.partition_keys if names[0] in found.column_names]
+        by = keys[0] if keys and pc.count_distinct(found[keys[0]], mode="all").as_py() <= MAX_LANES else None
+        figure = Figure(figsize=(8, 2.5), layout="constrained")
+        timeline(found, figure.subplots(), by=by)
+        file = io.BytesIO()
+        figure.savefig(file, format="png", dpi=96)
+        return f'<img alt="timeline" src="data:image/png;base64,{base64.b64encode(file.getvalue()).decode("ascii")}">'
+
 
 _COMPILING = ("language", "type_column", "time_column", "time_unit", "missing_fields", "selection")
 _OPTIONS = (*_COMPILING, *OF_COMMANDS)
@@ -120,10 +202,10 @@ class CeqlMagics(Magics):
         if given.no_type_column:
             options["type_column"] = None
         try:
-            kind = self._events(given.events)
+            kind = self._events_named(given.events)
             reading = reading_of({name: getattr(given, name) for name in OF_TEXT_FILES})
             if reading != USUAL:
-                kind = replace(kind, events=self._files(kind.events, reading))
+                kind = replace(kind, events=self._files_with_options(kind.events, reading))
             query, rest = checked(cell, options)
             if given.explain:
                 return query.explain(kind.events)
@@ -134,7 +216,7 @@ class CeqlMagics(Magics):
         except CerError as error:
             raise UsageError(str(error)) from None  # IPython shows it without a traceback
         if given.out is not None:
-            self._names[given.out] = shown.result
+            self._user_names[given.out] = shown.result
         return shown
 
     def _parsed(self, line: str) -> Any:
@@ -145,7 +227,7 @@ class CeqlMagics(Magics):
             raise UsageError(f"{error}: quotes stand as in a shell") from None
 
     @staticmethod
-    def _files(events: Any, reading: TextOptions) -> Files:
+    def _files_with_options(events: Any, reading: TextOptions) -> Files:
         """Return files of events with options for reading them."""
         if not isinstance(events, str | os.PathLike):
             raise OptionError("options for reading text files are those of files, and the events are a variable")
@@ -154,13 +236,13 @@ class CeqlMagics(Magics):
     def _all_errors(self, cell: str, options: Mapping[str, Any], name: str) -> str:
         """Return all errors of a query, each with its place; "" where there are none before events are read."""
         compiling = {each: value for each, value in options.items() if each in COMPILING_OPTIONS}
-        _, errors = compiled_or_errors(cell, self._known(name).schema, compiling)
+        _, errors = compiled_or_errors(cell, self._known_events_of(name).schema, compiling)
         return "\n\n".join(dict.fromkeys(map(str, errors)))
 
-    def _known(self, name: str) -> KnownEvents:
+    def _known_events_of(self, name: str) -> KnownEvents:
         """Return what is known of the events of a name, without reading them."""
         try:
-            return KnownEvents(open_events(self._events(name).events).schema)
+            return KnownEvents(open_events(self._events_named(name).events).schema)
         except (CerError, OSError):
             return KnownEvents()
 
@@ -175,13 +257,13 @@ class CeqlMagics(Magics):
         with contextlib.suppress(UsageError):
             given = self._parsed(head.removeprefix(_HEAD))
             begun = cell[word_before(cell, offset) : offset]
-            found = completions(cell, offset, self._known(given.events), given.language)
+            found = completions(cell, offset, self._known_events_of(given.events), given.language)
             shown = [SimpleCompletion(text=each.text, type=each.kind.value) for each in found]
             return {"completions": shown, "matched_fragment": begun, "suppress": True, "ordered": True}
         return {"completions": []}
 
     @property
-    def _names(self) -> dict[str, Any]:
+    def _user_names(self) -> dict[str, Any]:
         """The variables of the notebook."""
         return self._shell.user_ns  # type: ignore[no-any-return]
 
@@ -190,9 +272,9 @@ class CeqlMagics(Magics):
         assert self.shell is not None
         return self.shell
 
-    def _events(self, name: str) -> Kind:
+    def _events_named(self, name: str) -> Kind:
         """Return the events of a variable, or of the files that a path, a glob or an address names."""
-        names = self._names
+        names = self._user_names
         if name not in names:
             if name.isidentifier() and not Path(name).exists():
                 known = [each for each in names if each[0] != "_" and each not in self._shell.user_ns_hidden]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.columnar.moments import UNITS_PER_SECOND, has_zone, per_second
+from cer_gpu.columnar.clocks import UNITS_PER_SECOND, has_zone, per_second
 from cer_gpu.errors import OptionError, did_you_mean
 
 _FORMS = (
@@ -63,7 +63,7 @@ def parse_lateness(
         micros = (value.days * 86400 + value.seconds) * 10**6 + value.microseconds
         number, unit = Fraction(micros), "us"
     elif isinstance(value, str):
-        number, unit = _read(value, what)
+        number, unit = _parse_length(value, what)
     elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         number, unit = Fraction(value), ""
     else:
@@ -99,7 +99,7 @@ def parse_time(value: Any, time_type: pa.DataType) -> int:
     except (pa.ArrowException, TypeError, ValueError):
         scalar = pa.scalar(None)
     given = scalar.type
-    if scalar.is_valid and _kind(given) == _kind(time_type):
+    if scalar.is_valid and _time_kind(given) == _time_kind(time_type):
         number = scalar.value if hasattr(scalar, "value") else scalar.as_py()
         if pa.types.is_integer(given):
             return int(number)
@@ -110,7 +110,7 @@ def parse_time(value: Any, time_type: pa.DataType) -> int:
     )
 
 
-def _kind(data_type: pa.DataType) -> str:
+def _time_kind(data_type: pa.DataType) -> str:
     """Return the kind of times that can be compared; "" for types of others."""
     if pa.types.is_integer(data_type):
         return "integer"
@@ -121,7 +121,7 @@ def _kind(data_type: pa.DataType) -> str:
     return ("instant" if has_zone(data_type) else "local") if pa.types.is_timestamp(data_type) else ""
 
 
-def _read(text: str, what: str) -> tuple[Fraction, str]:
+def _parse_length(text: str, what: str) -> tuple[Fraction, str]:
     """Return the number and the unit of a text; the unit is "" if there is none."""
     found = re.fullmatch(r"\s*([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))\s*([^\W\d_]*)\s*", text)
     name = found[2].lower() if found else ""

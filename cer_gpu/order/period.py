@@ -10,13 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Bools, Int64
-from cer_gpu.columnar.clocks import time_column_type
+from cer_gpu.columnar.clocks import UNITS_PER_SECOND, ZoneError, read_moment, time_column_type
 from cer_gpu.columnar.columns import INTEGER, kind_of
 from cer_gpu.columnar.fields import array_of
-from cer_gpu.columnar.moments import UNITS_PER_SECOND, ZoneError, read_moment
 from cer_gpu.errors import OptionError
 from cer_gpu.io.source import Source
-from cer_gpu.order.rows import ROW_COLUMN, check_no_rows
+from cer_gpu.order.row_column import ROW_COLUMN, check_no_rows
 
 _FORM = "a date and a time such as 2026-11-27, 2026-11-27T12:30 or 2026-11-27T12:30:00Z"
 
@@ -30,7 +29,7 @@ class Period:
     after
         Time in ISO 8601 of the first events that belong to it; None: those of any time do.
     before
-        Time in ISO 8601 from which on events no longer belong to it; None: there is none.
+        Time in ISO 8601 from which on events no longer belong to it, or None if there is none.
 
     Raises
     ------
@@ -65,7 +64,7 @@ class Period:
         OptionError
             When the type has no such times.
         """
-        return _number(self.after, data_type, time_unit), _number(self.before, data_type, time_unit)
+        return _time_number(self.after, data_type, time_unit), _time_number(self.before, data_type, time_unit)
 
 
 def _instant(name: str, text: str) -> Fraction:
@@ -75,7 +74,7 @@ def _instant(name: str, text: str) -> Fraction:
         raise OptionError(f"{name}: expected {_FORM}, got {text!r}") from None
 
 
-def _number(text: str | None, data_type: pa.DataType, time_unit: str | None) -> int | None:
+def _time_number(text: str | None, data_type: pa.DataType, time_unit: str | None) -> int | None:
     if text is None:
         return None
     kind = data_type
@@ -115,7 +114,7 @@ def within_period(source: Source, time_column: str, period: Period, time_unit: s
         if isinstance(times, pa.DictionaryArray):
             times = times.dictionary_decode()
         known = np.asarray(times.is_valid())
-        numbers = _numbers(times)
+        numbers = _time_numbers(times)
         kept = np.ones(batch.num_rows, np.bool_)
         if least is not None:
             kept &= numbers >= least
@@ -150,7 +149,7 @@ def within_period(source: Source, time_column: str, period: Period, time_unit: s
     )
 
 
-def _numbers(times: pa.Array) -> Int64:
+def _time_numbers(times: pa.Array) -> Int64:
     """Return times as numbers of their units, 0 for NULL."""
     width = pa.int32() if pa.types.is_date32(times.type) else pa.int64()
     stored = times.cast(pa.int64()) if pa.types.is_integer(times.type) else times.view(width).cast(pa.int64())

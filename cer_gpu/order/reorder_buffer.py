@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.columnar.clocks import _shown
+from cer_gpu.columnar.clocks import _time_string
 from cer_gpu.columnar.columns import Block
 from cer_gpu.errors import CerError, EventsError, OptionError, TimeOrderError
 from cer_gpu.io.source import BATCH_ROWS
@@ -107,7 +107,7 @@ class ReorderBuffer:
         if not isinstance(batch, pa.RecordBatch):
             raise EventsError(f"expected a pyarrow.RecordBatch, got {type(batch).__name__}")
         try:
-            self._take(batch)
+            self._take_until(batch)
             return self._release(self._limit())
         except CerError:
             self._refusal = "an error ended the stream"
@@ -130,12 +130,12 @@ class ReorderBuffer:
 
     @property
     def greatest(self) -> int | None:
-        """Key of the greatest time of all events that arrived; None: none did."""
+        """Key of the greatest time of all events that arrived, or None if none did."""
         return self._greatest
 
     @property
     def least(self) -> int | None:
-        """Key of the earliest held event; None: none is held."""
+        """Key of the earliest held event, or None if none is held."""
         return min((int(run.keys[0]) for run in self._runs if len(run.keys)), default=None)
 
     def finish(self) -> list[pa.RecordBatch]:
@@ -150,7 +150,7 @@ class ReorderBuffer:
 
     # ---- arrival ----------------------------------------------------------------------------------------
 
-    def _take(self, batch: pa.RecordBatch) -> None:
+    def _take_until(self, batch: pa.RecordBatch) -> None:
         keys = self._times.keys_before_gap(batch)
         late = np.zeros(len(keys), np.bool_)
         if len(keys):
@@ -207,16 +207,16 @@ class ReorderBuffer:
         data_type = self._times.type
         assert data_type is not None
         number = self.n_events + row
-        event = f"the {self.column!r} of event {number} ({_shown(time_of_key(key, data_type))}) is late"
+        event = f"the {self.column!r} of event {number} ({_time_string(time_of_key(key, data_type))}) is late"
         if greatest is None:
             assert self._advanced is not None
-            advanced = _shown(time_of_key(self._advanced, data_type))
+            advanced = _time_string(time_of_key(self._advanced, data_type))
             raise TimeOrderError(
                 f"{event}: the stream has advanced to {advanced}\nexpected: no event earlier than that\n"
                 "hint: advance less, or late='drop' (--late drop) to leave late events out",
                 number,
             )
-        before = _shown(time_of_key(greatest, data_type))
+        before = _time_string(time_of_key(greatest, data_type))
         unit = f" {data_type.unit}" if hasattr(data_type, "unit") else ""
         raise TimeOrderError(
             f"{event}: {before} came before it, and the lateness is {self.lateness}{unit}\n"
@@ -253,9 +253,9 @@ class ReorderBuffer:
             first -= 1
             n_rows += len(self._runs[first].keys)
         if 0 <= first < len(self._runs) - 1:
-            self._runs[first:] = [self._joined(self._runs[first:])]
+            self._runs[first:] = [self._join_pieces(self._runs[first:])]
 
-    def _joined(self, runs: list[Chunk]) -> Chunk:
+    def _join_pieces(self, runs: list[Chunk]) -> Chunk:
         made = joined_chunks(list(runs), self._layouts)
         order = stable_order(made.keys)
         return made if order is None else Chunk(made.keys[order], made.events.take(pa.array(order)))
@@ -286,7 +286,7 @@ class ReorderBuffer:
         if self._times.type is None:
             return None, state
         if len(self._runs) > 1:
-            self._runs = [self._joined(self._runs)]
+            self._runs = [self._join_pieces(self._runs)]
         held = [self._layouts.conform(run.events) for run in self._runs]
         return pa.Table.from_batches(held, self._layouts.schema), state
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -14,8 +14,13 @@ from cer_gpu.automaton.chain import ChainStep, are_neighbours, find_chain
 from cer_gpu.automaton.normal_form import (
     Atom,
     Both,
+    Either,
     Guard,
     NormalForm,
+    Related,
+    Repeat,
+    Then,
+    Trailing,
     guards_of,
     normal_form,
     unrelated,
@@ -24,6 +29,9 @@ from cer_gpu.automaton.normal_form import (
 from cer_gpu.automaton.parallel_pattern import NotParallelError, ParallelPattern, build_parallel
 from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent
 from cer_gpu.automaton.strategies import STRATEGIES
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.functions import NO_EVENT_WITHIN
+from cer_gpu.ceql.scopes import one_predicate
 from cer_gpu.ceql.syntax import (
     FilterOr,
     Name,
@@ -44,15 +52,60 @@ from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import QueryError
 from cer_gpu.expressions.binder import Binder, type_errors
 from cer_gpu.expressions.relations import RelationBinder
-from cer_gpu.output.measures import QueryMeasures, measures_of, type_errors_of
+from cer_gpu.output.bound_measures import QueryMeasures, measures_of, type_errors_of
 from cer_gpu.partition.partitions import PartitionKeys
-from cer_gpu.planning.beginning import preceded
+from cer_gpu.planning.pattern_spans import Spans, followed, hoisted, lasts_for, window_of
 from cer_gpu.planning.plan import Every, LogicalPlan
 from cer_gpu.planning.silence import Silences
-from cer_gpu.planning.spans import Spans
-from cer_gpu.planning.trailing import followed
-from cer_gpu.planning.windows import hoisted, lasts_for, window_of
 from cer_gpu.predicates.guards import type_column_type
+
+
+def preceded(formula: NormalForm, absences: Sequence[s.Absence]) -> NormalForm:
+    """Return the valuations of a formula before whose first event none of the absent ones lies.
+
+    ``!(R) FOR d ; f`` holds for the valuations of f whose first event is clear of R: no R lies strictly before it and
+    at most d before it.  That is a test of one event, so that it moves to the atoms that may be the first one.
+    """
+    tests = [_clear_of(absence) for absence in absences]
+    return beginning_with(formula, tests[0] if len(tests) == 1 else s.joined(s.And, tests, absences[0].span))
+
+
+def _clear_of(absence: s.Absence) -> s.Comparison:
+    assert absence.length is not None
+    predicate = None if absence.filter is None else one_predicate(absence.filter)
+    event = None if absence.event.name == s.ANY_TYPE else absence.event
+    past = s.OverAggregate(NO_EVENT_WITHIN, event, None, predicate, absence.length, absence.span)
+    column = s.Attribute(f"`!{absence.event.name}`", absence.span, past=past)
+    return s.Comparison("=", column, s.Literal(True, "", absence.span), absence.span)
+
+
+def beginning_with(formula: NormalForm, test: s.Predicate) -> NormalForm:
+    """Return the valuations of a formula whose first event passes a test.
+
+    A sequence whose first part may be missing becomes an alternative for each case; of an iteration, the first one
+    stands by itself.  A first event that is negated, and conjunctions, are refused before.
+    """
+    match formula:
+        case Atom():
+            assert not formula.negated
+            own = formula.guard.predicate
+            predicate = test if own is None else s.joined(s.And, [own, test])
+            return replace(formula, guard=replace(formula.guard, predicate=predicate))
+        case Either():
+            return Either(beginning_with(formula.left, test), beginning_with(formula.right, test))
+        case Then():
+            with_left = replace(formula, left=beginning_with(formula.left, test), optional=(False, formula.optional[1]))
+            return Either(with_left, beginning_with(formula.right, test)) if formula.optional[0] else with_left
+        case Repeat():
+            first = beginning_with(formula.body, test)
+            if formula.most == 1:
+                return first
+            most = None if formula.most is None else formula.most - 1
+            others = formula.body if most == 1 else replace(formula, least=max(formula.least - 1, 1), most=most)
+            return Then(first, others, formula.contiguous, formula.absent, (False, formula.least == 1))
+        case Related() | Trailing():
+            return replace(formula, body=beginning_with(formula.body, test))
+    raise AssertionError(f"refused before: {formula}")
 
 
 @dataclass
@@ -68,7 +121,7 @@ class Draft:
     selected : frozenset of str
         Variables whose events are kept.
     pattern : NormalForm
-        The formula that is evaluated: `formula`, or that of an absence at its end (`cer_gpu.planning.trailing`).
+        The formula that is evaluated: `formula`, or that of an absence at its end (`cer_gpu.planning.pattern_spans`).
     alone : NormalForm
         `pattern` without its filters between events.
     chain : tuple of Step or str
@@ -114,7 +167,7 @@ class Draft:
         return 0 if isinstance(self.chain, str) else len(self.chain)
 
 
-def _select(draft: Draft) -> None:
+def _selection_pass(draft: Draft) -> None:
     """Find the variables and attributes that SELECT and its measures keep."""
     syntax = draft.syntax
     draft.measures = measures_of(syntax, variables_of(syntax.formula))
@@ -179,7 +232,7 @@ def _chain(draft: Draft) -> None:
         draft.steps = "an absence at the end may take back what was found"
 
 
-def _step(draft: Draft) -> None:
+def _recent_pass(draft: Draft) -> None:
     """Build the steps of SELECT RECENT, for each of which one partial match is pending."""
     syntax = draft.syntax
     if not STRATEGIES[syntax.select.strategy].pending:
@@ -202,27 +255,27 @@ def _parallelise(draft: Draft) -> None:
         draft.why_not_parallel = str(error)
 
 
-def _place(draft: Draft) -> None:
+def _atom_graph_pass(draft: Draft) -> None:
     """Place the filters between events of any other such pattern at its atoms."""
     if draft.relates and draft.parallel is None and draft.recent is None:
         draft.graph = build_atom_graph(draft.pattern, draft.guards, draft.selected, draft.n_steps)
 
 
-def _automaton(draft: Draft) -> None:
+def _automaton_pass(draft: Draft) -> None:
     """Build the automaton, of linear size, of a pattern without conjunctions and without its filters between events."""
     draft.cea = None if draft.conjunction else build_cea(draft.alone, draft.selected, draft.guards)
 
 
 PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
-    ("selection", _select),
+    ("selection", _selection_pass),
     ("normal form", _normalise),
     ("trailing absence", _follow),
     ("guards", _guard),
     ("chain", _chain),
-    ("recent", _step),
+    ("recent", _recent_pass),
     ("parallel", _parallelise),
-    ("atom graph", _place),
-    ("automaton", _automaton),
+    ("atom graph", _atom_graph_pass),
+    ("automaton", _automaton_pass),
 )
 """Passes from a checked query to its plan, in their order; `cer_gpu.explain.passes` tells what each did."""
 

@@ -26,7 +26,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.one_event import may_be_one
 from cer_gpu.ceql.traversal import children, fold, with_children
 from cer_gpu.errors import QueryError
-from cer_gpu.planning.spans import Spans
+from cer_gpu.planning.pattern_spans import Spans
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Silences:
         ----------
         formula
         length
-            Longest FOR behind a part of the pattern, and behind the whole (`cer_gpu.planning.windows.lasts_for`).
+            Longest FOR behind a part of the pattern, and behind the whole (`cer_gpu.planning.pattern_spans.lasts_for`).
 
         Raises
         ------
@@ -125,7 +125,7 @@ class Silences:
                 case Atom():
                     return self._other(part, silence)
                 case Both():
-                    raise self._refused(silence, "ALL follows an absence FOR a time")
+                    raise self._silence_error(silence, "ALL follows an absence FOR a time")
                 case Then() | Repeat() if not part.contiguous:
                     part = replace(part, absent=(*part.absent, silence.absent))
             made: NormalForm = with_children(part, below)
@@ -143,9 +143,11 @@ class Silences:
             predicate = s.Not(silence.near.predicate, silence.near.span)
             (site,) = (site for role in silence.near.roles[:1] for site in role.sites)
             return Related(replace(atom, sites=atom.sites | {site}), replace(silence.near, predicate=predicate))
-        raise self._refused(silence, "what follows an absence FOR a time could itself be the event that must be absent")
+        raise self._silence_error(
+            silence, "what follows an absence FOR a time could itself be the event that must be absent"
+        )
 
-    def _refused(self, silence: _Silence, message: str) -> QueryError:
+    def _silence_error(self, silence: _Silence, message: str) -> QueryError:
         return QueryError(message, self._text, *silence.near.span, hint=_HINT)
 
 

@@ -55,7 +55,7 @@ class Generated:
         return not few
 
     def run(self, nullable: bool, n_rows: int, at_once: bool = False) -> Run | None:
-        """Return the compiled function for a block; None: its compilation does not pay yet.
+        """Return the compiled function for a block, or None if its compilation does not pay yet.
 
         Parameters
         ----------

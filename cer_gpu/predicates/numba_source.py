@@ -83,7 +83,7 @@ class _Writer(NumbaWriter):
 
     def function(self) -> list[str]:
         """Return the lines of the function."""
-        return self._wide() if self._program.word == U8 else self._narrow()
+        return self._write_wide() if self._program.word == U8 else self._narrow()
 
     # ---- the loops ------------------------------------------------------------------------------------------
 
@@ -118,20 +118,20 @@ class _Writer(NumbaWriter):
             ),
             "return I(n_rows), I(kept), I(0)",
         ]
-        return [f"def run({self._arguments()}):", *_indented(body)]
+        return [f"def run({self._write_arguments()}):", *_indented(body)]
 
-    def _wide(self) -> list[str]:
+    def _write_wide(self) -> list[str]:
         lines, rows = self._tests()
         self._begin()
         loop = ["i = U(r)", *self._prefetches(), *lines]
         for k in range(self._program.n_parts):
             allowed = [*self._allowed_by_codes(f", U({k})"), *rows[k : k + 1]]
-            self._lines.append(f"words[i, U({k})] = {' & '.join(allowed) or f'U({_bits(self._part(k))})'}")
+            self._lines.append(f"words[i, U({k})] = {' & '.join(allowed) or f'U({_bits(self._write_part(k))})'}")
         loop += self._lines
         body = [*self._preamble(), "for r in range(n_rows):", *_indented(loop)]
-        return [f"def run({self._arguments()}):", *_indented(body)]
+        return [f"def run({self._write_arguments()}):", *_indented(body)]
 
-    def _part(self, k: int) -> range:
+    def _write_part(self, k: int) -> range:
         return range(64 * k, min(64 * k + 64, self._program.n_guards))
 
     def _tests(self) -> tuple[list[str], list[str]]:
@@ -142,8 +142,10 @@ class _Writer(NumbaWriter):
         results = {guard: self._test(test) for guard, test in self._program.tests}
         cast, words = CASTS[self._program.word], []
         for k in range(self._program.n_parts):
-            untested = _bits(guard for guard in self._part(k) if guard not in results)
-            bits = [f"{cast}({results[guard]}) << {cast}({guard % 64})" for guard in self._part(k) if guard in results]
+            untested = _bits(guard for guard in self._write_part(k) if guard not in results)
+            bits = [
+                f"{cast}({results[guard]}) << {cast}({guard % 64})" for guard in self._write_part(k) if guard in results
+            ]
             words.append(f"{cast}({' | '.join([f'{cast}({untested})', *(f'({bit})' for bit in bits)])})")
         return self._lines, words
 
@@ -155,7 +157,7 @@ class _Writer(NumbaWriter):
     def _prefetches(self) -> list[str]:
         return [f"prefetch(c{c.slot}, {index(c, f'(i + U({AHEAD}))')})" for c in self._slots.columns if c.stored != BIT]
 
-    def _arguments(self) -> str:
+    def _write_arguments(self) -> str:
         slots = self._slots
         names = ["n_rows", *(f"c{c.slot}" for c in slots.columns)]
         if self._nullable:

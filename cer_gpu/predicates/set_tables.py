@@ -92,7 +92,7 @@ def set_tables(steps: SetSteps) -> SetTables:
         column = columns.setdefault(test.column, len(columns))
         if column == len(keys):
             keys.append([])
-        keys[column].append(_key(test.bits, test.column.dtype))
+        keys[column].append(_ordered_key(test.bits, test.column.dtype))
         outcomes = _OUTCOMES[test.op] ^ (7 * test.negated)
         tests[line] = column, 0, outcomes, (test.op == "<>") != test.negated, outcomes != kernels.IS_EQUAL
     constants = [np.unique(np.array(each, np.uint64)) for each in keys]
@@ -128,8 +128,8 @@ def set_tables(steps: SetSteps) -> SetTables:
     )
 
 
-def _key(bits: int, dtype: str) -> int:
-    """Return the bits of a number of a type as a uint64 in the order of the numbers (`guard_sets._key`)."""
+def _ordered_key(bits: int, dtype: str) -> int:
+    """Return the bits of a number of a type as a uint64 in the order of the numbers (`guard_sets._ordered_key`)."""
     top = 1 << 63
     if dtype == t.U8:
         return bits

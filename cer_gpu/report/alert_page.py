@@ -14,11 +14,145 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Int64
+from cer_gpu.io.value_strings import plain_values
 from cer_gpu.printable import html_text
-from cer_gpu.report.attack import page_of_tactic, page_of_technique, place_of_tactic
 from cer_gpu.report.page import digest, resource
-from cer_gpu.report.time_line import TimeLine
 from cer_gpu.rule import LEVELS, NO_TACTIC, Rule, urgency
+
+_NO_FRACTION = re.compile(r"(:\d\d)\.0+(?!\d)")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d.*")
+_DAY, _MINUTE, _SECOND = 10, 16, 19
+_BINS = 120
+_LABELS = 5
+_TALL, _LOW = 40, 24
+
+
+class TimeLine:
+    """Axis of the ends of alerts.
+
+    Parameters
+    ----------
+    moments
+        All of them.
+    kind
+        Type of the time column, or None if they are positions.
+    """
+
+    def __init__(self, moments: Int64, kind: pa.DataType | None) -> None:
+        self._low, self._high = (int(moments.min()), int(moments.max())) if len(moments) else (0, 0)
+        self._kind = kind
+
+    def bars(self, moments: Int64) -> str:
+        """Return a picture of numbers over time; each bar tells its moment and number."""
+        counts = self._bin_counts(moments)
+        most = max(int(counts.max()), 1)
+        bars = []
+        for i in np.flatnonzero(counts).tolist():
+            tall = max(_TALL * int(counts[i]) / most, 2)
+            begin = self._low + int((self._high - self._low) * i / _BINS)
+            told = f"{int(counts[i]):,} from {self._axis_label(begin)}"
+            bars.append(
+                f'<rect x="{i * 10}" y="{_TALL - tall:.1f}" width="9" height="{tall:.1f}">'
+                f"<title>{html_text(told)}</title></rect>"
+            )
+        drawn = f'<svg viewBox="0 0 {_BINS * 10} {_TALL}" preserveAspectRatio="none" role="img" aria-label="over time">'
+        return f"{drawn}{''.join(bars)}</svg>"
+
+    def outline(self, moments: Int64) -> str:
+        """Return a small picture of numbers over time, with words on all of it; "" where there are no moments."""
+        if not len(moments):
+            return ""
+        counts = self._bin_counts(moments)
+        heights = np.maximum(_LOW * counts / counts.max(), 2).round().astype(int).tolist()
+        bars = "".join(f"M{i * 10} {_LOW}v-{heights[i]}h9v{heights[i]}z" for i in np.flatnonzero(counts).tolist())
+        first, last = self.edges(moments)
+        when = f"at {first}" if first == last else f"from {first} to {last}"
+        return (
+            f'<svg viewBox="0 0 {_BINS * 10} {_LOW}" preserveAspectRatio="none" role="img">'
+            f'<title>{len(moments):,} {html_text(when)}</title><path d="{bars}"/></svg>'
+        )
+
+    def edges(self, moments: Int64) -> tuple[str, str]:
+        """Return the texts of the first and the last of some moments; "" where there are none."""
+        return (
+            (self._axis_label(int(moments.min())), self._axis_label(int(moments.max()))) if len(moments) else ("", "")
+        )
+
+    def labels(self, n_before: int) -> str:
+        """Return a row of a table, with moments that lie evenly on the axis below its last column."""
+        n = 1 if self._low == self._high else _LABELS
+        texts = _as_short_as_distinct(self._axis_labels(np.linspace(self._low, self._high, n).astype(np.int64)))
+        labels = "".join(f"<span>{html_text(text)}</span>" for text in texts)
+        return f'<tr class="axis">{"<td></td>" * n_before}<td><div class="labels">{labels}</div></td></tr>'
+
+    def _bin_counts(self, moments: Int64) -> Int64:
+        """Return the number of moments in each of `_BINS` parts of the axis."""
+        width = max(self._high - self._low, 1) / _BINS
+        bins = np.minimum(((moments - self._low) / width).astype(np.int64), _BINS - 1)
+        return np.bincount(bins, minlength=_BINS)
+
+    def _axis_label(self, moment: int) -> str:
+        return self._axis_labels(np.array([moment]))[0]
+
+    def _axis_labels(self, moments: Int64) -> list[str]:
+        if self._kind is None:
+            return [f"{moment:,}" for moment in moments.tolist()]
+        values = pa.array(moments)
+        if self._kind.bit_width == 32:
+            values = values.cast(pa.int32())
+        texts: list[str] = plain_values(values.cast(self._kind)).to_pylist()
+        return [_NO_FRACTION.sub(r"\1", text) for text in texts]
+
+
+def _as_short_as_distinct(texts: list[str]) -> list[str]:
+    """Return moments to the day, the minute or the second, whichever tells them apart."""
+    if all(_MOMENT.fullmatch(text) for text in texts):
+        for length in (_DAY, _MINUTE, _SECOND):
+            if len(texts) > 1 and len({text[:length] for text in texts}) == len(texts):
+                return [text[:length] for text in texts]
+    return texts
+
+
+_SITE = "https://attack.mitre.org"
+_TACTICS = {
+    "Reconnaissance": "TA0043",
+    "Resource Development": "TA0042",
+    "Initial Access": "TA0001",
+    "Execution": "TA0002",
+    "Persistence": "TA0003",
+    "Privilege Escalation": "TA0004",
+    "Defense Evasion": "TA0005",  # until version 18
+    "Stealth": "TA0005",
+    "Defense Impairment": "TA0112",
+    "Credential Access": "TA0006",
+    "Discovery": "TA0007",
+    "Lateral Movement": "TA0008",
+    "Collection": "TA0009",
+    "Command and Control": "TA0011",
+    "Exfiltration": "TA0010",
+    "Impact": "TA0040",
+}
+"""Ids of tactics by their names, in the order in which ATT&CK shows them."""
+_TACTIC_ID = re.compile(r"TA\d{4}")
+_TECHNIQUE_ID = re.compile(r"(T\d{4})(?:\.(\d{3}))?")
+
+
+def place_of_tactic(tactic: str) -> tuple[int, str]:
+    """Return the sort key of a tactic: those of ATT&CK in its order, others after them by name."""
+    return (list(_TACTICS).index(tactic) if tactic in _TACTICS else len(_TACTICS)), tactic
+
+
+def page_of_tactic(tactic: str) -> str | None:
+    """Return the address of the page on a tactic, from its name or id, or None if ATT&CK does not have it."""
+    known = _TACTICS.get(tactic, tactic)
+    return f"{_SITE}/tactics/{known}/" if _TACTIC_ID.fullmatch(known) else None
+
+
+def page_of_technique(technique: str) -> str | None:
+    """Return the address of the page on a technique, from its id, or None if ATT&CK does not have it."""
+    match = _TECHNIQUE_ID.fullmatch(technique)
+    return None if match is None else "/".join([_SITE, "techniques", *filter(None, match.groups())]) + "/"
+
 
 MAX_ALERTS = 4_000
 """Most alerts of all rules on the page."""
@@ -60,7 +194,7 @@ class Raised:
 def alert_page(raised: Mapping[str, Raised], title: str, n_events: int, kind: pa.DataType | None) -> str:
     """Return the page of the alerts of all rules, among so many events."""
     style = resource("page.css") + resource("alerts.css")
-    found = sorted((each for each in raised.values() if each.n), key=_order)
+    found = sorted((each for each in raised.values() if each.n), key=_alert_order)
     line = TimeLine(_moments(found), kind)
     facts = {
         "events": n_events,
@@ -87,8 +221,8 @@ def alert_page(raised: Mapping[str, Raised], title: str, n_events: int, kind: pa
     )
 
 
-def _order(each: Raised) -> tuple[int, tuple[bool, int, str], int, str]:
-    return urgency(each.rule.level), _place(_tactic(each.rule)), -each.n, each.rule.name
+def _alert_order(each: Raised) -> tuple[int, tuple[bool, int, str], int, str]:
+    return urgency(each.rule.level), _tactic_order(_tactic(each.rule)), -each.n, each.rule.name
 
 
 def _tactic(rule: Rule) -> str:
@@ -96,7 +230,7 @@ def _tactic(rule: Rule) -> str:
     return rule.tactics[0] if rule.tactics else NO_TACTIC
 
 
-def _place(tactic: str) -> tuple[bool, int, str]:
+def _tactic_order(tactic: str) -> tuple[bool, int, str]:
     return tactic == NO_TACTIC, *place_of_tactic(tactic)
 
 
@@ -141,9 +275,9 @@ def _tactics(levels: Mapping[str, Sequence[Raised]], line: TimeLine) -> str:
                 of_tactic.setdefault(tactic, {}).setdefault(level, []).append(each)
     head = "".join(f'<th scope="col" class="number">{html_text(level)}</th>' for level in levels)
     rows = []
-    for tactic in sorted(of_tactic, key=_place):
+    for tactic in sorted(of_tactic, key=_tactic_order):
         by_level = of_tactic[tactic]
-        cells = "".join(_number(level, by_level[level]) if level in by_level else "<td></td>" for level in levels)
+        cells = "".join(_level_tile(level, by_level[level]) if level in by_level else "<td></td>" for level in levels)
         moments = _moments(each for own in by_level.values() for each in own)
         drawn = line.outline(moments)
         rows.append(
@@ -180,7 +314,7 @@ def _hosts(levels: Mapping[str, Sequence[Raised]]) -> str:
     )
 
 
-def _number(level: str, own: Sequence[Raised]) -> str:
+def _level_tile(level: str, own: Sequence[Raised]) -> str:
     return _cell(level, sum(each.n for each in own))
 
 
@@ -199,11 +333,11 @@ def _level(level: str, own: Sequence[Raised], line: TimeLine, room: int) -> str:
         if tactic != before:
             parts.append(f"<h3>{_linked(tactic, page_of_tactic(tactic))}</h3>")
             before = tactic
-        parts.append(_rule(each, line, room))
+        parts.append(_rule_section(each, line, room))
     return "\n".join([*parts, "</section>"])
 
 
-def _rule(each: Raised, line: TimeLine, room: int) -> str:
+def _rule_section(each: Raised, line: TimeLine, room: int) -> str:
     rule = each.rule
     moments = each.all_moments()
     first, last = line.edges(moments)
@@ -224,15 +358,15 @@ def _rule(each: Raised, line: TimeLine, room: int) -> str:
     return (
         f'<details>\n<summary><span class="rule">{html_text(rule.name)}</span>'
         f'<span class="techniques">{techniques}</span>'
-        f'<span class="when">{html_text(_short(first))}</span>{drawn}'
-        f'<span class="when">{html_text(_short(last))}</span>'
+        f'<span class="when">{html_text(_to_second(first))}</span>{drawn}'
+        f'<span class="when">{html_text(_to_second(last))}</span>'
         f'<span class="number">{each.n:,}</span></summary>\n'
-        f"<div><dl>{told}</dl>\n<pre>{html_text(text)}</pre>\n{_first(shown)}{more}</div>\n"
+        f"<div><dl>{told}</dl>\n<pre>{html_text(text)}</pre>\n{_first_alert_line(shown)}{more}</div>\n"
         "</details>"
     )
 
 
-def _short(moment: str) -> str:
+def _to_second(moment: str) -> str:
     """Return a time to its second."""
     return re.sub(r"(:\d\d)\.\d+", r"\1", moment)
 
@@ -241,7 +375,7 @@ def _bounded(text: str, most: int) -> str:
     return text if len(text) <= most else text[:most] + " \u2026"
 
 
-def _first(alerts: Iterable[dict[str, Any]]) -> str:
+def _first_alert_line(alerts: Iterable[dict[str, Any]]) -> str:
     rows = []
     for alert in alerts:
         start, end = (alert.get(f"{edge}_time") or alert[edge] or "" for edge in ("start", "end"))
@@ -258,10 +392,12 @@ def _first(alerts: Iterable[dict[str, Any]]) -> str:
 
 def _matched(events: str) -> str:
     """Return the events of an alert, one in a line."""
-    lines = [", ".join(f"{name}: {_value(value)}" for name, value in event.items()) for event in json.loads(events)]
+    lines = [
+        ", ".join(f"{name}: {_value_html(value)}" for name, value in event.items()) for event in json.loads(events)
+    ]
     text = "\n".join(lines)
     return f"<code>{html_text(_bounded(text, _EVENTS_TEXT))}</code>"
 
 
-def _value(value: Any) -> str:
+def _value_html(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -17,8 +17,8 @@ import pyarrow as pa
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.functions import OVER_AGGREGATES, OverValues
 from cer_gpu.ceql.traversal import children, mapped, walk
+from cer_gpu.columnar.clocks import read_moment
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of
-from cer_gpu.columnar.moments import read_moment
 from cer_gpu.expressions.operators import FUNCTIONS, Function
 from cer_gpu.resolution.fields import FoundField, fields_below, find_field
 from cer_gpu.resolution.predicates import FittedTruth, PredicateFitter, constant_truth, joined_truths, negation, rebuilt

@@ -25,6 +25,8 @@ from spark_glue.files.stored_filters import (
     OneOf,
     OrFilter,
 )
+from spark_glue.files.read_plan import ReadPlan, check_modes, settings_of
+from spark_glue.files.stored_events import DirectReadError
 from spark_glue.schema import to_arrow
 from spark_glue.sessions import settings
 
@@ -153,7 +155,7 @@ class _Walker:
         if kind == "AttributeReference":
             return IsTrue(self.column(found))
         if kind in ("IsNull", "IsNotNull"):
-            null = NullFilter(self._compared(found, found.child()))
+            null = NullFilter(self._compared_column(found, found.child()))
             return null if kind == "IsNull" else NotFilter(null)
         if kind in _COMPARISONS:
             operator, left, right = _COMPARISONS[kind], found.left(), found.right()
@@ -164,7 +166,7 @@ class _Walker:
             column = self._compared(found, found.value())
             return OneOf(column, tuple(_catalyst_literal(value, found) for value in _items(found.list())))
         if kind == "InSet":
-            column, values = self._compared(found, found.child()), found.hset().iterator()
+            column, values = self._compared_column(found, found.child()), found.hset().iterator()
             spark = _spark_type(found.child())
             listed = []
             while values.hasNext():
@@ -173,10 +175,10 @@ class _Walker:
         if kind == "StartsWith":
             value = _catalyst_literal(found.right(), found)
             if pa.types.is_string(value.type) and value.is_valid:
-                return BeginsWith(self._compared(found, found.left()), value.as_py())
+                return BeginsWith(self._compared_column(found, found.left()), value.as_py())
         raise _not_pushed(found)
 
-    def _compared(self, condition: Any, found: Any) -> str:
+    def _compared_column(self, condition: Any, found: Any) -> str:
         """Return the column that a condition is on; one of a collation other than binary is refused."""
         if _class_name(found) != "AttributeReference":
             raise _not_pushed(condition)
@@ -186,7 +188,7 @@ class _Walker:
 
 
 def _not_pushed(condition: Any) -> DirectReadError:
-    return DirectReadError(f"its filter {_short(condition)} is one that Spark evaluates")
+    return DirectReadError(f"its filter {_catalyst_text(condition)} is one that Spark evaluates")
 
 
 def _catalyst_literal(found: Any, condition: Any = None) -> pa.Scalar:
@@ -217,7 +219,7 @@ def _class_name(found: Any) -> str:
     return str(found.getClass().getSimpleName())
 
 
-def _short(found: Any) -> str:
+def _catalyst_text(found: Any) -> str:
     text = re.sub(r"#\d+L?", "", str(found.toString()))
     return text if len(text) <= 80 else f"{text[:77]}..."
 

@@ -26,6 +26,8 @@ from spark_glue.files.stored_filters import (
     OneOf,
     OrFilter,
 )
+from spark_glue.files.read_plan import ReadPlan, check_modes, settings_of
+from spark_glue.files.stored_events import DirectReadError
 from spark_glue.files.stores import address_of
 from spark_glue.sessions import settings
 
@@ -93,7 +95,7 @@ def _leaf(base: DataFrame, relation: Any) -> tuple[list[str], set[str]]:
     read = relation.read
     check_modes(base.sparkSession, dict(read.data_source.options))
     if read.WhichOneof("read_type") == "named_table":
-        return _table(base, read.named_table)
+        return _table_files(base, read.named_table)
     source = read.data_source
     if source.format != "parquet" or not source.paths:
         raise DirectReadError(f"it reads files of the format {source.format or 'of the session'}, not Parquet")
@@ -115,7 +117,7 @@ def _check_apart(paths: Sequence[str]) -> None:
         raise DirectReadError("its paths may name a file twice")
 
 
-def _table(base: DataFrame, table: Any) -> tuple[list[str], set[str]]:
+def _table_files(base: DataFrame, table: Any) -> tuple[list[str], set[str]]:
     """Return the files of a table of Parquet, and the columns that their folders tell."""
     name = table.unparsed_identifier
     if table.options:
@@ -193,7 +195,7 @@ class _Walker:
         if kind == "literal":
             return KnownFilter(_connect_literal(found).as_py())
         if kind == "unresolved_attribute":
-            return IsTrue(self._stored(found, columns))
+            return IsTrue(self._stored_name(found, columns))
         if kind != "unresolved_function":
             raise _not_pushed(found)
         name, given = found.unresolved_function.function_name.lower(), list(found.unresolved_function.arguments)
@@ -203,7 +205,7 @@ class _Walker:
         if name in ("not", "!"):
             return NotFilter(self._condition_of_plan(given[0], columns))
         if name in ("isnull", "isnotnull"):
-            null = NullFilter(self._stored(given[0], columns))
+            null = NullFilter(self._stored_name(given[0], columns))
             return null if name == "isnull" else NotFilter(null)
         if name == "!=":
             equal = self._comparison_of_plan("=", given, columns)
@@ -216,10 +218,10 @@ class _Walker:
         if name == "startswith":
             value = _connect_literal(given[1])
             if pa.types.is_string(value.type) and value.is_valid:
-                return BeginsWith(self._stored(given[0], columns), value.as_py())
+                return BeginsWith(self._stored_name(given[0], columns), value.as_py())
         raise _not_pushed(found)
 
-    def _stored(self, found: Any, columns: dict[str, str]) -> str:
+    def _stored_name(self, found: Any, columns: dict[str, str]) -> str:
         """Return the stored name of the column that an expression names, exactly.
 
         A column of a DataFrame, such as ``df.x``, is the one that this DataFrame calls so, whatever it is called since.
@@ -241,7 +243,7 @@ class _Walker:
 def _column_name_of(found: Any) -> str:
     """Return the name of the column that an expression is."""
     if found.WhichOneof("expr_type") != "unresolved_attribute":
-        raise DirectReadError(f"it computes {_short(found)}")
+        raise DirectReadError(f"it computes {_connect_text(found)}")
     text = str(found.unresolved_attribute.unparsed_identifier)
     whole = _NAME.fullmatch(text)
     if whole is None or found.unresolved_attribute.is_metadata_column:
@@ -282,16 +284,18 @@ _LITERALS = {
 
 def _not_pushed(found: Any) -> DirectReadError:
     if found.WhichOneof("expr_type") == "expression_string":
-        return DirectReadError(f"its filter {_short(found)!r} is text, which the server parses: col('x') > 1 is not")
-    return DirectReadError(f"its filter {_short(found)} is one that Spark evaluates")
+        return DirectReadError(
+            f"its filter {_connect_text(found)!r} is text, which the server parses: col('x') > 1 is not"
+        )
+    return DirectReadError(f"its filter {_connect_text(found)} is one that Spark evaluates")
 
 
-def _short(found: Any) -> str:
+def _connect_text(found: Any) -> str:
     """Return an expression as text of one line."""
     kind = found.WhichOneof("expr_type")
     if kind == "unresolved_function":
         called = found.unresolved_function
-        return f"{called.function_name}({', '.join(map(_short, called.arguments))})"
+        return f"{called.function_name}({', '.join(map(_connect_text, called.arguments))})"
     if kind == "unresolved_attribute":
         return str(found.unresolved_attribute.unparsed_identifier)
     if kind == "literal":

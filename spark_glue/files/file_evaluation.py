@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cer_gpu.columnar.fields import columns_with
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.errors import EventsError
 from cer_gpu.io.source import ahead
-from cer_gpu.order.rows import ROW_COLUMN
+from cer_gpu.order.row_column import ROW_COLUMN
 from spark_glue.distribution import POSITION, TaskReport, apart, peak_memory
 from spark_glue.files.file_plan import FilePlan
 from spark_glue.files.layout import SplitRange
@@ -112,7 +112,7 @@ class PieceEvaluation:
                 return
             except UnsortedInputError:
                 self.n_rows, self.n_matches = n_rows, n_matches
-        for batch in self._found(stretch, self._ordered.in_order(stretch), ROW_COLUMN):
+        for batch in self._matches_of_range(stretch, self._ordered.in_order(stretch), ROW_COLUMN):
             known = min(n_given, batch.num_rows)
             n_given -= known
             if known < batch.num_rows:
@@ -133,9 +133,11 @@ class PieceEvaluation:
         follow = all(unit.first + unit.n_rows == after.first for unit, after in pairwise(stretch.units))
         positions = None if types is None and follow else POSITION
         rows = self._ordered.presorted(stretch, types, numbered=positions is not None)
-        yield from self._found(stretch, rows, positions)
+        yield from self._matches_of_range(stretch, rows, positions)
 
-    def _found(self, stretch: SplitRange, rows: Iterator[FileRows], positions: str | None) -> Iterator[pa.RecordBatch]:
+    def _matches_of_range(
+        self, stretch: SplitRange, rows: Iterator[FileRows], positions: str | None
+    ) -> Iterator[pa.RecordBatch]:
         """Yield the results of the rows of a stretch in their order.
 
         Parameters
@@ -143,7 +145,7 @@ class PieceEvaluation:
         stretch
         rows
         positions
-            Column of the evaluator for the numbers of the rows; None: they follow one another.
+            Column of the evaluator for the numbers of the rows; if None, they are consecutive.
         """
         held: list[FileRows] = []
         n_held = 0
@@ -159,7 +161,7 @@ class PieceEvaluation:
                     continue
                 # too long a window is evaluated at once, and what ends in it is not reported
                 report_from = 0 if not each.own else n_held if positions == ROW_COLUMN else each.first
-                evaluator = self._evaluator(held, report_from, positions)
+                evaluator = self._evaluator_from(held, report_from, positions)
                 ready, held = held, []
             else:
                 ready = [each]
@@ -173,7 +175,7 @@ class PieceEvaluation:
             yield from self._timed(evaluator.finish_batches())
             self.n_matches += evaluator.total_matches - n_outside
 
-    def _evaluator(self, rows: list[FileRows], report_from: int, positions: str | None) -> WorkEvaluator:
+    def _evaluator_from(self, rows: list[FileRows], report_from: int, positions: str | None) -> WorkEvaluator:
         """Return the evaluator of a stretch that begins with some rows."""
         part = self._part
         mine = (self._piece.number, part.n_pieces)

@@ -74,7 +74,7 @@ def _range_after(
     counts: bool,
     after_one: bool,
 ) -> SplitRange:
-    """Return the range between two cuts (None: the ends of the stream) with its window."""
+    """Return the range between two cuts (None for the ends of the stream) with its window."""
     last = len(layout.units) if end is None else end.unit
     limit = MAX_INT64 + 1 if end is None or end.clean else end.value
     if begin is None:

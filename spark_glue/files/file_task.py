@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from spark_glue.files.file_evaluation import evaluate_piece
 from spark_glue.files.file_plan import FilePlan
 from spark_glue.files.file_evaluation import evaluate_piece
 

@@ -27,7 +27,7 @@ def folder_values(path: str, kinds: Mapping[str, pa.DataType | None]) -> tuple[t
     path
         Path or URI of the file.
     kinds
-        Types of the columns, by their names; None: the value stays text.
+        Types of the columns, by their names; with None the value stays a string.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def _value_of_folder(path: str, name: str, text: str, kind: pa.DataType | None) 
 
 
 def _parser(kind: pa.DataType) -> Callable[[str], Any] | None:
-    """Return the function that reads values of a type, or None: a moment's text depends on the session's zone."""
+    """Return the function that parses values of a type, or None for timestamps, which depend on the session's zone."""
     if pa.types.is_boolean(kind):
         return _boolean
     if pa.types.is_integer(kind):

@@ -47,12 +47,12 @@ def find_footers(
     order_column
         First column of the order.
     columns
-        Columns of the events that the query reads; None: all of ``scan.schema``.
+        Columns of the events that the query reads; by default (None) all of ``scan.schema``.
     survey
         Function that reads the bounds of the order column of row groups, given (path, number of the row group), where
-        footers do not have them; None: threads of this process read them.
+        footers do not have them; if None, threads of this process read them.
     opener
-        Way to open the files; None: that of ``scan.options``.
+        Opener of the files; by default (None) that of ``scan.options``.
 
     Raises
     ------

@@ -32,7 +32,7 @@ class Unit:
     low, high
         Bounds of the first order column; both are `LEAST_INT64` if it is NULL everywhere.
     types : (str, str) or None
-        Bounds of the column of types; None: they are not known.
+        Bounds of the column of types, or None if unknown.
     """
 
     file: int
@@ -172,7 +172,7 @@ class SplitRange:
     n_before : int
         Number of the first row groups whose rows all lie before the range.
     low : int or None
-        Rows with smaller values lie before the range, too; None: `n_before` tells all of them.
+        Rows with smaller values lie before the range, too; None if `n_before` counts all of them.
     begin : int
         Rows with smaller values are left out.
     end : int

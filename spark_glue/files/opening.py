@@ -35,7 +35,7 @@ class Opener:
     options : mapping from str to str
         Settings of Hadoop, with credentials: they are left out of its representation.
     filesystem : pyarrow.fs.FileSystem or None
-        The file system of all paths; None: each path tells its own.
+        The file system of all paths; if None, each path has its own.
 
     Examples
     --------
@@ -78,7 +78,7 @@ class Opener:
         ----------
         path
         columns
-            Columns at the top that are read, at least one; None: all.
+            Columns at the top that are read, at least one; all if None.
 
         Raises
         ------
@@ -201,7 +201,7 @@ class Opener:
         return found
 
     def local(self, path: str) -> str | None:
-        """Return the path of a file of this machine, or None: another store has it."""
+        """Return the path of a file of this machine, or None if another store has it."""
         if self.filesystem is not None:
             return None
         address = address_of(path)

@@ -27,8 +27,9 @@ from cer_gpu.order.sorting import sort_source
 from spark_glue.distribution import LEAST_INT64, MAX_INT64, POSITION
 from spark_glue.files.layout import SplitRange, Unit
 from spark_glue.files.row_groups import RowGroups
-from spark_glue.sort_keys import sort_key
+from spark_glue.stage import sort_key
 from spark_glue.stage import plain_batch
+from spark_glue.stage import plain_batch, sort_key
 
 _KEY = "$key"
 """Column added for a sort on disk: the first column of the order, as integers."""
@@ -87,7 +88,7 @@ class OrderedReader:
         ----------
         stretch
         types
-            Row groups that have no row of these types are left out; None: all are read.
+            Row groups that have no row of these types are left out; if None, all are read.
         numbered
             True: the rows have the column `POSITION`.
 

@@ -16,12 +16,13 @@ from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.columns import BOOLEAN, FLOAT, INTEGER, MOMENT, STRING, kind_of
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import QueryTypeError
-from cer_gpu.order.rows import ROW_COLUMN
+from cer_gpu.order.row_column import ROW_COLUMN
 from spark_glue.distribution import DISTRIBUTIONS, MAX_SHARDS, POSITION, choose_distribution, times_beside
 from spark_glue.files.file_plan import FilePlan, Limits, Part, Piece
 from spark_glue.files.file_ranges import ranges_of
 from spark_glue.files.layout import Layout, SplitRange, Unit, unit_of
 from spark_glue.files.opening import Opener
+from spark_glue.files.file_ranges import ranges_of
 from spark_glue.files.stored_events import DirectReadError, FoundFiles
 from spark_glue.stage import plain_schema
 
@@ -69,7 +70,7 @@ def plan(
     n_tasks
         Most pieces; with one, it reads the whole stream.
     limits, opener
-        None: the usual ones, and the opener of the scan.
+        If None, the usual ones, and the opener of the scan.
 
     Raises
     ------
@@ -182,8 +183,8 @@ def _by_two_ways(
 ) -> list[_Dealt] | None:
     """Deal the queries of a set for which ranges are exact by range, and the others as shares of the queries.
 
-    None: there are no such queries, the row groups make too few ranges, or the tasks would read as much together as if
-    each read all events.
+    Return None if there are no such queries, the row groups make too few ranges, or the tasks would read as much
+    together as if each read all events.
     """
     ranged, rest = work.parted(lambda each: why_not_ranges(found, each, order) is None)
     if ranged is None or rest is None:
@@ -268,8 +269,8 @@ def _whole_stream(layout: Layout, found: FoundFiles, limits: Limits) -> SplitRan
 def streams_of(found: FoundFiles, work: Work, order: Sequence[str]) -> Mapping[tuple[Any, ...], list[int]] | None:
     """Return the files of each stream that folders or buckets tell apart by the keys of PARTITION BY.
 
-    None: they do not, or the events of all streams must be together.  Files of a folder for NULL are left out: an event
-    without a key is in no partition.
+    Return None if they do not, or the events of all streams must be together.  Files of a folder for NULL are left out:
+    an event without a key is in no partition.
     """
     if times_beside(work, order[0]):
         return None

@@ -131,7 +131,7 @@ def scan_of_plan(plan: ReadPlan, schema: st.StructType) -> Scan:
             filters.append(made)
             compared |= read
         elif told == read:
-            paths = _chosen(paths, made, {name: types[name] for name in told})
+            paths = _select_files(paths, made, {name: types[name] for name in told})
         else:
             raise DirectReadError(f"one condition is on {sorted(told)[0]!r}, told by folders, and on other columns")
     stored = {name: column for name, column in zip(names, plan.columns, strict=True) if name != column}
@@ -156,7 +156,7 @@ def as_path(uri: str) -> str:
     return uri
 
 
-def _chosen(paths: list[str], condition: pc.Expression, types: Mapping[str, pa.DataType]) -> list[str]:
+def _select_files(paths: list[str], condition: pc.Expression, types: Mapping[str, pa.DataType]) -> list[str]:
     """Return the files whose folders satisfy a condition."""
     if not paths:
         return paths

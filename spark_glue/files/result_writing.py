@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from cer_gpu.columnar.columns import is_string
+from spark_glue.files.file_evaluation import evaluate_piece
 from spark_glue.files.file_plan import FilePlan
 from spark_glue.files.opening import Opener
 from spark_glue.files.file_evaluation import evaluate_piece

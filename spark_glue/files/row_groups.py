@@ -96,7 +96,7 @@ class RowGroups:
         ----------
         unit
         columns
-            Columns and fields to read; None: all of this reader.
+            Columns and fields to read; by default (None) all of this reader.
         numbered
             True: add the column `POSITION`, int64, of the numbers of the rows over all files.
 

@@ -76,7 +76,7 @@ def scan_of_paths(
     paths
         Files, folders, or patterns such as ``day=*/*.parquet``, as paths or URIs.
     opener
-        Way to open them; None: local files, and stores without settings.
+        Opener of them; by default (None) of local files, and stores without settings.
 
     Raises
     ------

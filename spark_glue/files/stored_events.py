@@ -103,12 +103,12 @@ class Group:
     n_rows
     low, high
         Least and greatest value of the first column of the order, as integers that ascend with it, in the unit of the
-        column of `Scan.schema` (microseconds of a timestamp, days of a date); None: there is no row, or none that is
+        column of `Scan.schema` (microseconds of a timestamp, days of a date); None if there is no row, or none that is
         not NULL.
     n_nulls
         Number of rows whose value of that column is NULL.
     types : (str, str) or None
-        Bounds of the column of types; None: they are not known.
+        Bounds of the column of types, or None if unknown.
     """
 
     file: int

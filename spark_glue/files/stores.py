@@ -186,7 +186,7 @@ def azure_arguments(authority: str, options: Mapping[str, str]) -> dict[str, Any
 
 
 def hdfs_arguments(scheme: str, authority: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the arguments of `pyarrow.fs.HadoopFileSystem`: a name node, a name service, or the default one."""
+    """Return the arguments of `pyarrow.fs.HadoopFileSystem`, with settings of Hadoop from the options of Spark."""
     arguments = hdfs_node(scheme, authority)
     if extra := {k: v for k, v in options.items() if k.startswith(("dfs.", "hadoop.", "ipc."))}:
         arguments["extra_conf"] = extra

@@ -25,14 +25,14 @@ from spark_glue import schema as types_of
 from spark_glue.files.file_evaluation import evaluate_piece
 from spark_glue.files.stores import RELEVANT, relevant
 from spark_glue.sessions import settings, tasks_at_once
-from spark_glue.source.options import OPTION_NAMES, asked, given_options, is_table
+from spark_glue.source.source_options import OPTION_NAMES, asked, given_options, is_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from spark_glue.files.file_plan import FilePlan
-    from spark_glue.source.query import StoredQuery
+    from spark_glue.source.source_query import StoredQuery
 
 METADATA = "cer.options"
 """Key of the metadata of a column that keeps the options of a table: Spark 4 does not give them to the reader."""
@@ -44,7 +44,7 @@ class CerDataSource(DataSource):
     Attributes
     ----------
     parallelism : int or None
-        Number of tasks of a read unless its options say another; None: one for each core of the driver.
+        Number of tasks of a read unless its options say another; by default (None) one for each core of the driver.
     store : mapping from str to str
         Settings of file systems, besides those of the options.
 
@@ -84,7 +84,7 @@ class CerDataSource(DataSource):
         CerError
             As `schema`; and if tasks cannot read the files by themselves.
         """
-        given = self._given(schema)
+        given = self._read_options(schema)
         query = self._query(given).keeping(schema)
         return CerReader(query.plan(self.parallelism or os.cpu_count() or 1), query.schema)
 
@@ -107,11 +107,11 @@ class CerDataSource(DataSource):
         raise OptionError("complex events are not written by the data source 'cer', only read")
 
     def _query(self, given: Mapping[str, str]) -> StoredQuery:
-        from spark_glue.source.query import stored_query
+        from spark_glue.source.source_query import stored_query
 
         return stored_query(asked({**self.store, **given}))
 
-    def _given(self, schema: StructType) -> dict[str, str]:
+    def _read_options(self, schema: StructType) -> dict[str, str]:
         """Return the options of a read: those of the table, if it is the read of one."""
         given = given_options(self.options)
         kept = next((field.metadata[METADATA] for field in schema if METADATA in field.metadata), None)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.columnar.fields import batch_of
-from spark_glue.streaming.evaluation import check_times
+from spark_glue.streaming.stream_evaluation import check_times
 
 GROUP, BLOB = "group", "blob"
 PACKED = f"{GROUP} int, {BLOB} binary"

@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from command_line import finish, said_to_a_terminal, start
 
-from cer_gpu.cli import command_run, evaluation
+from cer_gpu.cli import command_run, result_streams
+from cer_gpu.cli import run_command as run_module
+from cer_gpu.cli import result_streams, command_run
 from cer_gpu.cli import run_command as run_module
 
 QUERY = "SELECT * FROM S WHERE A ; B ; C"
@@ -60,7 +62,7 @@ def test_more_complex_events_than_can_be_listed_are_counted(cli):
 @pytest.mark.parametrize("options", [["--limit", "900"], ["-o", "found.parquet"], ["--output", "bindings"]], ids=str)
 def test_rows_that_are_asked_for_are_listed(cli, few_are_many, monkeypatch, options):
     write(60)
-    monkeypatch.setattr(evaluation.CommandEvaluation, "batches", once(evaluation.CommandEvaluation.batches))
+    monkeypatch.setattr(result_streams.CommandEvaluation, "batches", once(result_streams.CommandEvaluation.batches))
     assert cli("run", QUERY, "many.parquet", *options)[0] == 0
 
 

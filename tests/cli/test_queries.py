@@ -15,7 +15,8 @@ import pytest
 from command_line import EVENTS, finish, start
 
 import cer_gpu
-from cer_gpu.cli import command_run, evaluation
+from cer_gpu.cli import command_run, result_streams
+from cer_gpu.cli import result_streams, command_run
 
 RULES = {
     "late": "SELECT * FROM S WHERE A AS a ; B FILTER a[price > 10] WITHIN 3 SECONDS",
@@ -214,7 +215,7 @@ def test_very_many_complex_events_of_a_folder_are_counted(cli, monkeypatch):
     monkeypatch.setattr(command_run, "MANY", 1)
     counts = []
     monkeypatch.setattr(
-        evaluation.CommandEvaluation, "counting", counted(evaluation.CommandEvaluation.counting, counts)
+        result_streams.CommandEvaluation, "counting", counted(result_streams.CommandEvaluation.counting, counts)
     )
     found = cli(*ASKED)
     assert counts == ["count"]

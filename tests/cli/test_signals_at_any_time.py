@@ -112,7 +112,8 @@ def stopped(args, name, delay, monkeypatch):
     monkeypatch.setenv("TMPDIR", os.path.abspath("tmp"))
     before = files()
     # the moment is drawn anew in each run of the work, whatever is compiled already
-    process = start(*args, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    crash = "import faulthandler; faulthandler.enable()"  # a process that crashes says where
+    process = start(*args, before=crash, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     seconds, _, err, over = sent(process, name, delay)
     case = f"{args} {name} after {delay:.3f} s: {err}"
     code, words = expected_of(args, name)

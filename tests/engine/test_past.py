@@ -22,7 +22,7 @@ from cer_gpu.columnar.columns import Block
 from cer_gpu.engine import over_states
 from cer_gpu.engine.stream_columns import StreamColumns
 from cer_gpu.expressions.derived import makers_of
-from cer_gpu.parallel import ranges
+from cer_gpu.parallel import range_threads as ranges
 from cer_gpu.planning.binding import bind
 
 OUTPUTS = ("positions", "bindings", "count", "ends", "events")

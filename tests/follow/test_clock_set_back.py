@@ -11,7 +11,7 @@ import cer_gpu
 from cer_gpu import cache
 from cer_gpu.cache import disk_cached
 from cer_gpu.follow.folder_watcher import FolderWatcher
-from cer_gpu.follow.lock import locked
+from cer_gpu.follow.log import locked
 
 HOUR = 3600.0
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cer_gpu.io.logs import lines
+from cer_gpu.io.logs import records as lines
 from cer_gpu.io.logs.auditd import NOT_A_RECORD, TIME_OUT_OF_RANGE, recognises, records
 from cer_gpu.io.logs.records import Skipped
 from tests.io.log_streams import WHOLE, cuts, read_records

@@ -12,8 +12,9 @@ import pyarrow.csv as pa_csv
 import pytest
 
 import cer_gpu
-from cer_gpu.io import formats, standard_input
-from cer_gpu.io.standard_input import open_standard_input
+from cer_gpu.io import formats
+from cer_gpu.io import sources as standard_input
+from cer_gpu.io.sources import open_standard_input
 
 N = 3000
 TABLE = pa.table({"type": ["A", "B", "C"] * (N // 3), "x": range(N), "name": ["n, 1", None, "n 2"] * (N // 3)})

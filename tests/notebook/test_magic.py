@@ -10,7 +10,7 @@ from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 
 import cer_gpu.polars  # also where a test has imported cer_gpu before Polars
-from cer_gpu.notebook import shown
+from cer_gpu.notebook import magic as shown
 
 QUERY = "SELECT * FROM S WHERE A AS a ; B AS b FILTER a[x < 3] WITHIN 10 [x]"
 EVENTS = pl.DataFrame({"type": ["A", "A", "B", "C"], "x": [1, 2, 3, 4], "k": ["<u>", "v", "<u>", "v"]})

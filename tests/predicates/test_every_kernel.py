@@ -32,7 +32,7 @@ from cer_gpu.predicates.cuda.guard_sets import SetInputs
 from cer_gpu.predicates.cuda.set_steps import SetSteps
 from cer_gpu.predicates.guards import CUDA, INTERPRETED, sets_pass
 from cer_gpu.predicates.placement import CPU
-from cer_gpu.predicates.symbols import SymbolTable
+from cer_gpu.predicates.symbol_table import SymbolTable
 
 pytestmark = pytest.mark.long("compiles every kernel for every architecture and width")
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from cer_gpu.report import alert_page, write_alerts
-from cer_gpu.report import alerts as page_of_alerts
+from cer_gpu.report import alert_report as page_of_alerts
 from cer_gpu.rules import Rule, compile_rules
 
 EVENTS = pa.table(

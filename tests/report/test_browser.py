@@ -7,7 +7,7 @@ from report.pages import HOSTILE, TRADES
 
 import cer_gpu
 from cer_gpu.report import counted as counted_module
-from cer_gpu.report import found as found_module
+from cer_gpu.report import listed_matches as found_module
 from cer_gpu.report import write_report
 
 INKED = """

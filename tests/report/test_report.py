@@ -13,14 +13,14 @@ from report.pages import HOSTILE, TRADES, about, all_held, between_of, held, row
 
 import cer_gpu
 from cer_gpu.automaton.strategies import STRATEGIES
-from cer_gpu.report import between as between_module
+from cer_gpu.report import content as measured_module
 from cer_gpu.report import counted as counted_module
-from cer_gpu.report import found as found_module
-from cer_gpu.report import measured as measured_module
-from cer_gpu.report import rows as rows_module
+from cer_gpu.report import listed_matches as found_module
+from cer_gpu.report import match_rows as between_module
+from cer_gpu.report import match_rows as rows_module
 from cer_gpu.report import write_report
-from cer_gpu.report.packing import in_one_format, packed
-from cer_gpu.report.samples import Sample, fingerprints
+from cer_gpu.report.listed_matches import Sample, fingerprints
+from cer_gpu.report.match_rows import in_one_format, packed
 
 QUERY = "SELECT * FROM S WHERE SELL AS s ; BUY AS b"
 
@@ -226,7 +226,7 @@ def test_of_more_complex_events_than_can_be_listed_some_of_each_end_are(page, mo
     found = cer_gpu.compile(text).evaluate(events)
     monkeypatch.setattr(counted_module, "MAX_LISTED", 1000)
     told = []
-    made = page(text, events, tell=told.append)
+    made = page(text, events, on_message=told.append)
     assert (made["n_events"], made["n_matches"]) == (300, found.num_rows)
     most = made["most_at_an_end"]
     assert told == [f"{found.num_rows:,} complex events: the page has at most {most} of those that end at one event"]
@@ -249,7 +249,7 @@ def test_of_more_complex_events_than_can_be_listed_some_of_each_end_are(page, mo
 def test_a_count_beyond_64_bits_is_told_as_more(page, tmp_path):
     events = pa.table({"type": ["A"] * 100})
     told = []
-    made = page("SELECT * FROM S WHERE A+", events, tell=told.append)
+    made = page("SELECT * FROM S WHERE A+", events, on_message=told.append)
     assert (made["n_matches"], made["found"], made["n_listed"]) == (None, "more than 9.2e18", 100)
     assert told == ["more than 9.2e18 complex events: the page has at most 1 of those that end at one event"]
     assert unpacked(made["matches"]["stands_for"]) == [1] * 100

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import cer_gpu
-from cer_gpu.columnar.batches import empty_batch
+from cer_gpu.columnar.record_batches import empty_batch
 from cer_gpu.rules import Rule, compile_rules, load
 from cer_gpu.rules.alerts import AlertRows
 

@@ -12,6 +12,7 @@ import pytest
 
 import cer_gpu
 from cer_gpu.errors import CerError, EventsError
+from spark_glue.files.file_evaluation import evaluate_piece
 from spark_glue.files.footers import find_footers
 from spark_glue.files.file_evaluation import evaluate_piece
 from spark_glue.files.pieces import plan

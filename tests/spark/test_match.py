@@ -417,7 +417,7 @@ HEAVY = [
 
 @pytest.mark.parametrize("lies", ["in order", "in no order"])
 def test_a_key_with_half_of_all_events_is_cut_by_time(spark, tmp_path, monkeypatch, lies):
-    monkeypatch.setattr("spark_glue.rows.LEAST_SKEWED", 100)
+    monkeypatch.setattr("spark_glue.row_distribution.LEAST_SKEWED", 100)
     events = random_events()
     rng = random.Random(7)
     for column, usual in (("k", [2, 3, 4, 5, 6, None]), ("name", ["u", "v", "w", "x", "y", "z"])):
@@ -434,7 +434,7 @@ def test_a_key_with_half_of_all_events_is_cut_by_time(spark, tmp_path, monkeypat
         options = {"order_by": ["ts", "id"], "distribution": "key", "tasks": tasks, "output": output, "source": "rows"}
         made = matching(df, query, **options)
         assert made.n_parts == tasks
-        assert made.how.endswith("those of 1 key with many are cut by time")
+        assert made.input_plan.endswith("those of 1 key with many are cut by time")
         assert sorted_rows(made.df.toArrow().cast(expected.schema)) == sorted_rows(expected), text
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k]", time_column="ts")  # no window to cut by
     assert matching(df, query, order_by="ts", distribution="key", tasks=3, source="rows").n_parts == 3

@@ -12,7 +12,7 @@ import cer_gpu
 from cer_gpu.errors import CerError, EventsError, OptionError, QuerySyntaxError, QueryTypeError
 from spark_glue import plain_errors
 from spark_glue.source import register
-from spark_glue.source.options import SourceRequest, asked, given_options
+from spark_glue.source.source_options import SourceRequest, asked, given_options
 
 pytest.importorskip("pyspark")
 
@@ -243,7 +243,7 @@ def test_columns_are_kept_in_the_order_named(folder):
 
 
 def test_events_that_are_not_kept_are_not_made(folder):
-    from spark_glue.source.query import stored_query
+    from spark_glue.source.source_query import stored_query
 
     given = {"query": QUERY, "path": folder, "orderBy": "ts", "output": "events"}
     assert stored_query(asked(given)).work.output == "events"

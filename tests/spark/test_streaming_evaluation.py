@@ -12,9 +12,8 @@ from spark_streams import US, all_types
 import cer_gpu
 from cer_gpu.rules import Rule, compile_rules
 from spark_glue.stage import plain_schema
-from spark_glue.streaming.evaluation import StreamEvaluation, microseconds
-from spark_glue.streaming.ordering import in_order
 from spark_glue.streaming.packing import Pack, Unpack, packed_state
+from spark_glue.streaming.stream_evaluation import StreamEvaluation, in_order, microseconds
 from spark_glue.work import work_of
 
 

@@ -17,7 +17,7 @@ _SPECIAL = re.compile(r"[*?\[{]")
 
 
 def table_name_of(text: str) -> TableName | None:
-    """Return the table that a text names, by its prefix, or as a folder that holds a table of Delta; None: it is none.
+    """Return the table that a text names, by its prefix, or as a folder that holds a table of Delta, or None.
 
     Raises
     ------

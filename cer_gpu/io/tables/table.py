@@ -43,11 +43,11 @@ class DataFile:
     read
         Yields its rows without those that were deleted, in their order, with the named columns of the table's schema.
     n_rows
-        Number of these rows; None: it is not known before they are read.
+        Number of these rows, or None if unknown before they are read.
     begins
-        Returns the first rows of the parts in which it can be read, as `Parts.begins`; None: it is one part.
+        Returns the first rows of the parts in which it can be read, as `Parts.begins`; None if it is one part.
     read_part
-        Reads some of these rows, as `Parts.read`; None: it is one part.
+        Reads some of these rows, as `Parts.read`; None if it is one part.
     bounds
         ColumnBounds of its columns by their names, as far as they are known.
     """
@@ -127,7 +127,7 @@ class TableSnapshot(ABC):
 
     @abstractmethod
     def plain_files(self) -> list[PlainFile] | None:
-        """Return the files, in no order, if they are all the rows for whoever reads Parquet; None: they may not be.
+        """Return the files, in no order, if a reader of Parquet finds exactly the rows in them, else None.
 
         They are not where rows were deleted, or columns renamed, or where their values or types are told elsewhere,
         nor in a store.
