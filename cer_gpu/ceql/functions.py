@@ -98,6 +98,11 @@ class OverFunction:
     statistic: int = SUM
     empty: int | None = None
 
+    @property
+    def counts_events(self) -> bool:
+        """True if it needs no attribute."""
+        return self.takes is OverValues.EVENTS
+
 
 OVER_AGGREGATES = {
     "COUNT": OverFunction(OverValues.EVENTS, OverResult.INTEGER, OverState.TIMESTAMPS, empty=0),

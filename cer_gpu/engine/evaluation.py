@@ -22,6 +22,7 @@ from cer_gpu.engine.blocks import BLOCK_ROWS, Blocks
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.execution import StreamingExecution
 from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.result_slices import ResultRange
 from cer_gpu.engine.set_execution import QueryExecution, RangeClock
 from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.engine.stream_input import StreamInput
@@ -80,7 +81,7 @@ class BaseEvaluator(Generic[_Piece, _Found]):
         self._names: list[str] | None = None  # columns that are read, in the order in which queries came
         self._n_of_stream: dict[str, int] = {}  # events pushed with the name of their stream
         self._turns: Turns | None = None  # of a set; None: not known yet
-        self._n_left_out: dict[str, int] = {}  # results of each query so far that `offset` leaves out
+        self._result_range = ResultRange(options)
         self._advanced = -1  # the key of the time to which the stream has advanced
 
     def _gathered(self, pieces: Iterator[_Piece]) -> _Found:
@@ -338,37 +339,10 @@ class BaseEvaluator(Generic[_Piece, _Found]):
             yield from self._after_offset((name, rows) for rows in member.finish())
 
     def _after_offset(self, found: FoundBatches) -> FoundBatches:
-        """Yield results without the first of each query, as many as `offset` says."""
-        if not self._options.offset:
-            yield from found
-            return
-        for name, rows in found:
-            before = self._n_left_out.get(name, 0)
-            n = self._options.offset - before
-            if n > 0 and not self._members[name].limits_rows:  # several rows of a result have its number
-                numbers = rows.column("match").to_numpy()
-                n = int(np.searchsorted(numbers, self._options.offset))
-                self._n_left_out[name] = self._options.offset if n < len(numbers) else before
-            elif n > 0:
-                self._n_left_out[name] = before + min(n, rows.num_rows)
-            yield name, rows.slice(max(n, 0))
+        return self._result_range.after_offset(found, self._members)
 
     def _choose_results(self, found: FoundBatches) -> FoundBatches:
-        """Yield the results of parts of the stream, up to the limit of each query."""
-        last = self._options.last_result
-        found = self._after_offset(found)
-        if last is None:
-            yield from found
-            return
-        last -= self._options.offset
-        remaining = {name: last for name, member in self._members.items() if member.limits_rows}
-        for name, rows in found:
-            if name in remaining:
-                rows = rows.slice(0, remaining[name])
-                remaining[name] -= rows.num_rows
-            yield name, rows
-            if len(remaining) == len(self._members) and not any(remaining.values()):
-                return
+        return self._result_range.of_parts(found, self._members)
 
     def _over(self, batches: Iterable[pa.RecordBatch], n_rows: int | None = None) -> FoundBatches:
         """Push all batches, finish, and yield the complex events; `n_rows`, if known, is the number of all events."""
@@ -592,7 +566,7 @@ class BaseEvaluator(Generic[_Piece, _Found]):
             raise OptionError(f"{self._intake.refusal}: there is no state to keep")
         state = NamedState(self.identities, self._options.kept)
         state.facts |= {"streams": self._n_of_stream, "n_pushed": self.n_pushed, "n_events": self.n_events}
-        state.facts["n_left_out"] = self._n_left_out
+        state.facts["n_left_out"] = self._result_range.n_left_out
         if self._schema is not None:
             state.schemas["events"] = self._schema
             state.facts["advanced"] = self._advanced
@@ -619,5 +593,5 @@ class BaseEvaluator(Generic[_Piece, _Found]):
             self._keep_advanced(state.facts["advanced"])
             self._intake.restore(state)
         self._n_of_stream = state.facts["streams"]
-        self._n_left_out = state.facts["n_left_out"]
+        self._result_range.n_left_out = state.facts["n_left_out"]
         self._intake.n_pushed, self._blocks.n_events = state.facts["n_pushed"], state.facts["n_events"]
