@@ -22,7 +22,7 @@ from cer_gpu.engine.evaluation_options import (
     taking,
 )
 from cer_gpu.engine.evaluator import BaseEvaluator, Evaluator, ResultFormatter
-from cer_gpu.engine.execution_group import ExecutionGroup, NamedBatches
+from cer_gpu.engine.execution_group import NamedBatches
 from cer_gpu.engine.query_execution import QueryExecution
 from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.errors import OptionError, OutOfMemoryError, out_of_memory

@@ -18,7 +18,6 @@ import pyarrow as pa
 from cer_gpu.cache import gc_paused
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.columnar.fields import narrowest
-from cer_gpu.columnar.record_batches import empty_batch
 from cer_gpu.compilation import (
     TYPE_COLUMN,
     CompiledQuery,

@@ -17,7 +17,6 @@ import click
 import cer_gpu
 from cer_gpu.cli.command_line import Commands, run_commands, say, say_errors, say_notes, show_text
 from cer_gpu.cli.event_arguments import Streams
-from spark_glue.job_command import job_command
 from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, read_one_or_folder
 from cer_gpu.cli.shared_options import (
     QueryOptions,
@@ -37,10 +36,8 @@ from cer_gpu.rules.rule_set import RuleSet, analyse_rule
 from spark_glue.archive import package
 from spark_glue.distribution import DISTRIBUTIONS, SOURCES, choose_distribution
 from spark_glue.errors import plain_errors
-from spark_glue.match import explain
 from spark_glue.job import INPUTS, read
 from spark_glue.job import run as run_job
-from spark_glue.job import INPUTS, read, run
 from spark_glue.job_command import job_command
 from spark_glue.local_session import session
 from spark_glue.match import check_order, explain
@@ -194,7 +191,7 @@ def _run_command(
     output = run.evaluation.output or (ALERTS if given.raises_alerts else None)
     settings, options = _pairs(config, "--conf"), _pairs(read_options, "--read-option")
     # check the query before starting Spark, which takes seconds
-    compiled = _compile_or_report(given, _named_time(given) or order_by[0])
+    compiled = _compiled(given, _named_time(given) or order_by[0])
     if compiled is None:
         return 1
     choose_distribution(work_of(compiled, output), distribution, order_by[0])
@@ -278,9 +275,7 @@ def _explain_command(
     if bool(inputs) != bool(order_by):
         raise click.UsageError("--input and --order-by go together")
     # as in `run`, the first column of the order is the time column
-    compiled = _compile_or_report(
-        given, _named_time(given) or (order_by[0] if order_by else given.time_column or "time")
-    )
+    compiled = _compiled(given, _named_time(given) or (order_by[0] if order_by else given.time_column or "time"))
     if compiled is None:
         return 1
     if not inputs:
@@ -330,7 +325,7 @@ def _fitted(events: DataFrame, given: QueryArguments, order_by: Sequence[str]) -
     no_time = time_column is None and given.options.time_unit is None and not _is_time(kind)
     if time_column is None and not no_time:
         time_column = order_by[0]
-    compiled = _compile_or_report(given, time_column)
+    compiled = _compiled(given, time_column)
     if compiled is None and no_time:
         what = f"{order_by[0]!r}, the first column of --order-by, is {kind.simpleString()}, which is no time"
         say(f"({what}; --schema says the types of columns)")

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from cer_gpu.cli.live.following import check_apart, run_live
 from cer_gpu.cli.live.follow_options import POLL_SECONDS, SETTLE_SECONDS, FollowOptions, live_folder_options
+from cer_gpu.cli.live.following import check_apart, run_live
 from cer_gpu.cli.query_arguments import read_one_or_folder
 from cer_gpu.cli.shared_options import (
     QueryOptions,
@@ -29,7 +29,6 @@ from cer_gpu.cli.shared_options import (
 )
 from cer_gpu.cli.signals import Signals
 from cer_gpu.compile_progress import NOTICES
-from cer_gpu.engine.evaluation_options import DEVICES, EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.follow.folder_watcher import ORDERS, FolderWatcher, LiveSource
 from cer_gpu.follow.table_arrivals import TableArrivals

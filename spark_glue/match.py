@@ -14,10 +14,16 @@ from cer_gpu.cli.tally import counted
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.evaluable import CompiledQuery
-from spark_glue.distribution import JobOptions, choose_distribution, taking_job_options
+from spark_glue.distribution import (
+    JobOptions,
+    choose_distribution,
+    other_distributions,
+    taking_job_options,
+    way_of_rows,
+)
 from spark_glue.files.stored_events import DirectReadError, Scan
-from spark_glue.row_positions import ADDED
 from spark_glue.row_distribution import deal_rows
+from spark_glue.row_positions import ADDED
 from spark_glue.sessions import active_session, described, settings, short, tasks_at_once
 from spark_glue.work import Work, holds_times, work_of
 

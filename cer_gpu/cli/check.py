@@ -14,8 +14,6 @@ from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import QuerySyntax, event_names
 from cer_gpu.cli.command_line import error_facts, say, show_text, to_json
 from cer_gpu.cli.event_arguments import STANDARD, Streams, given_streams
-from cer_gpu.cli.command_line import error_facts, to_json
-from cer_gpu.cli.shared_options import QueryOptions, query_options, reading_options
 from cer_gpu.cli.query_arguments import (
     QueryArguments,
     missing_notes,

@@ -11,11 +11,8 @@ import pyarrow.compute as pc
 
 from cer_gpu.cli.command_line import show_text, to_json
 from cer_gpu.cli.event_arguments import STANDARD, given_streams
-from cer_gpu.cli.command_line import to_json
-from cer_gpu.cli.preview import table_width
-from cer_gpu.cli.shared_options import QueryOptions, events_argument, query_options, reading_options
-from cer_gpu.cli.shared_options import QueryOptions, events_argument, query_options, reading_options
 from cer_gpu.cli.preview import preview, table_width
+from cer_gpu.cli.shared_options import QueryOptions, events_argument, query_options, reading_options
 from cer_gpu.cli.tally import counted
 from cer_gpu.columnar.clocks import time_column_type
 from cer_gpu.columnar.fields import array_of

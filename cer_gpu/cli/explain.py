@@ -8,8 +8,6 @@ import click
 
 from cer_gpu.cli.command_line import show_text, to_json
 from cer_gpu.cli.event_arguments import given_streams
-from cer_gpu.cli.command_line import to_json
-from cer_gpu.cli.shared_options import QueryOptions, complete_files, query_argument, query_options, reading_options
 from cer_gpu.cli.query_arguments import WrongQueries, for_each, read_queries
 from cer_gpu.cli.shared_options import QueryOptions, complete_files, query_argument, query_options, reading_options
 from cer_gpu.explain.explanation import Explanation

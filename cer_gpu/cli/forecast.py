@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 import cer_gpu
 from cer_gpu.cli.command_line import say, say_notes, show_text, to_json
 from cer_gpu.cli.event_arguments import STANDARD, Streams, given_streams
-from cer_gpu.cli.command_line import to_json
 from cer_gpu.cli.output_file import chosen_format, open_target
 from cer_gpu.cli.preview import preview, table_width
 from cer_gpu.cli.progress_bar import working

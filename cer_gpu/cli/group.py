@@ -17,15 +17,10 @@ from cer_gpu.cli.columns import columns
 from cer_gpu.cli.command_line import Commands, run_commands
 from cer_gpu.cli.explain import explain_command
 from cer_gpu.cli.forecast import forecast_command
-from cer_gpu.cli.warm import warm_up
-from cer_gpu.cli.report_command import report
-from cer_gpu.cli.run_command import run_command
-from cer_gpu.cli.shared_options import with_sort
-from cer_gpu.cli.forecast import forecast_command
 from cer_gpu.cli.lsp import lsp_command
-from cer_gpu.cli.shared_options import with_sort
 from cer_gpu.cli.report_command import report
 from cer_gpu.cli.run_command import run_command
+from cer_gpu.cli.shared_options import with_sort
 from cer_gpu.cli.test import test_command
 from cer_gpu.cli.warm import warm_command
 

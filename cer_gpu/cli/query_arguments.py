@@ -30,7 +30,6 @@ from cer_gpu.compilation import (
     language_of,
 )
 from cer_gpu.engine.evaluation_options import OF_COMMANDS, Sort
-from cer_gpu.engine.evaluation_options import Sort
 from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.preparing.kept import FROM_QUERIES
 from cer_gpu.preparing.over_schema import OverSchema

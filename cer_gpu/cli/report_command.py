@@ -9,7 +9,6 @@ import click
 
 from cer_gpu.cli.command_line import say, say_notes, to_json
 from cer_gpu.cli.event_arguments import STANDARD, given_streams
-from cer_gpu.cli.command_line import to_json
 from cer_gpu.cli.progress_bar import working
 from cer_gpu.cli.query_arguments import (
     WrongQueries,
@@ -34,7 +33,6 @@ from cer_gpu.cli.shared_options import (
 )
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery
-from cer_gpu.engine.evaluation_options import Sort
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.order.period import Period
 from cer_gpu.preparing.over_schema import OverQuery
@@ -149,7 +147,7 @@ def report(
             elif page == "funnel":
                 made = write_funnel(asked, source, out, **options)
             else:
-                made = write_report(asked, source, out, tell=None if run.as_json else say, **options)
+                made = write_report(asked, source, out, on_message=None if run.as_json else say, **options)
     except WrongQueries as wrong:
         given.say(wrong.errors)
         return 1

@@ -11,14 +11,11 @@ from dataclasses import KW_ONLY, dataclass, replace
 import click
 
 from cer_gpu.cli.alert_output import TimelineSink, kept_for_order
-from cer_gpu.cli.command_line import say, say_notes
-from cer_gpu.cli.command_run import CommandRun
-from cer_gpu.cli.alert_output import TimelineSink, kept_for_order
 from cer_gpu.cli.command_line import say, say_notes, to_json
+from cer_gpu.cli.command_run import CommandRun
 from cer_gpu.cli.event_arguments import STANDARD, Streams, given_streams
 from cer_gpu.cli.live.follow_options import FollowOptions, follow_options
 from cer_gpu.cli.live.following import follow_files
-from cer_gpu.cli.live.follow_options import FollowOptions, follow_options
 from cer_gpu.cli.output_file import chosen_format, open_target
 from cer_gpu.cli.preview import Preview
 from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, query_and_events_arguments, read_queries
@@ -36,15 +33,10 @@ from cer_gpu.cli.shared_options import (
 )
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.compile_progress import NOTICES
-from cer_gpu.engine.evaluation_options import DEVICES, EvaluationOptions, Sort
 from cer_gpu.io.sinks import SINK_ENDINGS, SINK_FORMATS
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.io.text_types import WiderTypes
 from cer_gpu.order.period import Period
-from cer_gpu.rules.alerts import ALERTS
-from cer_gpu.rules.alerts import TIMELINE, TIMELINE_SCHEMA
-from cer_gpu.order.reorder_buffer import LATE
-from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rules.alerts import ALERTS, TIMELINE, TIMELINE_SCHEMA
 
 

@@ -17,14 +17,12 @@ from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.columnar.memory_limit import size_in_bytes
 from cer_gpu.compilation import LANGUAGES, MISSING_IN_RULES, TYPE_COLUMN
 from cer_gpu.engine.evaluation_options import OF_COMMANDS, EvaluationOptions
-from cer_gpu.engine.evaluation_options import REPORT, UNDECIDED
 from cer_gpu.errors import OptionError
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.order.period import Period
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rule import LEVELS, Rule
 from cer_gpu.rules.alerts import ALERTS
-from cer_gpu.rules.folder import AS_NAMED, FieldColumns
 from cer_gpu.rules.folder import AS_NAMED, FieldColumns
 from cer_gpu.rules.rule_set import options_of_rules
 

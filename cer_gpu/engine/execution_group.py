@@ -17,7 +17,7 @@ from cer_gpu.cache import gc_paused
 from cer_gpu.columnar.clocks import time_column_type
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.fields import columns_with, with_column
-from cer_gpu.columnar.record_batches import joined_batches
+from cer_gpu.columnar.record_batches import empty_batch, joined_batches
 from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
 from cer_gpu.engine.blocks import BLOCK_ROWS, Blocks
 from cer_gpu.engine.checkpoint import NamedState
@@ -25,6 +25,7 @@ from cer_gpu.engine.evaluation_options import EvaluationOptions, Lateness
 from cer_gpu.engine.execution import StreamingExecution
 from cer_gpu.engine.partitioner import Partitioner
 from cer_gpu.engine.query_execution import QueryExecution
+from cer_gpu.engine.result_slices import ResultRange
 from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.errors import CerError, EventsError, OptionError, QueryErrorContext, did_you_mean, out_of_memory
 from cer_gpu.io.source import plain_uuids, without_uuids

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.evaluation_options import OF_LISTS, EvaluationOptions
-from cer_gpu.engine.evaluation_options import OF_LISTS, EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.forecast.model import Forecast
 from cer_gpu.forecast.reading import StateReader, check_forecastable, state_evaluation

@@ -10,13 +10,13 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from click import BadParameter, Choice, IntRange, Option
-from importlib.util import find_spec
 import pyarrow as pa
 import pyarrow.compute as pc
+from click import BadParameter, Choice, IntRange, Option
 from IPython.core.completer import (
     CompletionContext,
     SimpleCompletion,
@@ -28,6 +28,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
+from cer_gpu.cli.preview import cells, preview
 from cer_gpu.cli.shared_options import (
     OF_TEXT_FILES,
     QUERY_OPTIONS,
@@ -37,6 +38,7 @@ from cer_gpu.cli.shared_options import (
     reading_of,
     with_sort,
 )
+from cer_gpu.cli.tally import Tally, counted
 from cer_gpu.editing.completing import completions, word_before
 from cer_gpu.editing.known import KnownEvents
 from cer_gpu.editing.problems import compiled_or_errors

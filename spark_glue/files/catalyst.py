@@ -25,8 +25,6 @@ from spark_glue.files.stored_filters import (
     OneOf,
     OrFilter,
 )
-from spark_glue.files.read_plan import ReadPlan, check_modes, settings_of
-from spark_glue.files.stored_events import DirectReadError
 from spark_glue.schema import to_arrow
 from spark_glue.sessions import settings
 
@@ -139,7 +137,7 @@ class _Walker:
     def column(self, found: Any) -> str:
         """Return the column of the files that an expression is."""
         if _class_name(found) != "AttributeReference":
-            raise DirectReadError(f"it computes {_short(found)}")
+            raise DirectReadError(f"it computes {_catalyst_text(found)}")
         return self.columns[found.exprId().id()]
 
     def condition(self, found: Any) -> FileFilter:
@@ -161,9 +159,9 @@ class _Walker:
             operator, left, right = _COMPARISONS[kind], found.left(), found.right()
             if _class_name(left) == "Literal":
                 operator, left, right = MIRRORED_OPS[operator], right, left
-            return ColumnComparison(operator, self._compared(found, left), _catalyst_literal(right, found))
+            return ColumnComparison(operator, self._compared_column(found, left), _catalyst_literal(right, found))
         if kind == "In":
-            column = self._compared(found, found.value())
+            column = self._compared_column(found, found.value())
             return OneOf(column, tuple(_catalyst_literal(value, found) for value in _items(found.list())))
         if kind == "InSet":
             column, values = self._compared_column(found, found.child()), found.hset().iterator()

@@ -26,8 +26,6 @@ from spark_glue.files.stored_filters import (
     OneOf,
     OrFilter,
 )
-from spark_glue.files.read_plan import ReadPlan, check_modes, settings_of
-from spark_glue.files.stored_events import DirectReadError
 from spark_glue.files.stores import address_of
 from spark_glue.sessions import settings
 
@@ -174,7 +172,7 @@ class _Walker:
             renames = {each.col_name: each.new_col_name for each in inner.renames} or dict(inner.rename_columns_map)
             return {renames.get(name, name): stored for name, stored in columns.items()}
         elif kind == "drop":
-            if any(self._stored(each, columns) != columns.get(_column_name_of(each)) for each in inner.columns):
+            if any(self._stored_name(each, columns) != columns.get(_column_name_of(each)) for each in inner.columns):
                 raise DirectReadError("a column is dropped that is called otherwise since")
             dropped = {_column_name_of(each) for each in inner.columns} | set(inner.column_names)
             return {name: stored for name, stored in columns.items() if name not in dropped}
@@ -186,8 +184,8 @@ class _Walker:
         if kind == "unresolved_star" and not found.unresolved_star.unparsed_target:
             return columns
         if kind == "alias" and len(found.alias.name) == 1:
-            return {found.alias.name[0]: self._stored(found.alias.expr, columns)}
-        return {_column_name_of(found): self._stored(found, columns)}
+            return {found.alias.name[0]: self._stored_name(found.alias.expr, columns)}
+        return {_column_name_of(found): self._stored_name(found, columns)}
 
     def _condition_of_plan(self, found: Any, columns: dict[str, str]) -> FileFilter:
         """Return a condition of a filter."""
@@ -214,7 +212,7 @@ class _Walker:
             return self._comparison_of_plan(_COMPARISONS[name], given, columns)
         if name == "in":
             values = tuple(map(_connect_literal, given[1:]))
-            return OneOf(self._stored(given[0], columns), values)
+            return OneOf(self._stored_name(given[0], columns), values)
         if name == "startswith":
             value = _connect_literal(given[1])
             if pa.types.is_string(value.type) and value.is_valid:
@@ -237,7 +235,7 @@ class _Walker:
         left, right = given
         if left.WhichOneof("expr_type") == "literal":
             operator, left, right = MIRRORED_OPS[operator], right, left
-        return ColumnComparison(operator, self._stored(left, columns), _connect_literal(right))
+        return ColumnComparison(operator, self._stored_name(left, columns), _connect_literal(right))
 
 
 def _column_name_of(found: Any) -> str:

@@ -17,8 +17,6 @@ from spark_glue.files.opening import Opener
 from spark_glue.files.pieces import plan
 from spark_glue.files.stored_events import FoundFiles, Scan
 from spark_glue.files.stored_formats import Bounds
-from spark_glue.files.footers import Bounds, find_footers, surveyed
-from spark_glue.files.file_task import FileTask
 from spark_glue.schema import to_spark
 from spark_glue.sessions import described, short, tasks_at_once
 

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from spark_glue.files.file_evaluation import evaluate_piece
 from spark_glue.files.file_plan import FilePlan
-from spark_glue.files.file_evaluation import evaluate_piece
 
 
 @dataclass(frozen=True)

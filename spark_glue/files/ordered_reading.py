@@ -27,8 +27,6 @@ from cer_gpu.order.sorting import sort_source
 from spark_glue.distribution import LEAST_INT64, MAX_INT64, POSITION
 from spark_glue.files.layout import SplitRange, Unit
 from spark_glue.files.row_groups import RowGroups
-from spark_glue.stage import sort_key
-from spark_glue.stage import plain_batch
 from spark_glue.stage import plain_batch, sort_key
 
 _KEY = "$key"

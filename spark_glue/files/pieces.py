@@ -22,7 +22,6 @@ from spark_glue.files.file_plan import FilePlan, Limits, Part, Piece
 from spark_glue.files.file_ranges import ranges_of
 from spark_glue.files.layout import Layout, SplitRange, Unit, unit_of
 from spark_glue.files.opening import Opener
-from spark_glue.files.file_ranges import ranges_of
 from spark_glue.files.stored_events import DirectReadError, FoundFiles
 from spark_glue.stage import plain_schema
 
@@ -96,7 +95,7 @@ def plan(
         distribution=chosen,
         reason=reason,
         way="; ".join(each.way for each in dealt),
-        was_in_order=not layout.overlaps,
+        presorted=not layout.overlaps,
         in_order=_order_words(layout, pieces, bool(found.scan.filters)),
         pieces=tuple(pieces),
         schema=plain_schema(work.output_schema(schema)),

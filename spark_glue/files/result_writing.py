@@ -20,7 +20,6 @@ from cer_gpu.columnar.columns import is_string
 from spark_glue.files.file_evaluation import evaluate_piece
 from spark_glue.files.file_plan import FilePlan
 from spark_glue.files.opening import Opener
-from spark_glue.files.file_evaluation import evaluate_piece
 from spark_glue.files.read_plan import settings_of
 from spark_glue.files.stores import address_of
 from spark_glue.schema import to_spark

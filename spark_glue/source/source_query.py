@@ -24,7 +24,6 @@ from spark_glue.files.pieces import plan
 from spark_glue.files.scan import scan_of_paths
 from spark_glue.files.stored_events import DirectReadError, Scan
 from spark_glue.source.source_options import SourceRequest
-from spark_glue.source.source_options import SourceRequest
 from spark_glue.work import Work, holds_times, work_of
 
 if TYPE_CHECKING:

@@ -16,8 +16,6 @@ from command_line import finish, said_to_a_terminal, start
 
 from cer_gpu.cli import command_run, result_streams
 from cer_gpu.cli import run_command as run_module
-from cer_gpu.cli import result_streams, command_run
-from cer_gpu.cli import run_command as run_module
 
 QUERY = "SELECT * FROM S WHERE A ; B ; C"
 

@@ -16,7 +16,6 @@ from command_line import EVENTS, finish, start
 
 import cer_gpu
 from cer_gpu.cli import command_run, result_streams
-from cer_gpu.cli import result_streams, command_run
 
 RULES = {
     "late": "SELECT * FROM S WHERE A AS a ; B FILTER a[price > 10] WITHIN 3 SECONDS",

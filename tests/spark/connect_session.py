@@ -29,7 +29,6 @@ from spark_glue.errors import SparkJobError
 from spark_glue.files.scan import scan_of
 from spark_glue.files.stored_events import DirectReadError
 from spark_glue.local_session import find_java
-from spark_glue.local_session import find_java
 from spark_glue.match import matching
 from spark_glue.source import register, register_sql
 

@@ -14,7 +14,6 @@ import cer_gpu
 from cer_gpu.errors import CerError, EventsError
 from spark_glue.files.file_evaluation import evaluate_piece
 from spark_glue.files.footers import find_footers
-from spark_glue.files.file_evaluation import evaluate_piece
 from spark_glue.files.pieces import plan
 from spark_glue.files.scan import scan_of_paths
 from spark_glue.work import work_of

@@ -25,7 +25,6 @@ from spark_glue.files.folders import bucket_of, folder_values
 from spark_glue.files.opening import Opener, check_file
 from spark_glue.files.stored_events import DirectReadError, File
 from spark_glue.files.stored_formats import IPC, PARQUET, named_format
-from spark_glue.files.opening import Opener, check_file, named_format
 from spark_glue.files.stores import address_of, azure_arguments, gcs_arguments, hdfs_arguments, relevant, s3_arguments
 
 TABLE = pa.table({"ts": [1, 2, 3], "type": ["A", "B", "A"]})

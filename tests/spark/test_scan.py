@@ -27,8 +27,6 @@ from spark_glue.files.stored_filters import (
     expression,
     filter_columns,
 )
-from spark_glue.files.scan import scan_of, scan_of_paths
-from spark_glue.files.stored_events import DirectReadError
 
 pytest.importorskip("pyspark")
 

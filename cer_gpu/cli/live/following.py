@@ -19,13 +19,10 @@ from rich.text import Text
 from cer_gpu.cli.alert_output import by_level, kept_for_order
 from cer_gpu.cli.command_line import say, say_notes, to_json
 from cer_gpu.cli.event_arguments import STANDARD, Streams
-from cer_gpu.cli.command_line import to_json
-from cer_gpu.cli.live.follow_options import FollowOptions
-from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, first_of
-from cer_gpu.cli.shared_options import RunOptions
 from cer_gpu.cli.live.follow_options import FollowOptions
 from cer_gpu.cli.query_arguments import QueryArguments, Wrong, WrongQueries, first_of, for_each, missing_notes
 from cer_gpu.cli.result_streams import AlertEvaluation, CommandEvaluation
+from cer_gpu.cli.shared_options import RunOptions
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.cli.tally import FORMS, counted
 from cer_gpu.compilation import CompiledQuery
