@@ -200,7 +200,7 @@ _OF_RUNS: dict[str, Decorator] = {
     "no_progress": click.option(
         "--no-progress",
         is_flag=True,
-        help="Show no progress bar (there is one on a terminal only), and of a live run no line for each step.",
+        help="Hide the progress bar and the lines per batch of --follow.",
     ),
     "as_json": click.option(
         "--json",
@@ -302,10 +302,10 @@ def run_options(*names: str, **changed: Mapping[str, Any]) -> Callable[[Command]
 
 def output_of_rows(*more: str, usual: str = "positions") -> dict[str, Any]:
     """Return the declaration of ``--output`` of a command that also writes alerts, and perhaps `more`."""
-    timeline = "; timeline: alerts under the names that tools for timelines take" if more else ""
+    timeline = "; timeline: alerts with the column names of timeline tools" if more else ""
     return {
         "type": click.Choice([*OUTPUTS, ALERTS, *more]),
-        "help": f"Content of a row{timeline}.  [default: alerts of a folder whose rules have levels, measures where "
+        "help": f"Content of a row{timeline}.  [default: alerts if rules of --queries have levels, measures if "
         f"SELECT has some, else {usual}]",
     }
 

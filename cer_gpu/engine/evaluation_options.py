@@ -175,7 +175,7 @@ class EvaluationOptions:
     output: str | None = field(
         default=None,
         metadata=_in_commands(
-            "Content of a row.  [default: measures where SELECT has some, else positions]",
+            "Content of a row.  [default: measures if SELECT has some, else positions]",
             choices=tuple(OUTPUTS),
             of_live=True,
         ),
@@ -183,7 +183,7 @@ class EvaluationOptions:
     sort: Sort = field(
         default=False,
         metadata=_in_commands(
-            "Sort the events by time first; those of one time by further columns: --sort ts,sequence.",
+            "Sort the events by time; with columns, break ties by these: --sort ts,sequence.",
             metavar="[COLUMN,...]",
             timed=True,
         ),
@@ -191,28 +191,28 @@ class EvaluationOptions:
     lateness: Lateness | None = field(
         default=None,
         metadata=_in_commands(
-            "Largest lateness of an event, such as 5s or 200ms.", metavar="TIME", timed=True, of_live=True
+            "Watermark delay: how late events may arrive, such as 5s or 200ms.", metavar="TIME", timed=True, of_live=True
         ),
     )
     late: str = field(
         default="raise",
-        metadata=_in_commands("Treatment of later events.  [default: raise]", choices=LATE, timed=True, of_live=True),
+        metadata=_in_commands("What to do with events that arrive later than --lateness.  [default: raise]", choices=LATE, timed=True, of_live=True),
     )
     threads: int | None = field(
         default=None,
-        metadata=_in_commands("Threads to use.  [default: chosen by the size of the input]", metavar="N", least=1),
+        metadata=_in_commands("Number of threads.  [default: by the size of the input]", metavar="N", least=1),
     )
     shard: tuple[int, int] | None = None
     limit: int | None = field(
         default=None,
         metadata=_in_commands(
-            "Stop after N rows (of each query), of rows after N matches.", metavar="N", least=1, of_tables=True
+            "Stop after N rows of each query (for --output rows, after N matches).", metavar="N", least=1, of_tables=True
         ),
     )
     offset: int = field(
         default=0,
         metadata=_in_commands(
-            "Leave out the first N matches (of each query); --limit counts those that follow.",
+            "Skip the first N matches of each query; --limit counts those that follow.",
             metavar="N",
             least=0,
             of_tables=True,
@@ -223,7 +223,7 @@ class EvaluationOptions:
     undecided: str = field(
         default=REPORT,
         metadata=_in_commands(
-            "Matches that only the end of the input completes: report them, or hold them back.  [default: report]",
+            "Matches that are complete only because the input ends: report or hold them back.  [default: report]",
             choices=UNDECIDED,
             of_live=True,
         ),
@@ -231,8 +231,8 @@ class EvaluationOptions:
     max_memory: str | int | None = field(
         default=None,
         metadata=_in_commands(
-            "Most memory, such as 2GiB or 500MB, for the matches of one end where a choice needs all of them, and for "
-            "those that wait for the end of a window.  [default: half of the machine's]",
+            "Memory limit, such as 2GiB or 500MB, for matches that must be gathered: those of one end where a strategy "
+            "compares them, and those pending until a window has passed.  [default: half of the machine's]",
             metavar="SIZE",
             of_live=True,
         ),

@@ -44,20 +44,20 @@ def folder_options(where: str) -> tuple[Decorator, ...]:
             "--settle",
             type=click.FloatRange(min=0),
             metavar="SECONDS",
-            help=f"{where}: a file is read once it has not changed for so long; 0, if all appear by a rename.  "
+            help=f"{where}: read a file once it has not changed for so long; 0 if all appear by a rename.  "
             f"[default: {SETTLE_SECONDS:g}]",
         ),
         click.option(
-            "--order", type=click.Choice(ORDERS), help=f"{where}: the order of the files.  [default: {ORDERS[0]}]"
+            "--order", type=click.Choice(ORDERS), help=f"{where}: order of the files.  [default: {ORDERS[0]}]"
         ),
         click.option(
             "--schema-of",
             metavar="FILE",
             shell_complete=complete_files,
-            help=f"{where}: a file whose columns are those of all.  [default: the first that comes]",
+            help=f"{where}: file whose columns all files have.  [default: the first that arrives]",
         ),
         click.option(
-            "--skip-unreadable", is_flag=True, help=f"{where}: leave out files that cannot be read, or do not fit."
+            "--skip-unreadable", is_flag=True, help=f"{where}: skip files that cannot be read or do not fit."
         ),
     )
 
