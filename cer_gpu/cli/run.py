@@ -40,8 +40,8 @@ from cer_gpu.engine.evaluation_options import DEVICES, EvaluationOptions, Sort
 from cer_gpu.io.sinks import SINK_ENDINGS, SINK_FORMATS
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.io.text_types import WiderTypes
-from cer_gpu.order.period import Period
 from cer_gpu.order.reorder_buffer import LATE
+from cer_gpu.order.times import Period
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rules.alerts import ALERTS
 from cer_gpu.rules.timeline import TIMELINE, TIMELINE_SCHEMA
