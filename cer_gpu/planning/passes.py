@@ -74,11 +74,11 @@ _Spread = tuple[NormalForm, list[_Silence]]
 
 
 class Silences:
-    """Rewriting of the absences with FOR in the middle of one pattern: ``(f ; !R FOR d) ; g``, counted from the end of f.
+    """Rewriting of the absences with FOR in the middle of one pattern, as in ``(f ; !R FOR d) ; g``.
 
     R lies after the end of f in one of three places: in a gap between two later events of the match, at such an event,
-    or after the last one.  The absence thus becomes one in each gap that follows, a test of each event that follows, and
-    one at the end of the pattern; all of them compare the clock of R with that of the last event of f.
+    or after the last one.  The absence thus becomes one in each gap that follows, a test of each event that follows,
+    and one at the end of the pattern; all of them compare the clock of R with that of the last event of f.
 
     Parameters
     ----------
