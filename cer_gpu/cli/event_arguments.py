@@ -21,7 +21,7 @@ from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events, open_standard_input
 from cer_gpu.io.tables.names import is_table_name
 from cer_gpu.io.text_options import USUAL, TextOptions
-from cer_gpu.order.period import Period, within_period
+from cer_gpu.order.times import Period, within_period
 
 Asked = TypeVar("Asked")
 """A query, or also a statement."""

@@ -34,7 +34,7 @@ from cer_gpu.cli.shared_options import (
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.io.text_options import TextOptions
-from cer_gpu.order.period import Period
+from cer_gpu.order.times import Period
 from cer_gpu.preparing.over_schema import OverQuery
 from cer_gpu.report import write_alerts, write_funnel, write_report
 from cer_gpu.report.counted import number_in_words

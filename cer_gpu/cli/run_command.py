@@ -36,7 +36,7 @@ from cer_gpu.compile_progress import NOTICES
 from cer_gpu.io.sinks import SINK_ENDINGS, SINK_FORMATS
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.io.text_types import WiderTypes
-from cer_gpu.order.period import Period
+from cer_gpu.order.times import Period
 from cer_gpu.rules.alerts import ALERTS, TIMELINE, TIMELINE_SCHEMA
 
 

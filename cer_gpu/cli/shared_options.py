@@ -19,7 +19,7 @@ from cer_gpu.compilation import LANGUAGES, MISSING_IN_RULES, TYPE_COLUMN
 from cer_gpu.engine.evaluation_options import OF_COMMANDS, EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.io.text_options import TextOptions
-from cer_gpu.order.period import Period
+from cer_gpu.order.times import Period
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rule import LEVELS, Rule
 from cer_gpu.rules.alerts import ALERTS

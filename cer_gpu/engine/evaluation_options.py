@@ -191,12 +191,20 @@ class EvaluationOptions:
     lateness: Lateness | None = field(
         default=None,
         metadata=_in_commands(
-            "Watermark delay: how late events may arrive, such as 5s or 200ms.", metavar="TIME", timed=True, of_live=True
+            "Watermark delay: how late events may arrive, such as 5s or 200ms.",
+            metavar="TIME",
+            timed=True,
+            of_live=True,
         ),
     )
     late: str = field(
         default="raise",
-        metadata=_in_commands("What to do with events that arrive later than --lateness.  [default: raise]", choices=LATE, timed=True, of_live=True),
+        metadata=_in_commands(
+            "What to do with events that arrive later than --lateness.  [default: raise]",
+            choices=LATE,
+            timed=True,
+            of_live=True,
+        ),
     )
     threads: int | None = field(
         default=None,
@@ -206,7 +214,10 @@ class EvaluationOptions:
     limit: int | None = field(
         default=None,
         metadata=_in_commands(
-            "Stop after N rows of each query (for --output rows, after N matches).", metavar="N", least=1, of_tables=True
+            "Stop after N rows of each query (for --output rows, after N matches).",
+            metavar="N",
+            least=1,
+            of_tables=True,
         ),
     )
     offset: int = field(

@@ -29,8 +29,7 @@ from cer_gpu.engine.result_slices import ResultRange
 from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.errors import CerError, EventsError, OptionError, QueryErrorContext, did_you_mean, out_of_memory
 from cer_gpu.io.source import plain_uuids, without_uuids
-from cer_gpu.order.lateness import parse_lateness, parse_time
-from cer_gpu.order.reorder_buffer import ReorderBuffer
+from cer_gpu.order.reorder_buffer import ReorderBuffer, parse_lateness, parse_time
 from cer_gpu.order.row_column import ROW_COLUMN, with_rows
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.predicates.placement import BLOCKS_AT_ONCE, CUDA

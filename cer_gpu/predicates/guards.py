@@ -35,8 +35,7 @@ from cer_gpu.predicates.cuda.blocks import Due, Job, one_ahead
 from cer_gpu.predicates.cuda.guard_sets import CudaSets
 from cer_gpu.predicates.cuda.selection import CudaPass, CudaWords
 from cer_gpu.predicates.cuda.set_steps import SetSteps
-from cer_gpu.predicates.generated import Generated, generated
-from cer_gpu.predicates.numba_source import CHUNK, Slots, slots_of
+from cer_gpu.predicates.generated import CHUNK, Generated, Slots, generated, slots_of
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement, open_device
 from cer_gpu.predicates.symbol_table import Selected, SymbolTable, Words
 

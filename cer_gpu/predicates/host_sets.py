@@ -25,7 +25,7 @@ from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.globs.matching import SAMPLED_BYTES
 from cer_gpu.expressions.inputs import Inputs
-from cer_gpu.predicates.set_tables import SetTables, int32, patterns_of
+from cer_gpu.predicates.kept_tables import SetTables, int32, patterns_of
 
 PIECE_ROWS = 1 << 13
 """Rows that are read at once, so that their classes stay in the cache."""

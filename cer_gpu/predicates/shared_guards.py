@@ -36,10 +36,9 @@ from cer_gpu.predicates.cuda.guard_sets import SetInputs
 from cer_gpu.predicates.cuda.set_steps import SetSteps
 from cer_gpu.predicates.guards import INTERPRETED, MAX_KNOWN, BoundGuards, SeenEventTypes, forced, sets_pass, type_names
 from cer_gpu.predicates.host_sets import HostSets
-from cer_gpu.predicates.kept_tables import BoundSet, digest_of, read_set, written_set
+from cer_gpu.predicates.kept_tables import BoundSet, digest_of, read_set, set_tables, written_set
 from cer_gpu.predicates.late_tests import LateTest, LateTests
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement
-from cer_gpu.predicates.set_tables import set_tables
 from cer_gpu.predicates.symbol_table import SymbolTable
 
 MAX_GUARDS = 16

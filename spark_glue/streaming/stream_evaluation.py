@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from cer_gpu.arrays import Bools, Int64
 from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.errors import CheckpointError, QueryTypeError
-from cer_gpu.order.lateness import parse_lateness
-from cer_gpu.order.reorder_buffer import ReorderBuffer
+from cer_gpu.order.reorder_buffer import ReorderBuffer, parse_lateness
 from spark_glue.distribution import PART_MATCHES
 from spark_glue.stage import plain_batch, sort_key
 

@@ -10,7 +10,7 @@ import pytest
 from small_sizes import small_sizes
 
 import cer_gpu
-from cer_gpu.engine.retained_rows import RowNumbers
+from cer_gpu.engine.pipeline_builder import RowNumbers
 from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.output import retention
 

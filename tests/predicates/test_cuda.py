@@ -30,7 +30,7 @@ from cer_gpu.predicates import guards as predicates
 from cer_gpu.predicates import placement, symbol_table
 from cer_gpu.predicates.cuda import blocks as device_blocks
 from cer_gpu.predicates.cuda import selection as cuda
-from cer_gpu.predicates.cuda.source import struct_of
+from cer_gpu.predicates.cuda.selection import struct_of
 from cer_gpu.predicates.guards import COMPILED, CUDA, INTERPRETED
 from cer_gpu.predicates.symbol_table import SymbolTable
 

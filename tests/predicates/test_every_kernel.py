@@ -27,7 +27,7 @@ from cer_gpu.expressions.side_columns import OrderKey, Raw, SideColumns, TextNum
 from cer_gpu.expressions.targets import cuda as cuda_target
 from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.expressions.terms import COMPARISONS, STORED
-from cer_gpu.predicates.cuda import source as cuda_source
+from cer_gpu.predicates.cuda import selection as cuda_source
 from cer_gpu.predicates.cuda.guard_sets import SetInputs
 from cer_gpu.predicates.cuda.set_steps import SetSteps
 from cer_gpu.predicates.guards import CUDA, INTERPRETED, sets_pass

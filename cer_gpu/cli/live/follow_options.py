@@ -56,9 +56,7 @@ def folder_options(where: str) -> tuple[Decorator, ...]:
             shell_complete=complete_files,
             help=f"{where}: file whose columns all files have.  [default: the first that arrives]",
         ),
-        click.option(
-            "--skip-unreadable", is_flag=True, help=f"{where}: skip files that cannot be read or do not fit."
-        ),
+        click.option("--skip-unreadable", is_flag=True, help=f"{where}: skip files that cannot be read or do not fit."),
     )
 
 

@@ -1,7 +1,7 @@
 """Blocks of events on a device: their inputs are copied in one piece, and two blocks are in flight.
 
 Each block is copied from pinned memory: all arrays whose addresses stand in the numbers `in` of each program
-(`cer_gpu.predicates.cuda.source`), which kernels get by value; arrays in device memory are read in place.  There are
+(`cer_gpu.predicates.cuda.selection`), which kernels get by value; arrays in device memory are read in place.  There are
 two slots, each with a queue, memory and pinned memory of its own: while the host works on the events of one block, the
 next is copied and evaluated.
 """
