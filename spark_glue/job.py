@@ -15,9 +15,9 @@ from cer_gpu.rules.alerts import ALERTS
 from spark_glue.distribution import JobOptions, ReportsOfParts, TaskReport, taking_job_options
 from spark_glue.errors import plain_errors
 from spark_glue.files.tables import table_frame
-from spark_glue.match import matching
+from spark_glue.match import plan_match
 from spark_glue.result import Result
-from spark_glue.sessions import active_session, described, is_connect, require_classic, short
+from spark_glue.sessions import active_session, is_connect, job_description, require_classic, short
 from spark_glue.watch import Stage, cancelling, next_stage, progress, stages_since
 
 if TYPE_CHECKING:
@@ -186,9 +186,9 @@ def run(
     begun = time.perf_counter()
     with plain_errors(), progress(context, hidden=not show_progress):
         with cancelling(context):
-            found = matching(events, query, **vars(options), report=report, check=result.check)
+            found = plan_match(events, query, **vars(options), report=report, check=result.check)
         planned_at = time.perf_counter()
-        with described(spark, f"{short(found.work.text)}: evaluate by {found.distribution}, and write {out}"):
+        with job_description(spark, f"{short(found.work.text)}: evaluate by {found.distribution}, and write {out}"):
             result.write(found.df, found.plan, report)
     seconds = time.perf_counter() - begun
     parts = tuple(report.value[number] for number in sorted(report.value))

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.cli.event_arguments import Streams
-from cer_gpu.cli.progress_bar import watched
+from cer_gpu.cli.progress_bar import with_ticks
 from cer_gpu.cli.query_arguments import Wrong, for_each, those_that_fit
 from cer_gpu.columnar.fields import columns_with
 from cer_gpu.compilation import CompiledQuery
@@ -175,7 +175,7 @@ class CommandEvaluation:
             self.n_done = max(self.n_done, self._n_read)
             tick()
 
-        source = watched(self._source, before_a_batch)
+        source = with_ticks(self._source, before_a_batch)
         for name, batch in self._asked._found(source, self.evaluator, self.options.threads):
             if name in self._beside:
                 self.found_beside |= {name} if batch.num_rows else set()
@@ -272,7 +272,7 @@ class AlertEvaluation(CommandEvaluation):
 
     def rows(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return results of a rule as alerts."""
-        return self._alerts.of(name, batch)
+        return self._alerts.from_results(name, batch)
 
     def counting(self) -> None:
         """Return None, as alerts are listed."""

@@ -86,7 +86,7 @@ def read_known(path: str | os.PathLike[str]) -> KnownEvents:
 
 def changed_at(path: str) -> int | None:
     """Return when a file of events, or the log of a table of Delta, was changed, or None if unknown."""
-    table = TableName.of(path)
+    table = TableName.parse(path)
     place = path if table is None else os.path.join(table.place, DELTA_LOG)
     return os.stat(place).st_mtime_ns if os.path.exists(place) else None
 
@@ -171,7 +171,7 @@ def events_beside(folder: str, events: str) -> str:
     >>> [events_beside("/q", events) for events in ["a.parquet", "delta:lake/t@3", "iceberg:cat.ns.t", "s3://b/t"]]
     ['/q/a.parquet', 'delta:/q/lake/t@3', 'iceberg:cat.ns.t', 's3://b/t']
     """
-    table = TableName.of(events)
+    table = TableName.parse(events)
     if "://" in events or (table is not None and table.kind != "delta"):
         return events
     return (

@@ -128,7 +128,7 @@ def _of_delta(table: DeltaSnapshot, since: str) -> list[Addition]:
             raise _refused_commit(table, version, told.get("operation", "a commit"))
         added = [action["add"] for action in actions if _changes(action.get("add"))]
         if added:
-            logged = [LoggedFile.of(add) for add in added]
+            logged = [LoggedFile.from_action(add) for add in added]
             found.append(Addition(str(version), table, data_files_later(table, logged)))
     return found
 

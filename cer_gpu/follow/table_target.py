@@ -42,7 +42,7 @@ class TableTarget(LiveTarget):
     """
 
     def __init__(self, name: str, state: Path) -> None:
-        given = TableName.of(name)
+        given = TableName.parse(name)
         if given is None or given.snapshot is not None:
             raise OptionError(f"{name}: expected a table to append to: delta:PATH or iceberg:CATALOG.NAMESPACE.TABLE")
         self.out: Path = state

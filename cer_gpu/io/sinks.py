@@ -30,7 +30,7 @@ _WHOLE_AT_ONCE = ("s3", "gcs", "abfs")
 
 def is_stored(path: str) -> bool:
     """Return True for the address of a file in a store."""
-    return "://" in path and not Address.of(path).is_local
+    return "://" in path and not Address.parse(path).is_local
 
 
 @contextlib.contextmanager
@@ -55,7 +55,7 @@ def stored_result_file(path: str, inputs: Sequence[str] = ()) -> Iterator[IO[byt
     """
     if path in inputs:
         raise OptionError(f"{path}: is an input, and would be overwritten\nhint: write to another name")
-    address = Address.of(path)
+    address = Address.parse(path)
     store = open_store(address)
     place = path_in_store(address, store)
     with tempfile.TemporaryFile(prefix="cer_gpu-") as file:

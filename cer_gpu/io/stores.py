@@ -100,7 +100,7 @@ class Address:
     path: str
 
     @classmethod
-    def of(cls, text: str) -> Address:
+    def parse(cls, text: str) -> Address:
         """Return the parts of a path, or of a URI, whose special characters are escaped (``%20``)."""
         found = _URI.fullmatch(text)
         if found is None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from cer_gpu.columnar.clocks import ordered
 from cer_gpu.columnar.columns import Block
 from cer_gpu.errors import EventsError
-from cer_gpu.io.source import Parts, Source, ahead
+from cer_gpu.io.source import Parts, Source, prefetch
 from cer_gpu.planning.distribution import at_or_before
 
 RANGE_ROWS = 1 << 22
@@ -150,7 +150,7 @@ def ranges_of_parts(parts: Parts, columns: list[str], window: RangeWindow, sizes
         following = parts.begins[bisect_left(parts.begins, min(wanted, n_rows))]
         end = _after_a_window(parts, following, window) if following < n_rows else n_rows
         batches = parts.read(columns, begin, end)
-        yield Range(begin, first, ahead(batches) if following < end == n_rows else batches)
+        yield Range(begin, first, prefetch(batches) if following < end == n_rows else batches)
         n_window = end - following
         begin, first = following, end
 

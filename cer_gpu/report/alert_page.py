@@ -32,19 +32,19 @@ class TimeLine:
 
     Parameters
     ----------
-    moments
+    timestamps
         All of them.
     kind
         Type of the time column, or None if they are positions.
     """
 
-    def __init__(self, moments: Int64, kind: pa.DataType | None) -> None:
-        self._low, self._high = (int(moments.min()), int(moments.max())) if len(moments) else (0, 0)
+    def __init__(self, timestamps: Int64, kind: pa.DataType | None) -> None:
+        self._low, self._high = (int(timestamps.min()), int(timestamps.max())) if len(timestamps) else (0, 0)
         self._kind = kind
 
-    def bars(self, moments: Int64) -> str:
-        """Return a picture of numbers over time; each bar tells its moment and number."""
-        counts = self._bin_counts(moments)
+    def bars(self, timestamps: Int64) -> str:
+        """Return a picture of numbers over time; each bar tells its timestamp and number."""
+        counts = self._bin_counts(timestamps)
         most = max(int(counts.max()), 1)
         bars = []
         for i in np.flatnonzero(counts).tolist():
@@ -58,46 +58,48 @@ class TimeLine:
         drawn = f'<svg viewBox="0 0 {_BINS * 10} {_TALL}" preserveAspectRatio="none" role="img" aria-label="over time">'
         return f"{drawn}{''.join(bars)}</svg>"
 
-    def outline(self, moments: Int64) -> str:
-        """Return a small picture of numbers over time, with words on all of it; "" where there are no moments."""
-        if not len(moments):
+    def outline(self, timestamps: Int64) -> str:
+        """Return a small picture of numbers over time, with words on all of it; "" where there are no timestamps."""
+        if not len(timestamps):
             return ""
-        counts = self._bin_counts(moments)
+        counts = self._bin_counts(timestamps)
         heights = np.maximum(_LOW * counts / counts.max(), 2).round().astype(int).tolist()
         bars = "".join(f"M{i * 10} {_LOW}v-{heights[i]}h9v{heights[i]}z" for i in np.flatnonzero(counts).tolist())
-        first, last = self.edges(moments)
+        first, last = self.edges(timestamps)
         when = f"at {first}" if first == last else f"from {first} to {last}"
         return (
             f'<svg viewBox="0 0 {_BINS * 10} {_LOW}" preserveAspectRatio="none" role="img">'
-            f'<title>{len(moments):,} {html_text(when)}</title><path d="{bars}"/></svg>'
+            f'<title>{len(timestamps):,} {html_text(when)}</title><path d="{bars}"/></svg>'
         )
 
-    def edges(self, moments: Int64) -> tuple[str, str]:
-        """Return the texts of the first and the last of some moments; "" where there are none."""
+    def edges(self, timestamps: Int64) -> tuple[str, str]:
+        """Return the texts of the first and the last of some timestamps; "" where there are none."""
         return (
-            (self._axis_label(int(moments.min())), self._axis_label(int(moments.max()))) if len(moments) else ("", "")
+            (self._axis_label(int(timestamps.min())), self._axis_label(int(timestamps.max())))
+            if len(timestamps)
+            else ("", "")
         )
 
     def labels(self, n_before: int) -> str:
-        """Return a row of a table, with moments that lie evenly on the axis below its last column."""
+        """Return a row of a table, with timestamps that lie evenly on the axis below its last column."""
         n = 1 if self._low == self._high else _LABELS
         texts = _as_short_as_distinct(self._axis_labels(np.linspace(self._low, self._high, n).astype(np.int64)))
         labels = "".join(f"<span>{html_text(text)}</span>" for text in texts)
         return f'<tr class="axis">{"<td></td>" * n_before}<td><div class="labels">{labels}</div></td></tr>'
 
-    def _bin_counts(self, moments: Int64) -> Int64:
-        """Return the number of moments in each of `_BINS` parts of the axis."""
+    def _bin_counts(self, timestamps: Int64) -> Int64:
+        """Return the number of timestamps in each of `_BINS` parts of the axis."""
         width = max(self._high - self._low, 1) / _BINS
-        bins = np.minimum(((moments - self._low) / width).astype(np.int64), _BINS - 1)
+        bins = np.minimum(((timestamps - self._low) / width).astype(np.int64), _BINS - 1)
         return np.bincount(bins, minlength=_BINS)
 
-    def _axis_label(self, moment: int) -> str:
-        return self._axis_labels(np.array([moment]))[0]
+    def _axis_label(self, timestamp: int) -> str:
+        return self._axis_labels(np.array([timestamp]))[0]
 
-    def _axis_labels(self, moments: Int64) -> list[str]:
+    def _axis_labels(self, timestamps: Int64) -> list[str]:
         if self._kind is None:
-            return [f"{moment:,}" for moment in moments.tolist()]
-        values = pa.array(moments)
+            return [f"{timestamp:,}" for timestamp in timestamps.tolist()]
+        values = pa.array(timestamps)
         if self._kind.bit_width == 32:
             values = values.cast(pa.int32())
         texts: list[str] = plain_values(values.cast(self._kind)).to_pylist()
@@ -105,7 +107,7 @@ class TimeLine:
 
 
 def _as_short_as_distinct(texts: list[str]) -> list[str]:
-    """Return moments to the day, the minute or the second, whichever tells them apart."""
+    """Return timestamps to the day, the minute or the second, whichever tells them apart."""
     if all(_MOMENT.fullmatch(text) for text in texts):
         for length in (_DAY, _MINUTE, _SECOND):
             if len(texts) > 1 and len({text[:length] for text in texts}) == len(texts):
@@ -172,7 +174,7 @@ class Raised:
     ----------
     rule : Rule
     n : int
-    moments : list of ndarray of int64
+    timestamps : list of ndarray of int64
         Times of their ends, or positions without a time column.
     first : list of dict
         The first ones.
@@ -182,20 +184,20 @@ class Raised:
 
     rule: Rule
     n: int = 0
-    moments: list[Int64] = field(default_factory=list)
+    timestamps: list[Int64] = field(default_factory=list)
     first: list[dict[str, Any]] = field(default_factory=list)
     hosts: Counter[str] = field(default_factory=Counter)
 
     def all_moments(self) -> Int64:
-        """Return all moments."""
-        return np.concatenate(self.moments) if self.moments else np.empty(0, np.int64)
+        """Return all timestamps."""
+        return np.concatenate(self.timestamps) if self.timestamps else np.empty(0, np.int64)
 
 
 def alert_page(raised: Mapping[str, Raised], title: str, n_events: int, kind: pa.DataType | None) -> str:
     """Return the page of the alerts of all rules, among so many events."""
     style = resource("page.css") + resource("alerts.css")
     found = sorted((each for each in raised.values() if each.n), key=_alert_order)
-    line = TimeLine(_moments(found), kind)
+    line = TimeLine(_times_of_alerts(found), kind)
     facts = {
         "events": n_events,
         "rules": len(raised),
@@ -244,7 +246,7 @@ def _class(level: str) -> str:
     return level if level in LEVELS else "other"
 
 
-def _moments(raised: Iterable[Raised]) -> Int64:
+def _times_of_alerts(raised: Iterable[Raised]) -> Int64:
     return np.concatenate([np.empty(0, np.int64), *(each.all_moments() for each in raised)])
 
 
@@ -254,7 +256,7 @@ def _over_time(levels: Mapping[str, Sequence[Raised]], line: TimeLine) -> str:
         rows.append(
             f'<tr class="{_class(level)}"><td class="name">{html_text(level)}</td>'
             f'<td class="number">{sum(each.n for each in own):,}</td>'
-            f'<td class="drawn">{line.bars(_moments(own))}</td></tr>'
+            f'<td class="drawn">{line.bars(_times_of_alerts(own))}</td></tr>'
         )
     return (
         '<section>\n<h2>Over time</h2>\n<div class="scroll"><table class="times">\n'
@@ -278,8 +280,8 @@ def _tactics(levels: Mapping[str, Sequence[Raised]], line: TimeLine) -> str:
     for tactic in sorted(of_tactic, key=_tactic_order):
         by_level = of_tactic[tactic]
         cells = "".join(_level_tile(level, by_level[level]) if level in by_level else "<td></td>" for level in levels)
-        moments = _moments(each for own in by_level.values() for each in own)
-        drawn = line.outline(moments)
+        timestamps = _times_of_alerts(each for own in by_level.values() for each in own)
+        drawn = line.outline(timestamps)
         rows.append(
             f"<tr><td>{_linked(tactic, page_of_tactic(tactic))}</td>{cells}"
             f'<td class="drawn {_class(next(iter(by_level)))}">{drawn}</td></tr>'
@@ -339,8 +341,8 @@ def _level(level: str, own: Sequence[Raised], line: TimeLine, room: int) -> str:
 
 def _rule_section(each: Raised, line: TimeLine, room: int) -> str:
     rule = each.rule
-    moments = each.all_moments()
-    first, last = line.edges(moments)
+    timestamps = each.all_moments()
+    first, last = line.edges(timestamps)
     facts = {
         "first": html_text(first),
         "last": html_text(last),
@@ -351,7 +353,7 @@ def _rule_section(each: Raised, line: TimeLine, room: int) -> str:
     }
     told = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts.items() if value)
     techniques = " ".join(_linked(each, page_of_technique(each)) for each in rule.techniques)
-    drawn = line.outline(moments)
+    drawn = line.outline(timestamps)
     text = _bounded(rule.text.strip(), _TEXT)
     shown = each.first[:room]
     more = f'<p class="hint">The first {len(shown):,} of {each.n:,}.</p>' if len(shown) < each.n else ""
@@ -366,9 +368,9 @@ def _rule_section(each: Raised, line: TimeLine, room: int) -> str:
     )
 
 
-def _to_second(moment: str) -> str:
+def _to_second(timestamp: str) -> str:
     """Return a time to its second."""
-    return re.sub(r"(:\d\d)\.\d+", r"\1", moment)
+    return re.sub(r"(:\d\d)\.\d+", r"\1", timestamp)
 
 
 def _bounded(text: str, most: int) -> str:

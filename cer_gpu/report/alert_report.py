@@ -90,7 +90,7 @@ def _add_batch(raised: Mapping[str, Raised], batch: pa.RecordBatch, kind: pa.Dat
     ends = batch.column("end" if kind is None else "end_time").drop_null()
     if kind is not None and not pa.types.is_integer(kind):
         ends = ends.view(pa.int32() if kind.bit_width == 32 else pa.int64())
-    each.moments.append(ends.to_numpy().astype(np.int64))
+    each.timestamps.append(ends.to_numpy().astype(np.int64))
     each.n += batch.num_rows
     for host in pc.value_counts(batch.column("host").drop_null()).to_pylist():
         each.hosts[host["values"]] += host["counts"]

@@ -132,7 +132,7 @@ class Between:
             most, np.minimum(self.lengths, most), self.positions[ranks < most], self.cut | (self.lengths > most)
         )
 
-    def of(self, wanted: Bools) -> Between:
+    def select(self, wanted: Bools) -> Between:
         """Return those of some of the complex events."""
         kept = np.repeat(wanted, self.lengths)
         return Between(self.most, self.lengths[wanted], self.positions[kept], self.cut[wanted])
@@ -260,7 +260,7 @@ def shown_rows(
         else:
             step *= 2
             wanted = detailed["number"].to_numpy() % step == 0
-            detailed, others = detailed.filter(pa.array(wanted)), others.of(wanted)
+            detailed, others = detailed.filter(pa.array(wanted)), others.select(wanted)
         fewer = _positions(detailed, others)
         kept = np.searchsorted(positions, fewer)
         texts, numbers, positions = texts.take(pa.array(kept)), numbers[kept], fewer

@@ -37,7 +37,7 @@ from cer_gpu.rule import Rule
 
 
 @dataclass(frozen=True)
-class Reached:
+class FurthestStep:
     """Furthest step of a rule that was reached.
 
     Attributes
@@ -81,12 +81,12 @@ class Reached:
         return ", ".join(f"{reason} {n:,}" for reason, n in self.stopped.items() if n)
 
 
-def reached(name: str, counts: FunnelCounts) -> Reached:
+def furthest_step(name: str, counts: FunnelCounts) -> FurthestStep:
     """Return the furthest step that a rule reached."""
     rows = counts.rows
     furthest = sum(row.n_reached > 0 for row in rows)
     last = rows[max(furthest - 1, 0)]
-    return Reached(name, len(rows), rows[0].n_reached, furthest, last.name, last.n_reached, dict(last.stopped))
+    return FurthestStep(name, len(rows), rows[0].n_reached, furthest, last.name, last.n_reached, dict(last.stopped))
 
 
 TIMELINE = "timeline"
@@ -239,7 +239,7 @@ class AlertRows:
             ]
         )
 
-    def of(self, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def from_results(self, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return results of a query as alerts."""
         if not rows.num_rows:  # of which Arrow repeats no list
             return empty_batch(self.schema)
@@ -282,7 +282,7 @@ def alerts_of(
     rows: AlertRows | None = None
     for name, batch in found:
         rows = rows or AlertRows(rules, queries, time_type_in({name: batch.schema}, queries))
-        alerts = rows.of(name, batch)
+        alerts = rows.from_results(name, batch)
         yield alerts if alerts.schema == schema else alerts.cast(schema)
 
 

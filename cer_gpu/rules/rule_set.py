@@ -117,7 +117,7 @@ class RuleSet(QuerySet):
         schemas = {name: query.result_schema for name, query in over.queries.items()}
         evaluator = together._closed(options, outputs)
         rows = AlertRows(self.rules, queries, time_type_in(schemas, queries))
-        found = (rows.of(name, batch) for name, batch in together._found(source, evaluator, options.threads))
+        found = (rows.from_results(name, batch) for name, batch in together._found(source, evaluator, options.threads))
         return rows.schema, evaluator, found
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from cer_gpu.columnar.fields import columns_with
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import EventsError
-from cer_gpu.io.source import ahead
+from cer_gpu.io.source import prefetch
 from cer_gpu.order.rows import ROW_COLUMN
 from spark_glue.distribution import POSITION, TaskReport, apart, peak_memory
 from spark_glue.files.file_plan import FilePlan
@@ -151,7 +151,7 @@ class PieceEvaluation:
         n_held = 0
         evaluator: WorkEvaluator | None = None
         n_outside = 0
-        for each in ahead(gathered(rows, self._plan.limits.gathered)):
+        for each in prefetch(gathered(rows, self._plan.limits.gathered)):
             assert isinstance(each, FileRows)
             self.n_rows += each.batch.num_rows
             if evaluator is None:

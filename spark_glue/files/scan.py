@@ -100,12 +100,12 @@ def scan_of_paths(
 def _schema(path: str, opener: Opener) -> pa.Schema:
     if opener.format(path) == "parquet":
         with opener.parquet(path) as file:
-            return _moments(file.schema_arrow, file.schema)
+            return _timestamps_in_utc(file.schema_arrow, file.schema)
     with opener.ipc(path) as reader:
         return reader.schema
 
 
-def _moments(schema: pa.Schema, stored: pq.ParquetSchema) -> pa.Schema:
+def _timestamps_in_utc(schema: pa.Schema, stored: pq.ParquetSchema) -> pa.Schema:
     """Return the schema with timestamps of INT96 in UTC, as Spark has them."""
     old = {stored.column(i).path for i in range(len(stored)) if stored.column(i).physical_type == "INT96"}
     return pa.schema([f.with_type(pa.timestamp("us", "UTC")) if f.name in old else f for f in schema])

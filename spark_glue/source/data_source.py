@@ -25,7 +25,7 @@ from spark_glue import schema as types_of
 from spark_glue.files.file_evaluation import evaluate_piece
 from spark_glue.files.stores import RELEVANT, relevant
 from spark_glue.sessions import settings, tasks_at_once
-from spark_glue.source.source_options import OPTION_NAMES, asked, given_options, is_table
+from spark_glue.source.source_options import OPTION_NAMES, given_options, is_table, requested_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,7 +109,7 @@ class CerDataSource(DataSource):
     def _query(self, given: Mapping[str, str]) -> StoredQuery:
         from spark_glue.source.source_query import stored_query
 
-        return stored_query(asked({**self.store, **given}))
+        return stored_query(requested_options({**self.store, **given}))
 
     def _read_options(self, schema: StructType) -> dict[str, str]:
         """Return the options of a read: those of the table, if it is the read of one."""

@@ -119,7 +119,7 @@ def given_options(options: Mapping[str, str], taker: str = "the data source 'cer
     return found
 
 
-def asked(options: Mapping[str, str], order_of_table: Sequence[str] | None = None) -> SourceRequest:
+def requested_options(options: Mapping[str, str], order_of_table: Sequence[str] | None = None) -> SourceRequest:
     """Return what options ask for.
 
     Parameters

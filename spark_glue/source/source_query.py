@@ -46,7 +46,7 @@ class StoredQuery:
         The columns of the result that are kept, in the types of Spark.
     """
 
-    asked: SourceRequest
+    request: SourceRequest
     work: Work
     scan: Scan
     opener: Opener
@@ -94,11 +94,11 @@ class StoredQuery:
         EventsError
             If a file cannot be read.
         """
-        order = self.asked.order_by
+        order = self.request.order_by
         try:
             tops = columns_with(self.scan.schema, [*self.work.columns(self.scan.schema), *order])
             found = find_footers(self.scan, self.work.type_column, order[0], columns=list(tops), opener=self.opener)
-            return plan(found, self.work, order, self.asked.distribution, self.asked.tasks or parallelism)
+            return plan(found, self.work, order, self.request.distribution, self.request.tasks or parallelism)
         except DirectReadError as error:
             raise OptionError(
                 f"the data source 'cer' cannot read these events: {error}\n"
@@ -106,7 +106,7 @@ class StoredQuery:
             ) from error
 
 
-def stored_query(asked: SourceRequest) -> StoredQuery:
+def stored_query(request: SourceRequest) -> StoredQuery:
     """Compile the queries that options ask for, and check them against the schema of their files.  No event is read.
 
     Raises
@@ -115,16 +115,16 @@ def stored_query(asked: SourceRequest) -> StoredQuery:
         If the query is wrong or does not fit the files, a file cannot be read, or an option names a column that there
         is not.
     """
-    opener = Opener(asked.store)
-    scan = scan_of_paths(asked.paths, opener)
-    work = work_asked(asked, scan.schema)
-    choose_distribution(work, asked.distribution)
+    opener = Opener(request.store)
+    scan = scan_of_paths(request.paths, opener)
+    work = work_asked(request, scan.schema)
+    choose_distribution(work, request.distribution)
     whole = types_of.to_arrow(types_of.to_spark(work.output_schema(scan.schema)))
-    stored = StoredQuery(asked, work, scan, opener, whole)
-    return stored.keeping(types_of.to_spark(_projected_schema(whole, asked.columns))) if asked.columns else stored
+    stored = StoredQuery(request, work, scan, opener, whole)
+    return stored.keeping(types_of.to_spark(_projected_schema(whole, request.columns))) if request.columns else stored
 
 
-def work_asked(asked: SourceRequest, schema: pa.Schema) -> Work:
+def work_asked(request: SourceRequest, schema: pa.Schema) -> Work:
     """Compile the queries that options ask for, and check them against the schema of the events.
 
     Raises
@@ -132,29 +132,29 @@ def work_asked(asked: SourceRequest, schema: pa.Schema) -> Work:
     CerError
         If a query is wrong or does not fit the events, or an option names a column that there is not.
     """
-    for name in (*asked.order_by, *filter(None, [asked.time_column])):
+    for name in (*request.order_by, *filter(None, [request.time_column])):
         if name not in schema.names:
             hint = did_you_mean(name, schema.names, "columns")
-            option = "orderBy" if name in asked.order_by else "timeColumn"
+            option = "orderBy" if name in request.order_by else "timeColumn"
             raise QueryTypeError(f"the option {option} names {name!r}, which the events do not have", hint=hint)
     options: dict[str, Any] = {
-        "type_column": asked.type_column,
-        "time_column": asked.time_column or _time_of(asked, schema),
-        "time_unit": asked.time_unit,
+        "type_column": request.type_column,
+        "time_column": request.time_column or _time_of(request, schema),
+        "time_unit": request.time_unit,
         "schema": schema,
     }
-    given: Any = asked.query
+    given: Any = request.query
     if isinstance(given, Mapping):
         query: Any = compile_rules(given, missing_fields=MISSING_IN_RULES, **options)
     else:
         query = compile_member(given, **options)
-    return work_of(query, asked.output)
+    return work_of(query, request.output)
 
 
-def _time_of(asked: SourceRequest, schema: pa.Schema) -> str | None:
+def _time_of(request: SourceRequest, schema: pa.Schema) -> str | None:
     """Return the first column of the order where it holds times, or integers of a unit that is told."""
-    name = asked.order_by[0]
-    return name if holds_times(schema.field(name).type) or asked.time_unit is not None else None
+    name = request.order_by[0]
+    return name if holds_times(schema.field(name).type) or request.time_unit is not None else None
 
 
 def _projected_schema(whole: pa.Schema, columns: tuple[str, ...]) -> pa.Schema:

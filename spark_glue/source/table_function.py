@@ -25,7 +25,7 @@ from spark_glue.distribution import MAX_SHARDS, null_error, why_not_distribution
 from spark_glue.errors import SparkSetupError
 from spark_glue.row_positions import quoted
 from spark_glue.sessions import is_connect, tasks_at_once
-from spark_glue.source.source_options import asked, given_options
+from spark_glue.source.source_options import given_options, requested_options
 from spark_glue.source.source_query import work_asked
 from spark_glue.stage import plain_batch, plain_schema
 from spark_glue.work import Work
@@ -108,7 +108,7 @@ class CerMatch:
             options["query"] = next(iter(several.values()), "")
         elif query is not None:
             options["query"] = _argument_text("query", query)
-        request = asked(options, _only_time(events.dataType))
+        request = requested_options(options, _only_time(events.dataType))
         if several is not None:
             rules = {name: Rule(name, text) for name, text in several.items()}
             request = replace(request, query=rules)

@@ -16,7 +16,7 @@ from cer_gpu.errors import CerError, OptionError, QueryTypeError, did_you_mean
 from spark_glue.distribution import MAX_SHARDS, why_not_distributions
 from spark_glue.errors import SparkSetupError
 from spark_glue.local_session import ROCKSDB, STATE_STORE
-from spark_glue.row_positions import order_key, part_of_key, quoted, sent
+from spark_glue.row_positions import order_key, part_of_key, quoted, wire_names
 from spark_glue.stage import plain_schema
 from spark_glue.streaming.packing import BLOB, GROUP, PACKED, Pack, Unpack, packed_state, unpacked
 from spark_glue.streaming.stream_evaluation import GroupStream, StreamEvaluation, microseconds
@@ -179,12 +179,14 @@ def match_stream(
     _check_session(stream_df)
     columns = read_columns(work, events, order)
     df = stream_df.select(
-        *(_order_column(name).alias(alias) for name, alias in zip(columns, sent(columns), strict=True))
+        *(_order_column(name).alias(alias) for name, alias in zip(columns, wire_names(columns), strict=True))
     )
     pack = Pack(to_arrow(df.schema), tuple(columns), order[0])
-    time = _instant(df, sent(columns)[columns.index(order[0])]).alias(TIME)
-    df = df.select(time, *map(quoted, sent(columns))).withWatermark(quoted(TIME), f"{-(-delay // 1000)} milliseconds")
-    groups_ = df.select(_group(df, work, columns, n_groups).alias(GROUP), *map(quoted, sent(columns)))
+    time = _instant(df, wire_names(columns)[columns.index(order[0])]).alias(TIME)
+    df = df.select(time, *map(quoted, wire_names(columns))).withWatermark(
+        quoted(TIME), f"{-(-delay // 1000)} milliseconds"
+    )
+    groups_ = df.select(_group(df, work, columns, n_groups).alias(GROUP), *map(quoted, wire_names(columns)))
     evaluation = StreamEvaluation(work, found, tuple(order), delay, n_groups)
     grouped = groups_.mapInArrow(pack, PACKED).groupBy(GROUP)
     if not hasattr(grouped, "transformWithStateInPandas"):
@@ -259,7 +261,7 @@ def endless_work(query: Any, output: str | None = None, schema: pa.Schema | None
 
 
 def read_columns(work: Work, events: pa.Schema, order: Sequence[str]) -> list[str]:
-    """Return the columns and fields that are sent to Python: those of the queries and of the order."""
+    """Return the columns and fields that are wire_names to Python: those of the queries and of the order."""
     return list(dict.fromkeys([*work.columns(events), *order]))
 
 

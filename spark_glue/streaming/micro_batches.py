@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from cer_gpu.engine.options import options_by_name
 from cer_gpu.errors import CerError, CheckpointError
-from spark_glue.row_positions import quoted, sent
+from spark_glue.row_positions import quoted, wire_names
 from spark_glue.stage import plain_schema
 from spark_glue.streaming.grouped import check_stream_order, endless_work, read_columns
 from spark_glue.streaming.packing import BLOB, PACKED, Pack, unpacked
@@ -153,13 +153,15 @@ class BatchMatcher:
 
         all_events = to_arrow(df.schema)
         columns = read_columns(self._work, all_events, order)
-        df = df.select(*(sf.col(quoted(name)).alias(alias) for name, alias in zip(columns, sent(columns), strict=True)))
+        df = df.select(
+            *(sf.col(quoted(name)).alias(alias) for name, alias in zip(columns, wire_names(columns), strict=True))
+        )
         pack = Pack(to_arrow(df.schema), tuple(columns), order[0])
         schema = plain_schema(self._work.output_schema(all_events))
         if not self._by_partition:
             return pa.Table.from_batches([pack.events(df.toArrow())]), schema
         one = sf.lit(0).cast("int").alias("$group")
-        rows = df.select(one, *map(quoted, sent(columns))).mapInArrow(pack, PACKED).select(BLOB).toLocalIterator()
+        rows = df.select(one, *map(quoted, wire_names(columns))).mapInArrow(pack, PACKED).select(BLOB).toLocalIterator()
         return pa.Table.from_batches([unpacked(bytes(row[0]), pack.packed) for row in rows], pack.packed), schema
 
 
