@@ -1,4 +1,4 @@
-"""A query over a stored stream as one job: it reads events, writes complex events, and returns a summary."""
+"""A query over a stored stream as one job: it reads events, writes matches, and returns a summary."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Summary:
     n_rows
         Number of events in the stream; in files, before filters.
     n_matches
-        Number of complex events; of valuations for the outputs "bindings", "measures" and "rows".
+        Number of matches; of valuations for the outputs "bindings", "measures" and "rows".
     seconds, planning_seconds
         Duration of the whole job, and of what comes before the evaluation: footers are read; or, by rows, a pass counts
         the events and cuts them into ranges, unless each task counts them.
@@ -144,7 +144,7 @@ def run(
     overwrite: bool = False,
     show_progress: bool = True,
 ) -> Summary:
-    """Find the complex events of a DataFrame, or of files, and write them.
+    """Find the matches of a DataFrame, or of files, and write them.
 
     Parameters
     ----------

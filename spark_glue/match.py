@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @taking_job_options
 def match(events: Any, query: CompiledQuery | Mapping[str, Any] | None = None, *, options: JobOptions) -> Any:
-    """Find all complex events of a DataFrame, or of files.
+    """Find all matches of a DataFrame, or of files.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class MatchJob:
     Attributes
     ----------
     df
-        The complex events.
+        The matches.
     work : Work
     distribution, reason
         The distribution, and the reason for it.
@@ -294,7 +294,7 @@ def plan_match(
     report: Any = None,
     check: Callable[[StructType], None] = lambda schema: None,
 ) -> MatchJob:
-    """Find the complex events as `match` does, and return them with the way to them.
+    """Find the matches as `match` does, and return them with the way to them.
 
     `report` is that of `spark_glue.distribution.Task`; `check` is called with the schema of the result before any row
     is read.

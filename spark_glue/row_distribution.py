@@ -58,7 +58,7 @@ class Dealt:
     Attributes
     ----------
     df
-        The complex events.
+        The matches.
     n_rows : int or None
         Number of rows in the stream, or None if each task counts them.
     presorted : bool

@@ -343,7 +343,7 @@ def _tie(df: DataFrame, name: str) -> tuple[str | None, Column]:
 
 
 def part_of_key(df: DataFrame, work: Work, columns: Sequence[str], n_parts: int) -> Column:
-    """Return the part of each row by the hash of its key, from 0; NULL for rows that no complex event can hold.
+    """Return the part of each row by the hash of its key, from 0; NULL for rows that no match can hold.
 
     Parameters
     ----------
@@ -357,7 +357,7 @@ def part_of_key(df: DataFrame, work: Work, columns: Sequence[str], n_parts: int)
 
 
 def hash_of_key(df: DataFrame, work: Work, columns: Sequence[str]) -> Column:
-    """Return a hash of 64 bits of the key of each row; NULL for rows that no complex event can hold.
+    """Return a hash of 64 bits of the key of each row; NULL for rows that no match can hold.
 
     Parameters
     ----------

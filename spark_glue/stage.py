@@ -125,7 +125,7 @@ class MatchStage:
     options: EvaluationOptions
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events of one stream, batch by batch."""
+        """Yield the matches of one stream, batch by batch."""
         evaluator: WorkEvaluator | None = None
         for batch in batches:
             if batch.num_rows == 0:

@@ -154,7 +154,7 @@ class CommandEvaluation:
 
     @property
     def n_suppressed(self) -> int:
-        """Number of complex events that LIMIT n EVERY d left out."""
+        """Number of matches that LIMIT n EVERY d left out."""
         n_suppressed: int = self.evaluator.n_suppressed
         return n_suppressed
 
@@ -202,7 +202,7 @@ class CommandEvaluation:
     def counting(self) -> CommandEvaluation | None:
         """Return an evaluation that counts what this one lists, from the first event on.
 
-        None where that would not be faster: a row is not a complex event, the count lists them too, most events are
+        None where that would not be faster: a row is not a match, the count lists them too, most events are
         done, or the events can be read only once.
         """
         if self.options.limit is not None or not self._source.rereadable or not self._of_events:
@@ -219,7 +219,7 @@ class CommandEvaluation:
         return counting
 
     def advice(self, found: str, *, counts: bool) -> str:
-        """Return advice, a line, on very many complex events, of which `found` tells."""
+        """Return advice, a line, on very many matches, of which `found` tells."""
         of_all = "" if self.n_rows is None else f" of {self.n_rows:,}"
         share = f" ({self.n_done / self.n_rows:.1%})" if self.n_rows else ""
         rest = "the rest is only counted; " if counts else ""

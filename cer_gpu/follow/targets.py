@@ -129,7 +129,7 @@ class LiveTarget(ABC):
         return f"rows-{step:09}"
 
     def is_pending(self, step: int) -> bool:
-        """Return whether there are rows of a step that were not published."""
+        """Return True if there are rows of a step that were not published."""
         return any(
             stat.S_ISREG(each.lstat().st_mode)
             for each in self._hidden.glob(f"{self._begin_of(step)}*")

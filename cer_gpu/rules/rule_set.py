@@ -78,7 +78,7 @@ class RuleSet(QuerySet):
 
     @taking(OF_ALERTS)
     def alerts(self, events: Any, options: EvaluationOptions) -> pa.Table:
-        """Find all complex events of all rules, as rows of one table (`cer_gpu.rules.alerts`) in the order of `end`.
+        """Find all matches of all rules, as rows of one table (`cer_gpu.rules.alerts`) in the order of `end`.
 
         Parameters and errors are those of `QuerySet.evaluate`, without `output`.
 

@@ -33,7 +33,7 @@ SKIP_FROM = 8
 
 
 def evaluate_piece(plan: FilePlan, number: int, report: Any = None) -> Iterator[pa.RecordBatch]:
-    """Yield the complex events of a piece, in batches of `plan.schema`.
+    """Yield the matches of a piece, in batches of `plan.schema`.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class PieceEvaluation:
     Attributes
     ----------
     n_rows, n_matches
-        Number of rows read so far, including windows before ranges, and of complex events.
+        Number of rows read so far, including windows before ranges, and of matches.
     """
 
     def __init__(self, plan: FilePlan, number: int) -> None:
@@ -77,14 +77,14 @@ class PieceEvaluation:
         self._ordered = OrderedReader(self._groups, plan.order, plan.limits.held, plan.limits.memory)
         tops = set(columns_with(schema, self._part.columns))
         self._columns = [name for name in schema.names if name in tops]
-        self._first_number = 0  # of the complex events of the next stretch
+        self._first_number = 0  # of the matches of the next stretch
         self.n_rows: int
         self.n_matches: int
         self.n_rows = self.n_matches = 0
         self._seconds = 0.0
 
     def results(self, report: Any = None) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events; see `evaluate_piece`."""
+        """Yield the matches; see `evaluate_piece`."""
         try:
             for stretch in self._piece.stretches:
                 for batch in self._stretch(stretch):

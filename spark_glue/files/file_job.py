@@ -133,6 +133,6 @@ class _Survey:
 
 
 def found_of(spark: SparkSession, made: FilePlan, report: Any = None) -> DataFrame:
-    """Return the complex events of a plan as a DataFrame, a task for each piece."""
+    """Return the matches of a plan as a DataFrame, a task for each piece."""
     numbers = spark.range(0, made.n_pieces, 1, made.n_pieces)
     return numbers.mapInArrow(FileTask(made, report), to_spark(made.schema))

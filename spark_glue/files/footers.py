@@ -323,7 +323,7 @@ class _Footers:
         return _Leaves(schema, arrow, order, stored, required, types, lacks)
 
     def _lacks(self, schema: pa.Schema, name: str) -> bool:
-        """Return whether a file has not a column, in any case of its letters, and may lack it."""
+        """Return True if a file has not a column, in any case of its letters, and may lack it."""
         read = name == self.order or name in self.scan.filter_columns.names
         return self.scan.null_if_lacking and not read and name.lower() not in map(str.lower, schema.names)
 

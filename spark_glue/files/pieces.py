@@ -56,7 +56,7 @@ def plan(
     * *range*: a piece reads a range of the stream and the window before it.  Ranges begin between row groups where
       these do not overlap, else at a value of the first column of the order; row groups around it are read twice.
     * *key*: a piece reads folders or buckets of some keys; or all rows, and evaluates its share of the keys.
-    * *broadcast*: a piece reads all rows, and lists its share of the complex events.
+    * *broadcast*: a piece reads all rows, and lists its share of the matches.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Data source "cer" of Spark: the complex events of stored files as a DataFrame, view or table.
+"""Data source "cer" of Spark: the matches of stored files as a DataFrame, view or table.
 
 Spark imports this module in the Python processes that plan a read, and in the tasks.
 """
@@ -39,7 +39,7 @@ METADATA = "cer.options"
 
 
 class CerDataSource(DataSource):
-    """Complex events of stored files.
+    """Matches of stored files.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ class InputPiece(InputPartition):
 
 
 class CerReader(DataSourceReader):
-    """Reader of the complex events of planned files; it is sent to the tasks.
+    """Reader of the matches of planned files; it is sent to the tasks.
 
     It takes no filters (``pushFilters``): Spark 4.1 to 4.3 keep one planned read for all scans of a relation, so that
     filters of one would drop rows of another.
@@ -173,7 +173,7 @@ class CerReader(DataSourceReader):
         return [InputPiece(number) for number in range(self.plan.n_pieces)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events that a piece reports, as record batches of the schema.
+        """Yield the matches that a piece reports, as record batches of the schema.
 
         Raises
         ------

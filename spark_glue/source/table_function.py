@@ -53,7 +53,7 @@ class CerAnalysis(AnalyzeResult):
     columns : tuple of str
         Columns and fields that the queries read, in the order in which the rows have them.
     results : pyarrow.Schema or None
-        Columns of the complex events in types of Spark.
+        Columns of the matches in types of Spark.
     first
         Name of the first column of the order.
     """
@@ -131,7 +131,7 @@ class CerMatch:
         )
 
     def eval(self, events: pa.RecordBatch, *query: Any, **options: Any) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events that are known after the next rows of the group.
+        """Yield the matches that are known after the next rows of the group.
 
         Raises
         ------
@@ -150,7 +150,7 @@ class CerMatch:
         yield from map(plain_batch, self._evaluator.push_batches(rows))
 
     def terminate(self) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events that the end of the group makes known."""
+        """Yield the matches that the end of the group makes known."""
         if self._evaluator is not None:
             yield from map(plain_batch, self._evaluator.finish_batches())
             self._evaluator = None

@@ -41,7 +41,7 @@ class GroupProcessor(StatefulProcessor):
     events : pyarrow.Schema
         Schema of the packed events.
     found : pyarrow.Schema
-        Schema of the complex events.
+        Schema of the matches.
     """
 
     def __init__(self, evaluation: StreamEvaluation, events: pa.Schema, found: pa.Schema) -> None:
@@ -118,7 +118,7 @@ def match_stream(
     output: str | None = None,
     groups: int | None = None,
 ) -> DataFrame:
-    """Find the complex events of a streaming DataFrame, in append mode.
+    """Find the matches of a streaming DataFrame, in append mode.
 
     The state of the query is Spark's state, so that rows are written exactly once by the sinks that Spark does that
     for, whatever is killed meanwhile.
@@ -306,7 +306,7 @@ def _instant(df: DataFrame, name: str) -> Column:
 
 
 def _group(df: DataFrame, work: Work, columns: Sequence[str], n_groups: int) -> Column:
-    """Return the group of each event; NULL for events that no complex event can hold."""
+    """Return the group of each event; NULL for events that no match can hold."""
     from pyspark.sql import functions as sf
 
     if n_groups == 1:

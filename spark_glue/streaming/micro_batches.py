@@ -40,7 +40,7 @@ def match_batches(
     output: str | None = None,
     by_partition: bool = False,
 ) -> BatchMatcher:
-    """Return a function for ``df.writeStream.foreachBatch``, which writes the complex events of a stream as files.
+    """Return a function for ``df.writeStream.foreachBatch``, which writes the matches of a stream as files.
 
     One evaluator on the driver evaluates the whole stream, for queries whose events cannot be dealt by key.
     Micro-batch N writes ``batch-N.parquet`` and then its state, each of them whole or not at all; a micro-batch that
@@ -102,7 +102,7 @@ class BatchMatcher:
         return {**self.__dict__, "_live": None}
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Evaluate a micro-batch, write its complex events, and keep the state after it.
+        """Evaluate a micro-batch, write its matches, and keep the state after it.
 
         Raises
         ------
@@ -146,7 +146,7 @@ class BatchMatcher:
         return evaluation.resume(states.read(f"state-{batch_id - 1}")) if batch_id else evaluation.begin()
 
     def _collect_events(self, df: DataFrame, order: Sequence[str]) -> tuple[pa.Table, pa.Schema]:
-        """Return the events of a micro-batch, and the schema of the complex events."""
+        """Return the events of a micro-batch, and the schema of the matches."""
         from pyspark.sql import functions as sf
 
         from spark_glue.schema import to_arrow

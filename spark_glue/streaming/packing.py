@@ -1,4 +1,4 @@
-"""Events and complex events as Arrow bytes in rows of Spark: what pandas would change stays as it is.
+"""Events and matches as Arrow bytes in rows of Spark: what pandas would change stays as it is.
 
 Spark's stateful operator hands rows to Python by pandas, one at a time, where an integer with NULL becomes a float and
 times get other units.  A row that holds the events of a group as one Arrow record batch avoids both, and moves some
@@ -22,7 +22,7 @@ PACKED = f"{GROUP} int, {BLOB} binary"
 PACK_ROWS, PACK_BYTES = 1 << 17, 1 << 26
 """Events, and bytes of events, that a task packs at once."""
 FOUND_ROWS = 1 << 16
-"""Complex events of a packed row."""
+"""Matches of a packed row."""
 
 
 @dataclass(frozen=True)
@@ -90,19 +90,19 @@ class Pack:
 
 @dataclass(frozen=True)
 class Unpack:
-    """Function for ``mapInArrow`` from packed complex events to complex events of a schema."""
+    """Function for ``mapInArrow`` from packed matches to matches of a schema."""
 
     schema: pa.Schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events."""
+        """Yield the matches."""
         for batch in batches:
             for blob in batch.column(0):
                 yield unpacked(blob.as_py(), self.schema)
 
 
 def packed_state(found: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[bytes]:
-    """Yield complex events as packed rows of bounded size.
+    """Yield matches as packed rows of bounded size.
 
     Parameters
     ----------

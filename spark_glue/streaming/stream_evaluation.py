@@ -114,7 +114,7 @@ class StreamEvaluation:
     ----------
     work : Work
     found : pyarrow.Schema
-        Schema of the complex events, in types of Spark.
+        Schema of the matches, in types of Spark.
     order : tuple of str
         Columns that order the events, the time first.
     lateness : int
@@ -196,12 +196,12 @@ class GroupStream:
         return min(times, default=None)
 
     def push(self, events: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Take the events of a micro-batch, in any order, and yield the complex events that become known."""
+        """Take the events of a micro-batch, in any order, and yield the matches that become known."""
         for batch in in_order(events, self._evaluation.order).to_batches():
             yield from self._evaluate(self._reorder.push(batch))
 
     def advance_watermark(self, time: int) -> Iterator[pa.RecordBatch]:
-        """Take the promise that events earlier than a time are late, and yield the complex events that become known.
+        """Take the promise that events earlier than a time are late, and yield the matches that become known.
 
         Parameters
         ----------
@@ -231,7 +231,7 @@ class GroupStream:
             yield from map(self._with_spark_types, self._evaluator.push_batches(batch))
 
     def _with_spark_types(self, found: pa.RecordBatch) -> pa.RecordBatch:
-        """Return complex events with types of Spark, and with numbers that no other group gives."""
+        """Return matches with types of Spark, and with numbers that no other group gives."""
         if self._evaluation.work.numbered:
             at = found.schema.get_field_index("match")
             numbers = pc.add(found.column(at), self._number * PART_MATCHES)

@@ -44,7 +44,7 @@ def telling_iceberg_errors(name: str, done: str = "read") -> Iterator[None]:
 
 
 def _is_of_library(error: Exception) -> bool:
-    """Return whether an error is one of `pyiceberg`, or came to be in it: damaged metadata end in any kind there."""
+    """Return True if an error is one of `pyiceberg`, or came to be in it: damaged metadata end in any kind there."""
     frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     names = [type(error).__module__, *frames]
     return any(name.startswith(("pyiceberg.", "sqlalchemy.")) for name in names)
@@ -190,7 +190,7 @@ class IcebergSnapshot(TableSnapshot):
         return [PlainFile(str(path), {}) for path in paths] if are_plain else None
 
     def _has_table_columns(self, path: str, in_folders: set[int]) -> bool:
-        """Return whether the columns of a file, known by their ids, have the names and types of the table's.
+        """Return True if the columns of a file, known by their ids, have the names and types of the table's.
 
         Those with the ids `in_folders` may be told by the folders of a file that has them not.
         """
