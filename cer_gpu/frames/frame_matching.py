@@ -1,4 +1,4 @@
-"""`match`, `count` and `explain` of a query over a frame; the accessors of the libraries call these."""
+"""`match`, `count`, `explain` and `fit` of a query over a frame; the accessors of the libraries call these."""
 
 from __future__ import annotations
 

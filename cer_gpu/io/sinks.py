@@ -1,4 +1,4 @@
-"""Sinks of matches: a file that appears whole or not at all, or a pipe that is written without delay."""
+"""Sinks of matches: a file that appears whole or not at all, also in a store, or a pipe written without delay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""File systems that hold stored events, by the addresses of files, and the files that a folder or a glob names."""
+"""File systems that hold stored events, by the addresses and paths of files, and the files of a folder or a glob."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Content of a report as one object that JSON can hold: numbers are packed, texts are cut."""
+"""Content of a report as one object that JSON can hold: axis, measures, matches; numbers packed, strings cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts of the matches of queries, before any is listed for a report."""
+"""Counts of the matches of queries, over all and by partition, before any is listed for a report."""
 
 from __future__ import annotations
 

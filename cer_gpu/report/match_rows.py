@@ -1,4 +1,4 @@
-"""Rows of matches on a page: those that they keep, with their variables, and those between."""
+"""Rows of matches on a page: those that they keep, with their variables, and those between; columns packed for it."""
 
 from __future__ import annotations
 

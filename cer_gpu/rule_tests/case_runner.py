@@ -1,4 +1,4 @@
-"""Cases of rule tests, run."""
+"""Cases of rule tests, run: how results differ from what a case expects, and JUnit XML."""
 
 from __future__ import annotations
 

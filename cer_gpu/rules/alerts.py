@@ -1,4 +1,4 @@
-"""Alerts: the results of all rules as rows of one table.
+"""Alerts: the results of all rules as rows of one table, with their hosts; as a timeline; and near misses.
 
 | column | type | |
 | --- | --- | --- |
@@ -13,6 +13,18 @@
 
 The schema is the same for all rules, whatever columns the events have.  A rule with measures, or a statement with
 MATCH_RECOGNIZE, has its row as the one object of `events`, and no positions.
+
+A timeline has these columns, under the names that tools such as Timesketch take.
+
+| column | type | |
+| --- | --- | --- |
+| `message` | string | the rule, its level and the host |
+| `datetime` | string | time of the last event in ISO 8601 and UTC; times without a zone are taken for UTC |
+| `timestamp_desc` | string | what the time is: "Alert: last event" |
+| `rule`, `rule_id`, `level`, `host` | string | NULL where there is none |
+| `tags`, `tactics`, `techniques` | string | those of the rule, with commas between |
+| `start_time` | string | time of the first event, as `datetime` |
+| `key`, `events` | string | as of alerts; the key as JSON |
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from spark_glue import schema as types_of
 from spark_glue.files.file_evaluation import evaluate_piece
 from spark_glue.files.stores import RELEVANT, relevant
 from spark_glue.sessions import settings, tasks_at_once
-from spark_glue.source.source_options import OPTION_NAMES, given_options, is_table, requested_options
+from spark_glue.source.source_query import OPTION_NAMES, given_options, is_table, requested_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,8 +25,7 @@ from spark_glue.distribution import MAX_SHARDS, null_error, why_not_distribution
 from spark_glue.errors import SparkSetupError
 from spark_glue.row_positions import quoted
 from spark_glue.sessions import is_connect, tasks_at_once
-from spark_glue.source.source_options import given_options, requested_options
-from spark_glue.source.source_query import work_asked
+from spark_glue.source.source_query import given_options, requested_options, work_asked
 from spark_glue.stage import plain_batch, plain_schema
 from spark_glue.work import Work
 

@@ -18,8 +18,18 @@ from spark_glue.errors import SparkSetupError
 from spark_glue.local_session import ROCKSDB, STATE_STORE
 from spark_glue.row_positions import order_key, part_of_key, quoted, wire_names
 from spark_glue.stage import plain_schema
-from spark_glue.streaming.packing import BLOB, GROUP, PACKED, Pack, Unpack, packed_state, unpacked
-from spark_glue.streaming.stream_evaluation import GroupStream, StreamEvaluation, microseconds
+from spark_glue.streaming.stream_evaluation import (
+    BLOB,
+    GROUP,
+    PACKED,
+    GroupStream,
+    Pack,
+    StreamEvaluation,
+    Unpack,
+    microseconds,
+    packed_state,
+    unpacked,
+)
 from spark_glue.work import Work, work_of
 
 if TYPE_CHECKING:

@@ -18,8 +18,15 @@ from cer_gpu.errors import CerError, CheckpointError
 from spark_glue.row_positions import quoted, wire_names
 from spark_glue.stage import plain_schema
 from spark_glue.streaming.grouped import check_stream_order, endless_work, read_columns
-from spark_glue.streaming.packing import BLOB, PACKED, Pack, unpacked
-from spark_glue.streaming.stream_evaluation import GroupStream, StreamEvaluation, microseconds
+from spark_glue.streaming.stream_evaluation import (
+    BLOB,
+    PACKED,
+    GroupStream,
+    Pack,
+    StreamEvaluation,
+    microseconds,
+    unpacked,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

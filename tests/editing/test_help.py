@@ -8,11 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from cer_gpu.cli import main
-from cer_gpu.editing import completing, known, problems
+from cer_gpu.editing import completing, known
+from cer_gpu.editing import known as problems
 from cer_gpu.editing import server as hovering
 from cer_gpu.editing.completing import completions
 from cer_gpu.editing.known import KnownEvents, arrow_type_of, events_named, read_known
-from cer_gpu.editing.problems import problems as problems_of
+from cer_gpu.editing.known import problems as problems_of
 from cer_gpu.editing.server import hover_text
 from cer_gpu.errors import OptionError
 

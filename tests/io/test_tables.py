@@ -15,7 +15,7 @@ from written_tables import SCHEMA, delete_by_vector, delete_positions, delta_row
 
 import cer_gpu
 from cer_gpu.errors import EventsError, OptionError
-from cer_gpu.follow.table_arrivals import appended_since
+from cer_gpu.follow.tables import appended_since
 from cer_gpu.io.sources import open_events
 from cer_gpu.io.tables.names import TableName
 from cer_gpu.io.tables.opening import open_table

@@ -8,8 +8,9 @@ from xml.etree import ElementTree
 import pyarrow as pa
 import pytest
 
-from cer_gpu.report import alert_page, write_alerts
+from cer_gpu.report import alert_report as alert_page
 from cer_gpu.report import alert_report as page_of_alerts
+from cer_gpu.report import write_alerts
 from cer_gpu.rules import Rule, compile_rules
 
 EVENTS = pa.table(

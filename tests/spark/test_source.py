@@ -12,7 +12,7 @@ import cer_gpu
 from cer_gpu.errors import CerError, EventsError, OptionError, QuerySyntaxError, QueryTypeError
 from spark_glue import plain_errors
 from spark_glue.source import register
-from spark_glue.source.source_options import SourceRequest, asked, given_options
+from spark_glue.source.source_query import SourceRequest, asked, given_options
 
 pytest.importorskip("pyspark")
 
