@@ -25,11 +25,12 @@ from cer_gpu.errors import CerError, OptionError
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rules.alerts import ALERTS
 from cer_gpu.rules.rule_set import RuleSet, analyse_rule
+from spark_glue.archive import package
 from spark_glue.distribution import DISTRIBUTIONS, SOURCES, choose_distribution
 from spark_glue.errors import plain_errors
 from spark_glue.job import INPUTS, read, run
 from spark_glue.job_command import job_command
-from spark_glue.local_session import package, session
+from spark_glue.local_session import session
 from spark_glue.match import check_order, explain
 from spark_glue.result import RESULT_FORMATS
 from spark_glue.watch import in_another_thread
