@@ -4,7 +4,7 @@ Every row gets its position in the whole stream first.  Then:
 
 * *key*: a task gets all rows of some keys of PARTITION BY.
 * *range*: a task gets a range of positions and the window before it, and reports what ends in its range.
-* *broadcast*: every task gets all rows, and reports its share of the complex events (papers: the distributed
+* *broadcast*: every task gets all rows, and reports its share of the matches (papers: the distributed
   algorithm).
 
 This module needs no Spark: it chooses the distribution of a query, and evaluates the rows of one task.
@@ -48,7 +48,7 @@ PLACE = "$place"
 PART_ROWS = 1 << 44
 """Upper bound of the rows of a stream."""
 PART_MATCHES = 1 << 44
-"""Upper bound of the complex events of a part."""
+"""Upper bound of the matches of a part."""
 MAX_SHARDS = 1 << 18
 
 LEAST_INT64, MAX_INT64 = -(2**63), 2**63 - 1
@@ -273,7 +273,7 @@ class TaskReport:
     Attributes
     ----------
     n_rows, n_matches
-        Number of rows read, including the window before a range, and of complex events.
+        Number of rows read, including the window before a range, and of matches.
     seconds
         Duration of the evaluation, without the wait for rows.
     peak_memory
@@ -317,7 +317,7 @@ class Task:
     results : pyarrow.Schema
         Columns of the results, in the types of Spark.
     firsts : tuple of int
-        First position of each part, which reports no complex event that ends before; empty: parts report all.
+        First position of each part, which reports no match that ends before; empty: parts report all.
     n_parts : int
     report
         Accumulator, or None; its ``add`` is called with {number: `TaskReport`} at the end of each part.
@@ -336,7 +336,7 @@ class Task:
     counted_by: tuple[str, str] | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events of the parts of the rows.
+        """Yield the matches of the parts of the rows.
 
         Raises
         ------
@@ -431,7 +431,7 @@ def null_error(name: str, n_nulls: int, n_rows: int) -> QueryTypeError:
 
 
 def apart(batch: pa.RecordBatch, part: int, first: int = 0) -> pa.RecordBatch:
-    """Return rows of the output "rows" with numbers that no other part gives, of complex events from `first` on."""
+    """Return rows of the output "rows" with numbers that no other part gives, of matches from `first` on."""
     at = batch.schema.get_field_index("match")
     numbers = pc.add(batch.column(at), part * PART_MATCHES + first)
     return batch.set_column(at, batch.schema.field(at), numbers)

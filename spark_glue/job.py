@@ -1,4 +1,4 @@
-"""A query over a stored stream as one job: it reads events, writes complex events, and returns a summary."""
+"""A query over a stored stream as one job: it reads events, writes matches, and returns a summary."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from cer_gpu.rules.alerts import ALERTS
 from spark_glue.distribution import JobOptions, ReportsOfParts, TaskReport, taking_job_options
 from spark_glue.errors import plain_errors
 from spark_glue.files.table_files import table_frame
-from spark_glue.match import matching
+from spark_glue.match import plan_match
 from spark_glue.result import Result
-from spark_glue.sessions import active_session, described, is_connect, require_classic, short
+from spark_glue.sessions import active_session, is_connect, job_description, require_classic, short
 from spark_glue.watch import Stage, cancelling, next_stage, progress, stages_since
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Summary:
     n_rows
         Number of events in the stream; in files, before filters.
     n_matches
-        Number of complex events; of valuations for the outputs "bindings", "measures" and "rows".
+        Number of matches; of valuations for the outputs "bindings", "measures" and "rows".
     seconds, planning_seconds
         Duration of the whole job, and of what comes before the evaluation: footers are read; or, by rows, a pass counts
         the events and cuts them into ranges, unless each task counts them.
@@ -144,7 +144,7 @@ def run(
     overwrite: bool = False,
     show_progress: bool = True,
 ) -> Summary:
-    """Find the complex events of a DataFrame, or of files, and write them.
+    """Find the matches of a DataFrame, or of files, and write them.
 
     Parameters
     ----------
@@ -186,9 +186,9 @@ def run(
     begun = time.perf_counter()
     with plain_errors(), progress(context, hidden=not show_progress):
         with cancelling(context):
-            found = matching(events, query, **vars(options), report=report, check=result.check)
+            found = plan_match(events, query, **vars(options), report=report, check=result.check)
         planned_at = time.perf_counter()
-        with described(spark, f"{short(found.work.text)}: evaluate by {found.distribution}, and write {out}"):
+        with job_description(spark, f"{short(found.work.text)}: evaluate by {found.distribution}, and write {out}"):
             result.write(found.df, found.plan, report)
     seconds = time.perf_counter() - begun
     parts = tuple(report.value[number] for number in sorted(report.value))

@@ -31,8 +31,7 @@ from cer_gpu.cli.signals import Signals
 from cer_gpu.compile_progress import NOTICES
 from cer_gpu.errors import OptionError
 from cer_gpu.follow.folder_watcher import ORDERS, FolderWatcher, LiveSource
-from cer_gpu.follow.table_arrivals import TableArrivals
-from cer_gpu.follow.table_target import TableTarget
+from cer_gpu.follow.tables import TableArrivals, TableTarget
 from cer_gpu.follow.targets import LiveTarget, live_target
 from cer_gpu.io.sinks import SINK_FORMATS
 from cer_gpu.io.tables.names import is_table_name

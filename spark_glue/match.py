@@ -24,7 +24,7 @@ from spark_glue.distribution import (
 from spark_glue.files.stored_events import DirectReadError, Scan
 from spark_glue.row_distribution import deal_rows
 from spark_glue.row_positions import ADDED
-from spark_glue.sessions import active_session, described, settings, short, tasks_at_once
+from spark_glue.sessions import active_session, job_description, settings, short, tasks_at_once
 from spark_glue.work import Work, holds_times, work_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @taking_job_options
 def match(events: Any, query: CompiledQuery | Mapping[str, Any] | None = None, *, options: JobOptions) -> Any:
-    """Find all complex events of a DataFrame, or of files.
+    """Find all matches of a DataFrame, or of files.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def match(events: Any, query: CompiledQuery | Mapping[str, Any] | None = None, *
 
 
 def _match(query: CompiledQuery | Mapping[str, Any], options: JobOptions, events: Any) -> DataFrame:
-    return matching(events, query, **vars(options)).df
+    return plan_match(events, query, **vars(options)).df
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class MatchJob:
     Attributes
     ----------
     df
-        The complex events.
+        The matches.
     work : Work
     distribution, reason
         The distribution, and the reason for it.
@@ -184,7 +184,7 @@ def plan_input(
         from spark_glue.files.file_job import plan_files
 
         try:
-            with described(found.spark, f"{short(work.text)}: plan by files"):
+            with job_description(found.spark, f"{short(work.text)}: plan by files"):
                 plan = plan_files(found.spark, found.scan, work, order, options.distribution, n_parts)
             return InputPlan(work, None, plan, plan.distribution, plan.reason, found.reason, *given, n_parts)
         except DirectReadError as error:
@@ -287,7 +287,7 @@ class _Events:
 
 
 @taking_job_options
-def matching(
+def plan_match(
     events: Any,
     query: CompiledQuery | Mapping[str, Any],
     *,
@@ -295,7 +295,7 @@ def matching(
     report: Any = None,
     check: Callable[[StructType], None] = lambda schema: None,
 ) -> MatchJob:
-    """Find the complex events as `match` does, and return them with the way to them.
+    """Find the matches as `match` does, and return them with the way to them.
 
     `report` is that of `spark_glue.distribution.Task`; `check` is called with the schema of the result before any row
     is read.
@@ -324,7 +324,7 @@ def matching(
         )
     assert way.df is not None
     _check_names(way.df)
-    with described(way.spark, f"{short(way.work.text)}: count the events"):
+    with job_description(way.spark, f"{short(way.work.text)}: count the events"):
         dealt = deal_rows(way.df, way.work, way.order, way.distribution, way.n_parts, way.events, report)
     input_plan = "the rows lie in order" if dealt.presorted else "the rows are sorted"
     if dealt.n_heavy:

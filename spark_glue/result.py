@@ -25,7 +25,7 @@ RESULT_FORMATS = ("parquet", "orc", "json", "csv", "delta")
 
 
 class Result:
-    """Target of the complex events.
+    """Target of the matches.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Result:
                 raise OptionError(f"{out} is there already\nhint: another folder, or overwrite=True (--overwrite)")
 
     def check(self, schema: StructType) -> None:
-        """Refuse complex events of a schema that cannot be written as asked.
+        """Refuse matches of a schema that cannot be written as asked.
 
         Raises
         ------
@@ -88,7 +88,7 @@ class Result:
             raise OptionError("the result is partitioned by all of its columns: nothing is left to be written")
 
     def write(self, df: DataFrame, plan: FilePlan | None = None, report: Any = None) -> bool:
-        """Write the complex events; an error leaves nothing of them behind.
+        """Write the matches; an error leaves nothing of them behind.
 
         Parameters
         ----------

@@ -22,15 +22,15 @@ from spark_glue.distribution import (
 from spark_glue.row_positions import (
     Cut,
     Numbered,
-    as_sent,
     hash_of_key,
     located_by_path,
     number,
     order_key,
     part_of_key,
     quoted,
-    sent,
     sort_columns,
+    wire_column,
+    wire_names,
 )
 from spark_glue.stage import plain_schema
 from spark_glue.survey import WHERE
@@ -58,7 +58,7 @@ class Dealt:
     Attributes
     ----------
     df
-        The complex events.
+        The matches.
     n_rows : int or None
         Number of rows in the stream, or None if each task counts them.
     presorted : bool
@@ -125,7 +125,7 @@ def deal_rows(
         firsts = (*(0,) * n_light, *firsts)
     task = Task(work, distribution, tuple(columns), results, firsts, total, report)
     dealt = _dealt(numbered, work, columns, distribution, n_light if heavy.keys else n_parts, types, heavy.keys)
-    parts = _parted(dealt, [PLACE, *sent(columns)], total)
+    parts = _parted(dealt, [PLACE, *wire_names(columns)], total)
     found = parts.sortWithinPartitions(PLACE).mapInArrow(task, to_spark(results))
     return Dealt(found, numbered.n_rows, numbered.presorted, total, len(heavy.keys))
 
@@ -167,7 +167,9 @@ def _heavy_keys(df: DataFrame, work: Work, columns: Sequence[str], n_parts: int,
     if n_rows < LEAST_SKEWED:
         return NO_HEAVY
     share = min(1.0, SAMPLED_A_PART * n_parts / n_rows)
-    kept = df.select(*(sf.col(quoted(name)).alias(alias) for name, alias in zip(columns, sent(columns), strict=True)))
+    kept = df.select(
+        *(sf.col(quoted(name)).alias(alias) for name, alias in zip(columns, wire_names(columns), strict=True))
+    )
     kept = kept.sample(fraction=share, seed=0)
     sample = kept.select(hash_of_key(kept, work, columns).alias("key")).groupBy("key").count()
     of_part = share * n_rows / n_parts
@@ -226,7 +228,7 @@ def _counted_by_tasks(
     from spark_glue.schema import to_spark
 
     order_key(df, order[0])  # checks its type
-    names = dict(zip(columns, sent(columns), strict=True))
+    names = dict(zip(columns, wire_names(columns), strict=True))
     df = located_by_path(df)
     moved = [sf.col(quoted(name)).alias(alias) for name, alias in names.items()]
     shown, keys = list(names.values()), []
@@ -284,7 +286,7 @@ def _dealt(
     df = numbered.df
     if types is not None:
         assert work.type_column is not None
-        df = df.filter(as_sent(work.type_column, columns).isin(*types))
+        df = df.filter(wire_column(work.type_column, columns).isin(*types))
     if distribution == "broadcast":
         return df.withColumn(PART, sf.explode(sf.sequence(sf.lit(0), sf.lit(n_parts - 1))))
     if distribution == "key" and not heavy:

@@ -54,7 +54,7 @@ class Numbered:
     Attributes
     ----------
     df
-        The columns that are read, as `sent` names them, and `POSITION`; and `WHERE`, where there are ranges.
+        The columns that are read, as `wire_names` names them, and `POSITION`; and `WHERE`, where there are ranges.
     n_rows
     presorted
         True if the rows needed no sort.
@@ -114,7 +114,7 @@ def number(
 
     key = order_key(df, order[0])
     measure = None if cut is None or cut.column is None else order_key(df, cut.column)
-    kept = [sf.col(quoted(name)).alias(alias) for name, alias in zip(columns, sent(columns), strict=True)]
+    kept = [sf.col(quoted(name)).alias(alias) for name, alias in zip(columns, wire_names(columns), strict=True)]
     if cut is not None:
         kept.append((sf.col(POSITION) if measure is None else measure).alias(WHERE))
     located = None if is_connect(df) else _located(df)
@@ -138,16 +138,16 @@ def number(
     return Numbered(numbered, n_rows, False, found, sf.col(PART))
 
 
-def sent(columns: Sequence[str]) -> list[str]:
+def wire_names(columns: Sequence[str]) -> list[str]:
     """Return what the columns that tasks read are called on the way: PySpark itself does not quote names."""
     return [f"${i}" for i in range(len(columns))]
 
 
-def as_sent(attribute: str, columns: Sequence[str]) -> Column:
-    """Return a column, or a field of one, of those that tasks read, as `sent` names them."""
+def wire_column(attribute: str, columns: Sequence[str]) -> Column:
+    """Return a column, or a field of one, of those that tasks read, as `wire_names` names them."""
     from pyspark.sql import functions as sf
 
-    names, aliases = names_of(attribute), dict(zip(columns, sent(columns), strict=True))
+    names, aliases = names_of(attribute), dict(zip(columns, wire_names(columns), strict=True))
     n = next(n for n in range(len(names), 0, -1) if path_of(names[:n]) in aliases)
     return sf.col(quoted(path_of([aliases[path_of(names[:n])], *names[n:]])))
 
@@ -274,7 +274,7 @@ def _stream(df: DataFrame, order: Sequence[str], measure: Column | None) -> Stre
 
     read = df.select(
         (sf.col(quoted(FILE)).cast("long") * SURVEY_FILE_ROWS + sf.col(quoted(ROW))).alias(LOCATION),
-        *(sf.col(quoted(name)).alias(alias) for name, alias in zip(order, sent(order), strict=True)),
+        *(sf.col(quoted(name)).alias(alias) for name, alias in zip(order, wire_names(order), strict=True)),
         *([] if measure is None else [measure.alias(WHERE)]),
     )
     kind = (order_key(df, order[0]) if measure is None else measure).alias(WHERE)
@@ -287,7 +287,7 @@ def _stream(df: DataFrame, order: Sequence[str], measure: Column | None) -> Stre
     ]
     for end in (FIRST_COLUMN, LAST_COLUMN):
         fields += [st.StructField(f"{end}{i}", df.schema[name].dataType) for i, name in enumerate(order)]
-    stretches = read.mapInArrow(partial(_survey, sent(order)), st.StructType(fields))
+    stretches = read.mapInArrow(partial(_survey, wire_names(order)), st.StructType(fields))
     return stream_of_survey(stretches.toArrow(), len(order))
 
 
@@ -343,7 +343,7 @@ def _tie(df: DataFrame, name: str) -> tuple[str | None, Column]:
 
 
 def part_of_key(df: DataFrame, work: Work, columns: Sequence[str], n_parts: int) -> Column:
-    """Return the part of each row by the hash of its key, from 0; NULL for rows that no complex event can hold.
+    """Return the part of each row by the hash of its key, from 0; NULL for rows that no match can hold.
 
     Parameters
     ----------
@@ -357,12 +357,12 @@ def part_of_key(df: DataFrame, work: Work, columns: Sequence[str], n_parts: int)
 
 
 def hash_of_key(df: DataFrame, work: Work, columns: Sequence[str]) -> Column:
-    """Return a hash of 64 bits of the key of each row; NULL for rows that no complex event can hold.
+    """Return a hash of 64 bits of the key of each row; NULL for rows that no match can hold.
 
     Parameters
     ----------
     df
-        Rows with the columns that the query reads, as `spark_glue.row_positions.sent` names them.
+        Rows with the columns that the query reads, as `spark_glue.row_positions.wire_names` names them.
     work
         Work with keys of PARTITION BY, or with a shared value (`Distribution.shared`).
     columns
@@ -370,7 +370,7 @@ def hash_of_key(df: DataFrame, work: Work, columns: Sequence[str]) -> Column:
     """
     from pyspark.sql import functions as sf
 
-    keys = [sf.coalesce(*(as_sent(name, columns) for name in names)) for names in work.partition_keys]
+    keys = [sf.coalesce(*(wire_column(name, columns) for name in names)) for names in work.partition_keys]
     keys = keys or [_shared_value(df, work, columns)]
     nullable = [names in work.nullable_partition_keys for names in work.partition_keys] or [False]
     needed = [key.isNotNull() for key, may_lack in zip(keys, nullable, strict=True) if not may_lack]
@@ -388,11 +388,11 @@ def _shared_value(df: DataFrame, work: Work, columns: Sequence[str]) -> Column:
 
     found = []
     for event_type, name in work.distribution.shared:
-        value = as_sent(name, columns)
+        value = wire_column(name, columns)
         if isinstance(df.select(value).schema[0].dataType, NumericType):
             value = value.cast("double")
         if event_type is not None:
             assert work.type_column is not None
-            value = sf.when(as_sent(work.type_column, columns) == event_type, value)
+            value = sf.when(wire_column(work.type_column, columns) == event_type, value)
         found.append(value)
     return sf.coalesce(*found)

@@ -1,4 +1,4 @@
-"""The bare stage: queries over one stream, as the function that ``DataFrame.mapInArrow`` takes.
+"""The bare stage: queries over one stream, as the function that ``DataFrame.mapInArrow`` takes; keys to sort by.
 
 The stage keeps only the state of its queries from batch to batch: it takes one batch at a time, and yields the complex
 events of a batch in pieces before it asks for the next one.
@@ -125,7 +125,7 @@ class MatchStage:
     options: EvaluationOptions
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events of one stream, batch by batch."""
+        """Yield the matches of one stream, batch by batch."""
         evaluator: WorkEvaluator | None = None
         for batch in batches:
             if batch.num_rows == 0:

@@ -120,7 +120,7 @@ class Work:
 
     @property
     def numbered(self) -> bool:
-        """True if rows carry the numbers of their complex events, which no two tasks may share."""
+        """True if rows carry the numbers of their matches, which no two tasks may share."""
         return self.output in OUTPUTS and OUTPUTS[self.output].numbered
 
     @property
@@ -256,7 +256,7 @@ class Work:
         return partial(named, schema=results) if self.is_set else None
 
     def _of_share(self, k: int, n: int) -> tuple[dict[str, CompiledQuery], tuple[int, int] | None]:
-        """Return the queries of a share, and the share of their complex events: of more shares than queries."""
+        """Return the queries of a share, and the share of their matches: of more shares than queries."""
         # queries with the same keys go together, as they share their partitions
         names = sorted(self.queries, key=lambda name: self.queries[name].partition_keys)
         if n <= len(names):

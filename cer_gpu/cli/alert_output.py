@@ -16,7 +16,7 @@ from cer_gpu.cli.tally import Totals, counted
 from cer_gpu.io.sinks import Sink
 from cer_gpu.output.funnel_counts import FunnelCounts
 from cer_gpu.rule import NO_TACTIC, Rule, urgency
-from cer_gpu.rules.alerts import hosts_of, in_order_of_ends, reached, timeline_rows
+from cer_gpu.rules.alerts import furthest_step, hosts_of, in_order_of_ends, timeline_rows
 
 NO_LEVEL = "no level"
 SHOWN_RULES = 40
@@ -201,7 +201,7 @@ class NearMisses(Preview):
 
     def finish(self, totals: Totals, so_far: str = "") -> None:
         """Print the table of rules."""
-        found = [reached(name, counts) for name, counts in self._counts.items()]
+        found = [furthest_step(name, counts) for name, counts in self._counts.items()]
         chains = [each for each in found if each.n_steps > 1]
         started = sorted((each for each in chains if each.n_starts), key=lambda each: each.order)
         shown = started[:SHOWN_RULES]

@@ -1,4 +1,4 @@
-"""``cer-gpu columns``: the columns and event types of a source."""
+"""``cer-gpu columns``: the columns and event types of a source, with a survey of the values of its columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts shared by the command lines of cer_gpu and spark_glue: exit codes, messages, and reading of the query."""
+"""Parts shared by the command lines of cer_gpu and spark_glue: exit codes, messages, JSON, and reading of the query."""
 
 from __future__ import annotations
 

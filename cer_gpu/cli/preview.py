@@ -1,4 +1,4 @@
-"""The first rows of a result as a table to read."""
+"""Previews of results as tables to read: the first rows, and the funnel that ``--output funnel`` shows."""
 
 from __future__ import annotations
 

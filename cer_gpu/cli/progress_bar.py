@@ -27,7 +27,7 @@ from cer_gpu.printable import printable_lines
 from cer_gpu.stages import MeasuredStages
 
 
-def watched(source: Source, tick: Callable[[], None]) -> Source:
+def with_ticks(source: Source, tick: Callable[[], None]) -> Source:
     """Return a source that calls `tick` after reading each batch, before yielding it."""
 
     def ticking(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.cli.event_arguments import Streams
-from cer_gpu.cli.progress_bar import watched
+from cer_gpu.cli.progress_bar import with_ticks
 from cer_gpu.cli.query_arguments import Wrong, for_each, those_that_fit
 from cer_gpu.columnar.fields import columns_with
 from cer_gpu.compilation import CompiledQuery
@@ -154,7 +154,7 @@ class CommandEvaluation:
 
     @property
     def n_suppressed(self) -> int:
-        """Number of complex events that LIMIT n EVERY d left out."""
+        """Number of matches that LIMIT n EVERY d left out."""
         n_suppressed: int = self.evaluator.n_suppressed
         return n_suppressed
 
@@ -175,7 +175,7 @@ class CommandEvaluation:
             self.n_done = max(self.n_done, self._n_read)
             tick()
 
-        source = watched(self._source, before_a_batch)
+        source = with_ticks(self._source, before_a_batch)
         for name, batch in self._asked._find_matches(source, self.evaluator, self.options.threads):
             if name in self._beside:
                 continue
@@ -202,7 +202,7 @@ class CommandEvaluation:
     def counting(self) -> CommandEvaluation | None:
         """Return an evaluation that counts what this one lists, from the first event on.
 
-        None where that would not be faster: a row is not a complex event, the count lists them too, most events are
+        None where that would not be faster: a row is not a match, the count lists them too, most events are
         done, or the events can be read only once.
         """
         if self.options.lists_some or not self._source.rereadable or not self._of_events:
@@ -219,7 +219,7 @@ class CommandEvaluation:
         return counting
 
     def advice(self, found: str, *, counts: bool) -> str:
-        """Return advice, a line, on very many complex events, of which `found` tells."""
+        """Return advice, a line, on very many matches, of which `found` tells."""
         of_all = "" if self.n_rows is None else f" of {self.n_rows:,}"
         share = f" ({self.n_done / self.n_rows:.1%})" if self.n_rows else ""
         rest = "the rest is only counted; " if counts else ""
@@ -272,7 +272,7 @@ class AlertEvaluation(CommandEvaluation):
 
     def rows(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return results of a rule as alerts."""
-        return self._alerts.of(name, batch)
+        return self._alerts.from_results(name, batch)
 
     def counting(self) -> None:
         """Return None, as alerts are listed."""

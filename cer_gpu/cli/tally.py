@@ -1,4 +1,4 @@
-"""Counts of the rows and complex events of outputs, and the rate of an evaluation, in words."""
+"""Counts of the rows and matches of outputs, and the rate of an evaluation, in words."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Tally:
         self._n_counted += other._n_counted
 
     def take_counts(self, batch: pa.RecordBatch) -> None:
-        """Count the complex events in a batch of output "count", in place of those listed so far."""
+        """Count the matches in a batch of output "count", in place of those listed so far."""
         self._n_recounted += exact_sum(batch.column("count"))
         self.n_rows = max(self.n_rows, self._n_recounted)
 
@@ -98,7 +98,7 @@ class Tally:
 
     @property
     def n_complex_events(self) -> int | None:
-        """Number of complex events in the rows; None if a row is neither one complex event nor a count of them."""
+        """Number of matches in the rows; None if a row is neither one match nor a count of them."""
         if self._made.counted or self._made.numbered:
             return self._n_counted
         return self.n_rows if self._made.row_each else None
@@ -171,7 +171,7 @@ class Totals:
 
     @property
     def n_complex_events(self) -> int | None:
-        """Number of complex events; None if a row of one of the outputs is neither one nor a count of them."""
+        """Number of matches; None if a row of one of the outputs is neither one nor a count of them."""
         numbers = [tally.n_complex_events for tally in self.of.values()]
         return None if None in numbers else sum(n for n in numbers if n is not None)
 

@@ -15,8 +15,17 @@ from pygls.uris import to_fs_path
 from pygls.workspace import TextDocument
 
 from cer_gpu.editing.completing import CompletionKind, completions, word_before
-from cer_gpu.editing.known import KnownEvents, changed_at, events_beside, events_named, fields_on_path, read_known
-from cer_gpu.editing.problems import Problem, compiled_or_errors, problems
+from cer_gpu.editing.known import (
+    KnownEvents,
+    Problem,
+    changed_at,
+    compiled_or_errors,
+    events_beside,
+    events_named,
+    fields_on_path,
+    problems,
+    read_known,
+)
 from cer_gpu.errors import CerError
 from cer_gpu.printable import printable
 

@@ -50,7 +50,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class PollResult:
-    """Result of a look at a live source.
+    """Result of one poll of a live source: parts ready to read, and parts not yet settled.
 
     Attributes
     ----------
@@ -80,12 +80,12 @@ class LiveSource(Protocol):
 
     @property
     def identity(self) -> str:
-        """The source, by which it is told from others."""
+        """Stable identifier of the source, stored in the log and checked on restart."""
 
     def check(self) -> None:
         """Raise EventsError unless there is such a source."""
 
-    def look(self, read: Mapping[str, int], but: Collection[str] = ()) -> PollResult:
+    def poll(self, read: Mapping[str, int], but: Collection[str] = ()) -> PollResult:
         """Return what was added since, up to `STEP_FILES` or `STEP_BYTES`.
 
         Parameters
@@ -101,8 +101,8 @@ class LiveSource(Protocol):
             When the source cannot be read, or holds no more what was added.
         """
 
-    def remembered(self, read: Mapping[str, int]) -> Mapping[str, int]:
-        """Return those of the parts that were read which `look` must still be told of."""
+    def unacknowledged(self, read: Mapping[str, int]) -> Mapping[str, int]:
+        """Return processed parts that the next poll must still exclude."""
 
     def open(self, arrival: Arrival, first: int, expected: pa.Schema | None) -> Source | None:
         """Open a part.
@@ -155,7 +155,7 @@ class FolderWatcher:
 
     @property
     def identity(self) -> str:
-        """The folder, by which it is told from others."""
+        """Stable identifier of the folder, stored in the log and checked on restart."""
         return self._folder if "://" in self._folder else os.path.realpath(self._folder)
 
     def check(self) -> None:
@@ -164,8 +164,8 @@ class FolderWatcher:
         if "://" not in self._folder and not os.path.isdir(self._folder):
             raise EventsError(f"{self._folder}: is no folder\nhint: name the folder in which files appear")
 
-    def look(self, read: Mapping[str, int], but: Collection[str] = ()) -> PollResult:
-        """Look into the folder, as `LiveSource.look` says."""
+    def poll(self, read: Mapping[str, int], but: Collection[str] = ()) -> PollResult:
+        """Look into the folder, as `LiveSource.poll` says."""
         here = self._listed_arrivals()
         grown = [each.name for each in here if each.name in read and each.size != read[each.name]]
         coming = [each for each in here if each.name not in read and each.name not in but]
@@ -190,7 +190,7 @@ class FolderWatcher:
             n_bytes += each.size
         return PollResult(finished, [each.name for each in coming[len(finished) :]], grown)
 
-    def remembered(self, read: Mapping[str, int]) -> Mapping[str, int]:
+    def unacknowledged(self, read: Mapping[str, int]) -> Mapping[str, int]:
         """Return all: any of them may still be in the folder."""
         return read
 

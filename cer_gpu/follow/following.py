@@ -218,7 +218,7 @@ class Follower:
         """Put one line into the log in place of those of most steps."""
         *before, last = self._log.entries[1:]
         own = {each["name"] for each in last["files"]}
-        read = self.arrivals.remembered({name: size for name, size in self.read.items() if name not in own})
+        read = self.arrivals.unacknowledged({name: size for name, size in self.read.items() if name not in own})
         skipped = {name: error for name, error in self.skipped.items() if name not in last["skipped"]}
         numbers = Counter[str]()
         for entry in before:
@@ -303,11 +303,11 @@ class Follower:
         OSError
             When the results cannot be written; nothing of the step is kept, unless it is committed already.
         """
-        look = self.arrivals.look(self.read, self.skipped)
-        self.waiting, self.grown = look.waiting, look.grown
+        poll = self.arrivals.poll(self.read, self.skipped)
+        self.waiting, self.grown = poll.waiting, poll.grown
         skipped: dict[str, str] = {}
         while True:
-            files = [each for each in look.finished if each.name not in skipped]
+            files = [each for each in poll.finished if each.name not in skipped]
             if not files and not skipped:
                 return None
             try:

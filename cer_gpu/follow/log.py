@@ -1,4 +1,4 @@
-"""Log of commits: one line of JSON for each step; a step is done once its line is on the disk.
+"""Log of commits, one line of JSON for each step, which is done once its line is on the disk; the lock of a state.
 
 Only the last line can be incomplete, if the process was killed while it wrote it: that step is not done, and the line
 is cut off before the next one is written.  Nothing is cut off by reading: a line can also be damaged after its step was

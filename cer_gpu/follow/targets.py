@@ -1,4 +1,4 @@
-"""Targets of a live source: a folder of part files, or one file of JSON lines that grows.
+"""Targets of a live source: a folder of part files, or one file of JSON lines that grows; checks of their states.
 
 The rows of a step are first written where no reader looks, to a new file whose name nobody can guess, and which the log
 names with its checksum.  When the step is committed they are published: a part file by a rename, lines by appending
@@ -6,6 +6,12 @@ those that are not there yet.  Publishing again changes nothing.
 
 The state lies with the results, or in a folder that the user names; then a file with the path of that folder is where
 the state would be, so that no second state comes to the same results.
+
+Checks of a state before anything of it is changed: the log must tell of every step that left something behind.
+
+A step that was not committed can have left its rows, and with them its state.  A state without rows (they were
+published), and a state two steps ahead, are of a step that was committed: a log without its line was cut off, damaged,
+or is an older copy.  To read the events again would write their results twice.
 """
 
 from __future__ import annotations
@@ -69,7 +75,7 @@ class LiveTarget(ABC):
 
     @property
     def identity(self) -> str:
-        """The target, by which it is told from others."""
+        """Stable identifier of the target, stored in the log and checked on restart."""
         return os.path.realpath(self.out)
 
     @property
@@ -129,7 +135,7 @@ class LiveTarget(ABC):
         return f"rows-{step:09}"
 
     def is_pending(self, step: int) -> bool:
-        """Return whether there are rows of a step that were not published."""
+        """Return True if there are rows of a step that were not published."""
         return any(
             stat.S_ISREG(each.lstat().st_mode)
             for each in self._hidden.glob(f"{self._begin_of(step)}*")

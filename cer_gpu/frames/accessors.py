@@ -44,12 +44,12 @@ class Accessor:
 
     @options_by_name
     def match(self, query: Any, **options: Any) -> Any:
-        """Find complex events, as a frame of the same kind (`cer_gpu.frames.match`)."""
+        """Find matches, as a frame of the same kind (`cer_gpu.frames.match`)."""
         return match(self._frame, query, **options)
 
     @options_by_name
     def count(self, query: Any, **options: Any) -> Any:
-        """Count complex events (`cer_gpu.frames.count`)."""
+        """Count matches (`cer_gpu.frames.count`)."""
         return count(self._frame, query, **options)
 
     @options_by_name

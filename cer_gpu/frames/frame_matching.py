@@ -1,4 +1,4 @@
-"""`match`, `count` and `explain` of a query over a frame; the accessors of the libraries call these."""
+"""`match`, `count`, `explain` and `fit` of a query over a frame; the accessors of the libraries call these."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMPILING_OPTIONS = ("type_column", "time_column", "time_unit", "relations", "la
 
 @options_by_name
 def match(frame: Any, query: Any, **options: Any) -> Any:
-    """Find the complex events of a frame, as a frame of the same kind.
+    """Find the matches of a frame, as a frame of the same kind.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def match(frame: Any, query: Any, **options: Any) -> Any:
 
 @options_by_name
 def count(frame: Any, query: Any, **options: Any) -> Any:
-    """Count the complex events of a frame; where the query allows it, without listing them.
+    """Count the matches of a frame; where the query allows it, without listing them.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def count(frame: Any, query: Any, **options: Any) -> Any:
     Returns
     -------
     int, or a dict of int for a set
-        The number of complex events; of a query with HAVING, that of the valuations that pass, and of MATCH_RECOGNIZE,
+        The number of matches; of a query with HAVING, that of the valuations that pass, and of MATCH_RECOGNIZE,
         that of the rows.  ``match(..., output="count")`` tells how many end where.
 
     Raises

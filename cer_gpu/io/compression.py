@@ -1,4 +1,4 @@
-"""Compression told by the first bytes of a file, and a limit of the decompressed bytes."""
+"""Compression recognised by the first bytes, zip archives read as folders, and a limit of the decompressed bytes."""
 
 from __future__ import annotations
 

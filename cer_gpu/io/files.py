@@ -22,8 +22,8 @@ from cer_gpu.io.compression import ZIP_ENDING
 from cer_gpu.io.folders import entries
 from cer_gpu.io.formats import ENDINGS, FORMAT_NAMES, format_of, is_name_of_events, is_recognised, stored_format
 from cer_gpu.io.logs.processes import convert_ahead
-from cer_gpu.io.one_schema import expecting, in_one_schema
-from cer_gpu.io.source import READ_ERRORS, Parts, Source, ahead, check_columns, check_names
+from cer_gpu.io.one_schema import in_one_schema, with_stream_schema
+from cer_gpu.io.source import READ_ERRORS, Parts, Source, check_columns, check_names, prefetch
 from cer_gpu.io.stores import Address, StoredFile, StoreListing, listing, open_store, path_in_store, uri_in_store
 from cer_gpu.io.text_options import TEXT_HINT, USUAL, TextOptions
 from cer_gpu.printable import utf8
@@ -170,7 +170,7 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = U
     starts = [begin + start for parts, begin in zip(every, begins, strict=False) for start in parts.begins[:-1]]
     return Source(
         schema,
-        lambda columns: ahead(read(columns)),
+        lambda columns: prefetch(read(columns)),
         begins[-1] if len(known) == len(counts) else None,
         origins,
         rereadable=all(source.rereadable for source in sources),
@@ -227,7 +227,7 @@ def open_next(file: StoredFile, first: int, expected: pa.Schema | None, options:
         own = pa.schema([field for field in expected if field.name not in told])
     source = _open_file(file, options, own)
     if own is not None:
-        source = expecting(source, str(file), own, told)
+        source = with_stream_schema(source, str(file), own, told)
     source = _with_folders(source, file, told)
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
@@ -236,7 +236,7 @@ def open_next(file: StoredFile, first: int, expected: pa.Schema | None, options:
         with _naming_file(file):
             yield from validated(source.batches(columns), columns, str(file), first, runs=False)
 
-    return replace(source, read=lambda columns: ahead(read(columns)), origins=[(first, str(file))], parts=None)
+    return replace(source, read=lambda columns: prefetch(read(columns)), origins=[(first, str(file))], parts=None)
 
 
 def _open_file(file: StoredFile, options: TextOptions, expected: pa.Schema | None = None) -> Source:
@@ -279,7 +279,7 @@ def find_files(given: str, options: TextOptions = USUAL, *, may_be_none: bool = 
     EventsError
         When there is none, unless it is a folder that `may_be_none`, or the store cannot be read.
     """
-    address = Address.of(given) if "://" in given or given.startswith("file:/") else Address("", "", given)
+    address = Address.parse(given) if "://" in given or given.startswith("file:/") else Address("", "", given)
     store = None if address.is_local else open_store(address)
     own = store or fs.LocalFileSystem()
     place = path_in_store(address, own)

@@ -85,7 +85,7 @@ def in_one_schema(sources: Sequence[Source], names: Sequence[str], told: Sequenc
     return OneSchema(brought, schema, conflicts, remarks)
 
 
-def expecting(source: Source, name: str, expected: pa.Schema, told: Collection[str]) -> Source:
+def with_stream_schema(source: Source, name: str, expected: pa.Schema, told: Collection[str]) -> Source:
     """Return a source of a stream whose columns have types already: times, and integers among floats, have them.
 
     Columns that a text file lacks are NULL.

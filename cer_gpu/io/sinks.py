@@ -1,4 +1,4 @@
-"""Sinks of complex events: a file that appears whole or not at all, or a pipe that is written without delay."""
+"""Sinks of matches: a file that appears whole or not at all, also in a store, or a pipe written without delay."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WHOLE_AT_ONCE = ("s3", "gcs", "abfs")
 
 def is_stored(path: str) -> bool:
     """Return True for the address of a file in a store."""
-    return "://" in path and not Address.of(path).is_local
+    return "://" in path and not Address.parse(path).is_local
 
 
 @contextlib.contextmanager
@@ -55,7 +55,7 @@ def stored_result_file(path: str, inputs: Sequence[str] = ()) -> Iterator[IO[byt
     """
     if path in inputs:
         raise OptionError(f"{path}: is an input, and would be overwritten\nhint: write to another name")
-    address = Address.of(path)
+    address = Address.parse(path)
     store = open_store(address)
     place = path_in_store(address, store)
     with tempfile.TemporaryFile(prefix="cer_gpu-") as file:
@@ -102,10 +102,10 @@ class Writer(Protocol):
 
 
 class Sink(Protocol):
-    """Receiver of complex events."""
+    """Receiver of matches."""
 
     def write(self, batch: pa.RecordBatch, /) -> None:
-        """Write complex events, at once or gathered with later ones.
+        """Write matches, at once or gathered with later ones.
 
         Raises
         ------
@@ -120,7 +120,7 @@ class Sink(Protocol):
 def open_sink(
     path: str | os.PathLike[str], schema: pa.Schema, inputs: Sequence[str] = (), format: str | None = None
 ) -> Iterator[Sink]:
-    """Write a file of complex events.
+    """Write a file of matches.
 
     The rows go to a hidden file beside it, which takes the name at the end of the ``with`` block. If the block ends
     with any error, the hidden file is removed, and an earlier file of the name stays unchanged.  Hidden files that
@@ -132,7 +132,7 @@ def open_sink(
     path
         Path of the file, or its address in a store; without `format`, it must end in one of SINK_ENDINGS.
     schema
-        Schema of the complex events.
+        Schema of the matches.
     inputs
         Files and folders that are being read, which must not be overwritten.
     format
@@ -164,7 +164,7 @@ def open_sink(
 
 @contextlib.contextmanager
 def open_writer(file: IO[bytes], schema: pa.Schema, format: str, name: str) -> Iterator[Sink]:
-    """Write complex events to an open file, which stays open and is whole at the end of the ``with`` block.
+    """Write matches to an open file, which stays open and is whole at the end of the ``with`` block.
 
     Parameters
     ----------
@@ -238,14 +238,14 @@ def open_pipe(
     format: str,
     whole: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> Iterator[Sink]:
-    """Write complex events to a pipe, such as standard output, without delay.
+    """Write matches to a pipe, such as standard output, without delay.
 
     Parameters
     ----------
     file
         Pipe to write to, which stays open.
     schema
-        Schema of the complex events.
+        Schema of the matches.
     format
         One of PIPE_FORMATS; "arrow" is the stream format of Arrow IPC.
     whole

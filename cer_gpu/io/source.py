@@ -205,7 +205,7 @@ def with_batches(source: Source, change: Callable[[pa.RecordBatch], pa.RecordBat
     return replace(source, read=changing(source.read), parts=read_parts, **others)
 
 
-def ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def prefetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield batches that another thread reads, up to `_BATCHES_AHEAD` of them in advance."""
     with ThreadPoolExecutor(1, thread_name_prefix="cer_gpu reader") as pool:
         coming = deque(pool.submit(next, batches, None) for _ in range(_BATCHES_AHEAD))

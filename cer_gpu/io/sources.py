@@ -1,4 +1,4 @@
-"""Sources of events: files, tables, streams and more, read as batches in order, with only the requested columns."""
+"""Sources of events: files, tables, streams, standard input and more, as batches with only the requested columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""File systems that hold stored events, by the addresses of files, and the files that a folder or a glob names."""
+"""File systems that hold stored events, by the addresses and paths of files, and the files of a folder or a glob."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Address:
     path: str
 
     @classmethod
-    def of(cls, text: str) -> Address:
+    def parse(cls, text: str) -> Address:
         """Return the parts of a path, or of a URI, whose special characters are escaped (``%20``)."""
         found = _URI.fullmatch(text)
         if found is None:

@@ -154,5 +154,5 @@ def declared(types: Iterable[tuple[str, pa.DataType]]) -> str:
 
 
 def zone_word(data_type: pa.DataType) -> str:
-    """Return whether times of a type have a zone, in words."""
+    """Return True if times of a type have a zone, in words."""
     return "with an offset or Z" if has_zone(data_type) else "without an offset"

@@ -1,4 +1,4 @@
-"""Options for reading text files: CSV, and times in JSON lines, too."""
+"""Options for reading text files: CSV, times in JSON lines, and the formats of times."""
 
 from __future__ import annotations
 

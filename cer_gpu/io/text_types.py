@@ -1,4 +1,4 @@
-"""Types of columns of text files: those that their texts tell, and the one type of a column over blocks and files.
+"""Types of the columns of text files by their strings, one type over blocks and files, and times in other events.
 
 | texts | type |
 | --- | --- |

@@ -1,4 +1,4 @@
-"""The cell magic ``%%ceql``: a cell that is a query, over a variable or a file."""
+"""The cell magic ``%%ceql``: a cell that is a query, over a variable or a file, and its results."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ from cer_gpu.cli.shared_options import (
 )
 from cer_gpu.cli.tally import Tally, counted
 from cer_gpu.editing.completing import completions, word_before
-from cer_gpu.editing.known import KnownEvents
-from cer_gpu.editing.problems import compiled_or_errors
+from cer_gpu.editing.known import KnownEvents, compiled_or_errors
 from cer_gpu.engine.evaluation_options import OF_COMMANDS
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
 from cer_gpu.explain.explanation import Explanation

@@ -23,7 +23,7 @@ from cer_gpu.columnar.clocks import ordered
 from cer_gpu.columnar.columns import Block
 from cer_gpu.engine.execution_group import ExecutionGroup, NamedBatches
 from cer_gpu.errors import EventsError
-from cer_gpu.io.source import Parts, Source, ahead
+from cer_gpu.io.source import Parts, Source, prefetch
 from cer_gpu.parallel.channel import Channel, ChannelReader
 from cer_gpu.parallel.stream_splitter import StreamSplitter, Tallies
 from cer_gpu.planning.distribution import at_or_before
@@ -156,7 +156,7 @@ def ranges_of_parts(parts: Parts, columns: list[str], window: RangeWindow, sizes
         following = parts.begins[bisect_left(parts.begins, min(wanted, n_rows))]
         end = _after_a_window(parts, following, window) if following < n_rows else n_rows
         batches = parts.read(columns, begin, end)
-        yield Range(begin, first, ahead(batches) if following < end == n_rows else batches)
+        yield Range(begin, first, prefetch(batches) if following < end == n_rows else batches)
         n_window = end - following
         begin, first = following, end
 

@@ -1,4 +1,4 @@
-"""Content of a report as one object that JSON can hold: numbers are packed, texts are cut."""
+"""Content of a report as one object that JSON can hold: axis, measures, matches; numbers packed, strings cut."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from cer_gpu.report.listed_matches import ReportResults, find_for_report
 from cer_gpu.report.match_rows import MAX_CELL, coded, distinct, packed, shown_rows
 
 MAX_MEASURED = 1000
-"""Most rows of measures, where these are not those of the complex events."""
+"""Most rows of measures, where these are not those of the matches."""
 MAX_MEASURED_BYTES = 1 << 23
-"""Most characters of the measures of complex events."""
+"""Most characters of the measures of matches."""
 
 
 def shown_measures(
     query: Query, events: ReportEvents, found: ReportResults, asked: EvaluationOptions = USUAL_OPTIONS, n_pages: int = 1
 ) -> dict[str, Any]:
-    """Return the measures of a query: a value for each complex event that is drawn, or the first rows of all.
+    """Return the measures of a query: a value for each match that is drawn, or the first rows of all.
 
-    There is a row of measures for each valuation.  If each complex event has one only, the content has ``columns``
+    There is a row of measures for each valuation.  If each match has one only, the content has ``columns``
     with their values, as many as there is room for; else the first ``rows``.  ``n_rows`` is None where there are too
     many to list.
     """
@@ -84,11 +84,11 @@ DAYS = -1
 
 
 def axis_of(query: Query, drawn: pa.Table) -> tuple[dict[str, Any], Array, Array]:
-    """Return the axis, and the starts and ends of complex events on it, counted from its origin.
+    """Return the axis, and the starts and ends of matches on it, counted from its origin.
 
     Moments and durations are in milliseconds.  The origin is a text, as it may exceed the integers of JavaScript.
-    ``digits`` are those of the fraction of a second that the moments need, or `DAYS`; ``zone`` is that of the column,
-    whose moments are shown in UTC.
+    ``digits`` are those of the fraction of a second that the timestamps need, or `DAYS`; ``zone`` is that of the
+    column, whose timestamps are shown in UTC.
     """
     if query.time_column is None:
         return _axis("position"), *(drawn[name].to_numpy() for name in ("start", "end"))
@@ -151,7 +151,7 @@ def content(
     Parameters
     ----------
     counted
-        Counts of its complex events, where there are some.
+        Counts of its matches, where there are some.
     n_pages
         Number of queries that share the room of one file.
     """
@@ -207,7 +207,7 @@ def _query_words(query: Query) -> list[str]:
 
 
 def _partitions(found: ReportResults) -> tuple[list[int], Int64]:
-    """Return the codes of the drawn partitions, most frequent first, and the place in them of each complex event's."""
+    """Return the codes of the drawn partitions, most frequent first, and the place in them of each match's."""
     assert found.drawn is not None
     codes, labels = found.drawn["partition"].to_numpy(), found.partitions.labels
     if not labels:

@@ -1,4 +1,4 @@
-"""Counts of the complex events of queries, before any is listed for a report."""
+"""Counts of the matches of queries, over all and by partition, before any is listed for a report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_LABEL = 80
 
 
 class ShownPartitions:
-    """Codes of partitions, and the number of complex events of each.
+    """Codes of partitions, and the number of matches of each.
 
     Attributes
     ----------
@@ -45,15 +45,15 @@ class ShownPartitions:
 
     @property
     def counts(self) -> list[int]:
-        """Number of complex events of each partition, by its code."""
+        """Number of matches of each partition, by its code."""
         return [self._counter[code] for code in range(len(self.labels))]
 
     def counts_in(self, other: ShownPartitions) -> list[int]:
-        """Return the number of complex events of each partition that others have counted."""
+        """Return the number of matches of each partition that others have counted."""
         return [other._counter[other._codes[name]] for name in self._codes]
 
     def codes(self, batch: pa.RecordBatch, weights: Int64 | None = None) -> Int32:
-        """Return the code of the partition of each row, 0 without PARTITION BY, and count its complex events.
+        """Return the code of the partition of each row, 0 without PARTITION BY, and count its matches.
 
         A row is one of them, or as many as `weights` says.
         """
@@ -76,7 +76,7 @@ class ShownPartitions:
         return numbered
 
     def known(self, keys: Sequence[pa.Array]) -> Int32:
-        """Return the code of the partition of each row by its keys; -1: no complex event is of it."""
+        """Return the code of the partition of each row by its keys; -1: no match is of it."""
         names, indices = _distinct(keys)
         codes = np.array([self._codes.get(name, -1) for name in names], np.int32)
         numbered: Int32 = codes[indices]
@@ -93,18 +93,18 @@ def _distinct(keys: Sequence[pa.Array]) -> tuple[list[str], Int32]:
 
 
 MAX_LISTED = 2_000_000
-"""Most complex events that are listed for a page, where they can be counted without that."""
+"""Most matches that are listed for a page, where they can be counted without that."""
 
 
 @dataclass
 class Counted:
-    """Complex events of one query, by the event that they end at.
+    """Matches of one query, by the event that they end at.
 
     Attributes
     ----------
     query : Query
     partitions : ShownPartitions
-        Counts of all complex events.
+        Counts of all matches.
     overflows : bool
         True if more than int64 holds end at one event; what was counted is then left out.
     n_events : int
@@ -149,7 +149,7 @@ class Counted:
         return Query(replace(plan, limit=most if plan.limit is None else min(plan.limit, most)), self.query.notes)
 
     def weights(self, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Return the number of complex events for which each of those listed by `of_each_end` stands, by their ends."""
+        """Return the number of matches for which each of those listed by `of_each_end` stands, by their ends."""
         if self.overflows:
             return np.ones(len(ends))
         counts = np.concatenate(self._counts)[np.searchsorted(np.concatenate(self._ends), ends)]
@@ -159,12 +159,12 @@ class Counted:
 def count_for_report(
     queries: Mapping[str, Query], events: ReportEvents, asked: EvaluationOptions = USUAL_OPTIONS
 ) -> dict[str, Counted]:
-    """Count the complex events of the queries where that takes no listing of them; several in one pass.
+    """Count the matches of the queries where that takes no listing of them; several in one pass.
 
     Returns
     -------
     dict from str to Counted
-        Without the queries whose complex events cannot be counted without listing them, or have LIMIT n EVERY d, which
+        Without the queries whose matches cannot be counted without listing them, or have LIMIT n EVERY d, which
         chooses among all of an end.
     """
     countable = {
@@ -197,7 +197,7 @@ def _count_matches(queries: Mapping[str, Query], events: ReportEvents, asked: Ev
 
 
 def too_many(counted: Mapping[str, Counted], n_queries: int) -> str | None:
-    """Return a line on the number of complex events, if not all will be listed, and None if all will."""
+    """Return a line on the number of matches, if not all will be listed, and None if all will."""
     some = [each.most_at_an_end for each in counted.values() if not each.is_listed_whole]
     if not some:
         return None

@@ -1,4 +1,4 @@
-"""Events that a report reads several times."""
+"""Events that a report reads several times, and the titles of pages."""
 
 from __future__ import annotations
 

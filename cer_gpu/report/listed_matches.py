@@ -1,4 +1,4 @@
-"""Results of a query for a report: complex events to draw, those to show with their rows, and partitions."""
+"""Results of a query for a report: matches to draw, those to show with their rows, and partitions."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from cer_gpu.report.events import ReportEvents
 
 
 class Sample:
-    """Sample of every complex event whose number is a multiple of `step`, a power of two that grows with the stream.
+    """Sample of every match whose number is a multiple of `step`, a power of two that grows with the stream.
 
     Parameters
     ----------
     bound
-        Greatest sum of the weights of the sample; the first complex event is kept in any case.
+        Greatest sum of the weights of the sample; the first match is kept in any case.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Sample:
         return rows if self.step == 1 else _every(rows, self.step)
 
     def add(self, rows: pa.Table, weights: Int64) -> None:
-        """Add rows, one for each complex event; the column ``number`` counts them from 0."""
+        """Add rows, one for each match; the column ``number`` counts them from 0."""
         rows = self.of_step(rows.append_column("weight", pa.array(weights)))
         self._kept.append(rows)
         self._weight += int(rows["weight"].to_numpy().sum())
@@ -62,7 +62,7 @@ def _every(rows: pa.Table, step: int) -> pa.Table:
 
 
 def fingerprints(rows: pa.RecordBatch | pa.Table) -> UInt64:
-    """Return a hash of ``start``, ``end`` and ``positions`` for each complex event."""
+    """Return a hash of ``start``, ``end`` and ``positions`` for each match."""
     starts, ends = (rows.column(name).to_numpy().astype(np.uint64) for name in ("start", "end"))
     lists = rows.column("positions")
     lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
@@ -83,15 +83,15 @@ def _mixed(values: UInt64) -> UInt64:
 
 
 MAX_DRAWN = 200_000
-"""Most complex events on the page."""
+"""Most matches on the page."""
 MAX_REFERENCES = 100_000
-"""Most rows of complex events on the page; a row of several complex events counts for each."""
+"""Most rows of matches on the page; a row of several matches counts for each."""
 MAX_ROWS_OF_ONE = 200
-"""Most rows of one complex event on the page."""
+"""Most rows of one match on the page."""
 MAX_WAYS = 16
-"""Most valuations of one complex event that give roles to its rows."""
+"""Most valuations of one match that give roles to its rows."""
 MAX_VALUATIONS = 1 << 20
-"""Most valuations that are read, beyond eight for each complex event."""
+"""Most valuations that are read, beyond eight for each match."""
 
 
 @dataclass(frozen=True)
@@ -112,13 +112,13 @@ class ReportResults:
     drawn : pyarrow.Table or None
         ``number``, ``start``, ``end``, ``n_kept`` (number of kept events), ``partition`` (a code) and with a time
         column ``start_time`` and ``end_time`` of a sample of those listed, every `step`-th; and ``stands_for`` (the
-        number of complex events of the end for each that is listed of it) where not all are listed.
+        number of matches of the end for each that is listed of it) where not all are listed.
     detailed : pyarrow.Table or None
         ``number``, ``start``, ``end``, ``n_kept``, ``partition``, ``positions`` (the first `MAX_ROWS_OF_ONE`) and
         ``fingerprint`` of a smaller sample, every `detail_step`-th of those listed.
     partitions : ShownPartitions
     counts : list of int
-        Number of complex events of each partition, by its code; of all, if they could be counted.
+        Number of matches of each partition, by its code; of all, if they could be counted.
     """
 
     n_events: int
@@ -146,7 +146,7 @@ def find_for_report(
     Parameters
     ----------
     counted
-        Counts of the complex events, where there are some: of too many, some at each end are listed.
+        Counts of the matches, where there are some: of too many, some at each end are listed.
     n_pages
         Number of queries that share the room of one file.
     """
@@ -199,7 +199,7 @@ def find_for_report(
 def variables_of(
     query: Query, events: ReportEvents, detailed: pa.Table, n_listed: int, asked: EvaluationOptions = USUAL_OPTIONS
 ) -> list[list[str]] | None:
-    """Return the role of each row of complex events: the variables that hold it, in each valuation.
+    """Return the role of each row of matches: the variables that hold it, in each valuation.
 
     Parameters
     ----------
@@ -213,8 +213,8 @@ def variables_of(
     Returns
     -------
     list or None
-        For each complex event a text for each of its positions, such as "LANDED, late"; roles that differ between
-        valuations are joined by " or ".  A complex event whose valuations were not reached has an empty list.  None:
+        For each match a text for each of its positions, such as "LANDED, late"; roles that differ between
+        valuations are joined by " or ".  A match whose valuations were not reached has an empty list.  None:
         a variable has the name of another column.
     """
     names = _variables_to_draw(query, events.open())

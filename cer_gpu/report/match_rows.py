@@ -1,4 +1,4 @@
-"""Rows of complex events on a page: those that they keep, with their variables, and those between."""
+"""Rows of matches on a page: those that they keep, with their variables, and those between; columns packed for it."""
 
 from __future__ import annotations
 
@@ -99,19 +99,19 @@ def in_one_format(texts: Sequence[str | None], digits: int) -> list[str | None]:
 
 
 MAX_BETWEEN_OF_ONE = 50
-"""Most rows between the events of one complex event on the page."""
+"""Most rows between the events of one match on the page."""
 MAX_BETWEEN = 300_000
-"""Most rows between those of all complex events; a row between several counts for each."""
+"""Most rows between those of all matches; a row between several counts for each."""
 
 
 @dataclass(frozen=True)
 class Between:
-    """Rows between, for each of some complex events.
+    """Rows between, for each of some matches.
 
     Attributes
     ----------
     most : int
-        Most rows for one complex event.
+        Most rows for one match.
     lengths : ndarray of int64, shape (n,)
         Number of rows for each.
     positions : ndarray of int64
@@ -132,14 +132,14 @@ class Between:
             most, np.minimum(self.lengths, most), self.positions[ranks < most], self.cut | (self.lengths > most)
         )
 
-    def of(self, wanted: Bools) -> Between:
-        """Return those of some of the complex events."""
+    def select(self, wanted: Bools) -> Between:
+        """Return those of some of the matches."""
         kept = np.repeat(wanted, self.lengths)
         return Between(self.most, self.lengths[wanted], self.positions[kept], self.cut[wanted])
 
 
 def between(query: Query, events: ReportEvents, found: ReportResults, n_pages: int = 1) -> Between:
-    """Return the rows between the events of the detailed complex events, the first of each.
+    """Return the rows between the events of the detailed matches, the first of each.
 
     They are those of the same partition; without PARTITION BY those of the types that the query names.
     """
@@ -179,7 +179,7 @@ def _ranks(lengths: Int64) -> Int64:
 def _rows_between(
     query: Query, events: ReportEvents, found: ReportResults, starts: Int64, ends: Int64, room: Int64
 ) -> Iterator[tuple[Int64, Int64]]:
-    """Yield complex events and rows between their starts and ends, as many as there is room for."""
+    """Yield matches and rows between their starts and ends, as many as there is room for."""
     assert found.detailed is not None
     codes = found.detailed["partition"].to_numpy().astype(np.int64)
     n_before = 0
@@ -236,9 +236,9 @@ def shown_rows(
     asked: EvaluationOptions = USUAL_OPTIONS,
     n_pages: int = 1,
 ) -> dict[str, Any]:
-    """Return the rows of the detailed complex events, each with the variables that hold it, and the rows between.
+    """Return the rows of the detailed matches, each with the variables that hold it, and the rows between.
 
-    There are fewer rows between where their values are too long, and then rows of fewer complex events.
+    There are fewer rows between where their values are too long, and then rows of fewer matches.
 
     Parameters
     ----------
@@ -260,7 +260,7 @@ def shown_rows(
         else:
             step *= 2
             wanted = detailed["number"].to_numpy() % step == 0
-            detailed, others = detailed.filter(pa.array(wanted)), others.of(wanted)
+            detailed, others = detailed.filter(pa.array(wanted)), others.select(wanted)
         fewer = _positions(detailed, others)
         kept = np.searchsorted(positions, fewer)
         texts, numbers, positions = texts.take(pa.array(kept)), numbers[kept], fewer

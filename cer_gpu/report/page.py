@@ -42,7 +42,7 @@ class ReportSummary:
     notes : tuple of str
         Remarks on the query and on the events, which the page shows too; of several queries after their names.
     of : dict from str to (int or None)
-        Complex events of each query of several.
+        Matches of each query of several.
     """
 
     n_events: int
@@ -66,9 +66,9 @@ def write_report(
     events_from: Sequence[str] | None = None,
     on_message: Callable[[str], None] | None = None,
 ) -> ReportSummary:
-    """Write the complex events of a query, or of each of several, as one HTML page, which needs nothing else.
+    """Write the matches of a query, or of each of several, as one HTML page, which needs nothing else.
 
-    It shows the query, the complex events on a line of time (of positions without a time column), their number over
+    It shows the query, the matches on a line of time (of positions without a time column), their number over
     time, the partitions that have most of them, their durations, a list to sort, search and export, and the rows of
     the one that the reader selects.
 
@@ -76,7 +76,7 @@ def write_report(
     ----------
     query
     events
-        Anything that `cer_gpu.Query.evaluate` takes.  They are read several times: for the complex events, for their
+        Anything that `cer_gpu.Query.evaluate` takes.  They are read several times: for the matches, for their
         valuations, and for their rows and those between; events that can be read only once, such as a
         RecordBatchReader, are kept in memory.
     path
@@ -96,7 +96,7 @@ def write_report(
         Files and folders of the events, "-" for standard input, which the page names; by default (None) those among
         `events`.
     on_message
-        Called with a line that tells how many complex events there are, before any is listed, if only some will be.
+        Called with a line that tells how many matches there are, before any is listed, if only some will be.
 
     Returns
     -------
@@ -111,10 +111,10 @@ def write_report(
 
     Notes
     -----
-    The page is bounded, however much is found: 200,000 complex events, spread evenly over all, 100,000 rows of complex
-    events, up to 200 of one, 300,000 rows between, up to 50 of one, 40 columns, values of 120 characters, and 8 MB of
+    The page is bounded, however much is found: 200,000 matches, spread evenly over all, 100,000 rows of
+    matches, up to 200 of one, 300,000 rows between, up to 50 of one, 40 columns, values of 120 characters, and 8 MB of
     them, and 8 MB of measures; several queries share this room.
-    If there are more than 2,000,000 complex events, and they can be counted without listing them, some of each end are
+    If there are more than 2,000,000 matches, and they can be counted without listing them, some of each end are
     listed.  The page says what was left out.
 
     Examples

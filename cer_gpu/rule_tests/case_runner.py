@@ -1,4 +1,4 @@
-"""Cases of rule tests, run."""
+"""Cases of rule tests, run: how results differ from what a case expects, and JUnit XML."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ class CaseRunner:
                     fields.nocase_groups,
                 )
             known = self._rules_of_fields(fields)
-            rules = known.of(case)
+            rules = known.rules_of(case)
         except CerError as error:
             yield CaseOutcome(case.path, case.line, case.name, None, ERROR, _lines(error), perf_counter() - begun)
             return
@@ -339,7 +339,7 @@ class _Rules:
             return read_folder(self._root, self._fields)
         return RuleFolder({})
 
-    def of(self, case: RuleCase) -> dict[str, Rule]:
+    def rules_of(self, case: RuleCase) -> dict[str, Rule]:
         """Return the rules of a case by their names; OptionError: there is none of a name."""
         found: dict[str, Rule] = {}
         for asked in case.rules or [self._file_of(case)]:

@@ -1,4 +1,4 @@
-"""Cases of rule tests as files have them (docs/guides/detection.md).
+"""Cases of rule tests as files have them (docs/guides/detection.md), their YAML with lines, and events within.
 
 A file ``NAME.test.yml`` lies beside the rules.  It is a case, or has several under ``cases``; what stands above them
 holds for all of them.

@@ -1,4 +1,4 @@
-"""Alerts: the results of all rules as rows of one table.
+"""Alerts: the results of all rules as rows of one table, with their hosts; as a timeline; and near misses.
 
 | column | type | |
 | --- | --- | --- |
@@ -13,6 +13,18 @@
 
 The schema is the same for all rules, whatever columns the events have.  A rule with measures, or a statement with
 MATCH_RECOGNIZE, has its row as the one object of `events`, and no positions.
+
+A timeline has these columns, under the names that tools such as Timesketch take.
+
+| column | type | |
+| --- | --- | --- |
+| `message` | string | the rule, its level and the host |
+| `datetime` | string | time of the last event in ISO 8601 and UTC; times without a zone are taken for UTC |
+| `timestamp_desc` | string | what the time is: "Alert: last event" |
+| `rule`, `rule_id`, `level`, `host` | string | NULL where there is none |
+| `tags`, `tactics`, `techniques` | string | those of the rule, with commas between |
+| `start_time` | string | time of the first event, as `datetime` |
+| `key`, `events` | string | as of alerts; the key as JSON |
 """
 
 from __future__ import annotations
@@ -37,7 +49,7 @@ from cer_gpu.rule import Rule
 
 
 @dataclass(frozen=True)
-class Reached:
+class FurthestStep:
     """Furthest step of a rule that was reached.
 
     Attributes
@@ -81,12 +93,12 @@ class Reached:
         return ", ".join(f"{reason} {n:,}" for reason, n in self.stopped.items() if n)
 
 
-def reached(name: str, counts: FunnelCounts) -> Reached:
+def furthest_step(name: str, counts: FunnelCounts) -> FurthestStep:
     """Return the furthest step that a rule reached."""
     rows = counts.rows
     furthest = sum(row.n_reached > 0 for row in rows)
     last = rows[max(furthest - 1, 0)]
-    return Reached(name, len(rows), rows[0].n_reached, furthest, last.name, last.n_reached, dict(last.stopped))
+    return FurthestStep(name, len(rows), rows[0].n_reached, furthest, last.name, last.n_reached, dict(last.stopped))
 
 
 TIMELINE = "timeline"
@@ -239,7 +251,7 @@ class AlertRows:
             ]
         )
 
-    def of(self, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def from_results(self, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return results of a query as alerts."""
         if not rows.num_rows:  # of which Arrow repeats no list
             return empty_batch(self.schema)
@@ -282,7 +294,7 @@ def alerts_of(
     rows: AlertRows | None = None
     for name, batch in found:
         rows = rows or AlertRows(rules, queries, time_type_in({name: batch.schema}, queries))
-        alerts = rows.of(name, batch)
+        alerts = rows.from_results(name, batch)
         yield alerts if alerts.schema == schema else alerts.cast(schema)
 
 

@@ -1,4 +1,25 @@
-"""A folder of rules: the files in it that `READERS` know, by their endings."""
+"""A folder of rules: the readers of its files, by their endings.
+
+Rules in TOML are of the two layouts in which Elastic publishes its rules: ``[rule]`` with a query, and its threats.
+
+| what | in the file |
+| --- | --- |
+| name, query | ``rule.name``, ``rule.query`` |
+| language | ``rule.language``, else EQL |
+| level | ``rule.severity`` |
+| id | ``rule.rule_id``, else ``rule.id`` |
+| tags | ``rule.tags`` |
+| tactics | ``tactic.name`` of each table ``rule.threat``, else ``threat`` |
+| techniques | ``id`` of its ``technique`` and ``subtechnique`` |
+
+Rules in other languages, and of kinds that are no query over events (thresholds, indicators, jobs of machine learning),
+are passed over, and so are files without a rule.
+
+Rules of Sigma in YAML; correlations refer to rules in other files, so that all files are read together.
+
+YAML without a rule (workflows, rule tests) is passed over; `cer_gpu.sigma.load` tells it from rules, and for want of
+pySigma a word of the text does.
+"""
 
 from __future__ import annotations
 

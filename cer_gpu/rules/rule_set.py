@@ -78,7 +78,7 @@ class RuleSet(QuerySet):
 
     @taking(OF_ALERTS)
     def alerts(self, events: Any, options: EvaluationOptions) -> pa.Table:
-        """Find all complex events of all rules, as rows of one table (`cer_gpu.rules.alerts`) in the order of `end`.
+        """Find all matches of all rules, as rows of one table (`cer_gpu.rules.alerts`) in the order of `end`.
 
         Parameters and errors are those of `QuerySet.evaluate`, without `output`.
 
@@ -117,7 +117,9 @@ class RuleSet(QuerySet):
         schemas = {name: query.result_schema for name, query in over.queries.items()}
         evaluator = together._closed(options, outputs)
         rows = AlertRows(self.rules, queries, time_type_in(schemas, queries))
-        found = (rows.of(name, batch) for name, batch in together._find_matches(source, evaluator, options.threads))
+        found = (
+            rows.from_results(name, batch) for name, batch in together._find_matches(source, evaluator, options.threads)
+        )
         return rows.schema, evaluator, found
 
 

@@ -20,7 +20,7 @@ def readable(stored: pa.DataType, wanted: pa.DataType, *, int96: bool = False) -
     wanted
         Type of the column in the events.
     int96
-        True: the file has the timestamps of Parquet's INT96, which are moments.
+        True: the file has the timestamps of Parquet's INT96.
 
     Returns
     -------

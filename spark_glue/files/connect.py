@@ -120,8 +120,8 @@ def _table_files(base: DataFrame, table: Any) -> tuple[list[str], set[str]]:
     name = table.unparsed_identifier
     if table.options:
         raise DirectReadError(f"the table {name} is read with options")
-    described = base.sparkSession.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
-    facts = {row[0]: row[1] for row in described}
+    job_description = base.sparkSession.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
+    facts = {row[0]: row[1] for row in job_description}
     if str(facts.get("Provider", "")).lower() != "parquet" or facts.get("Type") not in ("MANAGED", "EXTERNAL"):
         raise DirectReadError(f"{name} is no table of Parquet files")
     files = base.inputFiles()

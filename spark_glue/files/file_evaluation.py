@@ -16,7 +16,7 @@ import pyarrow as pa
 from cer_gpu.columnar.fields import columns_with
 from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.errors import EventsError
-from cer_gpu.io.source import ahead
+from cer_gpu.io.source import prefetch
 from cer_gpu.order.row_column import ROW_COLUMN
 from spark_glue.distribution import POSITION, TaskReport, apart, peak_memory
 from spark_glue.files.file_plan import FilePlan
@@ -33,7 +33,7 @@ SKIP_FROM = 8
 
 
 def evaluate_piece(plan: FilePlan, number: int, report: Any = None) -> Iterator[pa.RecordBatch]:
-    """Yield the complex events of a piece, in batches of `plan.schema`.
+    """Yield the matches of a piece, in batches of `plan.schema`.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class PieceEvaluation:
     Attributes
     ----------
     n_rows, n_matches
-        Number of rows read so far, including windows before ranges, and of complex events.
+        Number of rows read so far, including windows before ranges, and of matches.
     """
 
     def __init__(self, plan: FilePlan, number: int) -> None:
@@ -77,14 +77,14 @@ class PieceEvaluation:
         self._ordered = OrderedReader(self._groups, plan.order, plan.limits.held, plan.limits.memory)
         tops = set(columns_with(schema, self._part.columns))
         self._columns = [name for name in schema.names if name in tops]
-        self._first_number = 0  # of the complex events of the next stretch
+        self._first_number = 0  # of the matches of the next stretch
         self.n_rows: int
         self.n_matches: int
         self.n_rows = self.n_matches = 0
         self._seconds = 0.0
 
     def results(self, report: Any = None) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events; see `evaluate_piece`."""
+        """Yield the matches; see `evaluate_piece`."""
         try:
             for stretch in self._piece.stretches:
                 for batch in self._evaluate_range(stretch):
@@ -151,7 +151,7 @@ class PieceEvaluation:
         n_held = 0
         evaluator: WorkEvaluator | None = None
         n_outside = 0
-        for each in ahead(gathered(rows, self._plan.limits.gathered)):
+        for each in prefetch(gathered(rows, self._plan.limits.gathered)):
             assert isinstance(each, FileRows)
             self.n_rows += each.batch.num_rows
             if evaluator is None:

@@ -18,7 +18,7 @@ from spark_glue.files.pieces import plan
 from spark_glue.files.stored_events import FoundFiles, Scan
 from spark_glue.files.stored_formats import Bounds
 from spark_glue.schema import to_spark
-from spark_glue.sessions import described, short, tasks_at_once
+from spark_glue.sessions import job_description, short, tasks_at_once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,7 +88,7 @@ def _surveyed(
         return [task.bounds(number) for number in range(len(groups))]
     n_tasks = min(len(groups), _PER_TASK * tasks_at_once(spark))
     numbers = spark.range(0, len(groups), 1, n_tasks)
-    with described(spark, f"{short(work.text)}: read {name} of {len(groups):,} row groups without statistics"):
+    with job_description(spark, f"{short(work.text)}: read {name} of {len(groups):,} row groups without statistics"):
         table = numbers.mapInArrow(task, "number long, low long, high long, n_nulls long").toArrow()
     found = {row["number"]: (row["low"], row["high"], row["n_nulls"]) for row in table.to_pylist()}
     return [found[number] for number in range(len(groups))]
@@ -130,6 +130,6 @@ class _Survey:
 
 
 def found_of(spark: SparkSession, made: FilePlan, report: Any = None) -> DataFrame:
-    """Return the complex events of a plan as a DataFrame, a task for each piece."""
+    """Return the matches of a plan as a DataFrame, a task for each piece."""
     numbers = spark.range(0, made.n_pieces, 1, made.n_pieces)
     return numbers.mapInArrow(FileTask(made, report), to_spark(made.schema))

@@ -38,7 +38,7 @@ class FileTask:
     report: Any = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events of pieces.
+        """Yield the matches of pieces.
 
         Parameters
         ----------

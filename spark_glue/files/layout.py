@@ -75,7 +75,7 @@ class Layout:
     single: bool
 
     @classmethod
-    def of(cls, units: Iterable[Unit], *, single: bool) -> Layout:
+    def from_units(cls, units: Iterable[Unit], *, single: bool) -> Layout:
         """Return the layout of row groups in any order."""
         return cls(tuple(sorted(units, key=lambda unit: (unit.low, unit.first))), single)
 

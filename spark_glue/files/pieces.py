@@ -56,7 +56,7 @@ def plan(
     * *range*: a piece reads a range of the stream and the window before it.  Ranges begin between row groups where
       these do not overlap, else at a value of the first column of the order; row groups around it are read twice.
     * *key*: a piece reads folders or buckets of some keys; or all rows, and evaluates its share of the keys.
-    * *broadcast*: a piece reads all rows, and lists its share of the complex events.
+    * *broadcast*: a piece reads all rows, and lists its share of the matches.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def plan(
     _check_order(found, order)
     n_tasks = min(n_tasks, MAX_SHARDS)
     units = [unit_of(group, found.files[group.file].first) for group in found.groups]
-    layout = Layout.of(units, single=len(order) == 1)
+    layout = Layout.from_units(units, single=len(order) == 1)
     chosen, reason, dealt = _dealt(found, work, order, distribution, n_tasks, limits, layout)
     pieces = [piece for each in dealt for piece in _pieces_of(each, found, order)]
     return FilePlan(
@@ -318,7 +318,7 @@ def _by_streams(
     for group in found.groups:
         if group.file in stream_of:
             units[stream_of[group.file]].append(unit_of(group, found.files[group.file].first))
-    whole = [_whole_stream(Layout.of(each, single=single), found, limits) for each in units if each]
+    whole = [_whole_stream(Layout.from_units(each, single=single), found, limits) for each in units if each]
     loads = [(0, i) for i in range(n_tasks)]
     dealt: list[list[SplitRange]] = [[] for _ in range(n_tasks)]
     for stretch in sorted(whole, key=lambda stretch: -stretch.n_rows):

@@ -1,4 +1,4 @@
-"""Results of a job over stored files, written by its tasks: complex events pass through no Java.
+"""Results of a job over stored files, written by its tasks: matches pass through no Java.
 
 Each task writes a hidden file of Parquet and tells its name; the driver makes the files visible of which tasks that
 ended told, so that attempts that failed, or ran twice, leave nothing.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CODECS = {"none": "none", "uncompressed": "none", "snappy": "snappy", "gzip": "gzip", "zstd": "zstd", "lz4_raw": "lz4"}
 """Compressions of Parquet by the names of Spark, as pyarrow calls them."""
 ROW_GROUP_ROWS = 1 << 20
-"""Most complex events of a row group."""
+"""Most matches of a row group."""
 _ROW_METADATA = "org.apache.spark.sql.parquet.row.metadata"
 """Key under which Spark keeps the types of the columns in the footer of a file."""
 
@@ -65,7 +65,7 @@ class WritingTask:
     report: Any = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the complex events of pieces, and yield the names of the files.
+        """Write the matches of pieces, and yield the names of the files.
 
         Parameters
         ----------
@@ -103,7 +103,7 @@ class WritingTask:
         return name
 
     def _writer(self, files: fs.FileSystem, path: str) -> pq.ParquetWriter:
-        # numbers and times of complex events seldom repeat: a dictionary of them would be made to be dropped
+        # numbers and times of matches seldom repeat: a dictionary of them would be made to be dropped
         texts = [field.name for field in self.schema if is_string(field.type)]
         return pq.ParquetWriter(path, self.schema, filesystem=files, compression=self.codec, use_dictionary=texts)
 

@@ -28,7 +28,7 @@ def address_of(text: str) -> Address:
     DirectReadError
         If there is no such folder.
     """
-    address = Address.of(text)
+    address = Address.parse(text)
     if address.scheme != "dbfs":
         return address
     if not os.path.isdir("/dbfs"):

@@ -1,4 +1,4 @@
-"""Data source "cer" of Spark: the complex events of stored files as a DataFrame, view or table.
+"""Data source "cer" of Spark: the matches of stored files as a DataFrame, view or table.
 
 Spark imports this module in the Python processes that plan a read, and in the tasks.
 """
@@ -25,7 +25,7 @@ from spark_glue import schema as types_of
 from spark_glue.files.file_evaluation import evaluate_piece
 from spark_glue.files.stores import RELEVANT, relevant
 from spark_glue.sessions import settings, tasks_at_once
-from spark_glue.source.source_options import OPTION_NAMES, asked, given_options, is_table
+from spark_glue.source.source_query import OPTION_NAMES, given_options, is_table, requested_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +39,7 @@ METADATA = "cer.options"
 
 
 class CerDataSource(DataSource):
-    """Complex events of stored files.
+    """Matches of stored files.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ class CerDataSource(DataSource):
     def _query(self, given: Mapping[str, str]) -> StoredQuery:
         from spark_glue.source.source_query import stored_query
 
-        return stored_query(asked({**self.store, **given}))
+        return stored_query(requested_options({**self.store, **given}))
 
     def _read_options(self, schema: StructType) -> dict[str, str]:
         """Return the options of a read: those of the table, if it is the read of one."""
@@ -152,7 +152,7 @@ class InputPiece(InputPartition):
 
 
 class CerReader(DataSourceReader):
-    """Reader of the complex events of planned files; it is sent to the tasks.
+    """Reader of the matches of planned files; it is sent to the tasks.
 
     It takes no filters (``pushFilters``): Spark 4.1 to 4.3 keep one planned read for all scans of a relation, so that
     filters of one would drop rows of another.
@@ -173,7 +173,7 @@ class CerReader(DataSourceReader):
         return [InputPiece(number) for number in range(self.plan.n_pieces)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events that a piece reports, as record batches of the schema.
+        """Yield the matches that a piece reports, as record batches of the schema.
 
         Raises
         ------

@@ -25,8 +25,7 @@ from spark_glue.distribution import MAX_SHARDS, null_error, why_not_distribution
 from spark_glue.errors import SparkSetupError
 from spark_glue.row_positions import quoted
 from spark_glue.sessions import is_connect, tasks_at_once
-from spark_glue.source.source_options import asked, given_options
-from spark_glue.source.source_query import work_asked
+from spark_glue.source.source_query import given_options, requested_options, work_asked
 from spark_glue.stage import plain_batch, plain_schema
 from spark_glue.work import Work
 
@@ -53,7 +52,7 @@ class CerAnalysis(AnalyzeResult):
     columns : tuple of str
         Columns and fields that the queries read, in the order in which the rows have them.
     results : pyarrow.Schema or None
-        Columns of the complex events in types of Spark.
+        Columns of the matches in types of Spark.
     first
         Name of the first column of the order.
     """
@@ -108,7 +107,7 @@ class CerMatch:
             options["query"] = next(iter(several.values()), "")
         elif query is not None:
             options["query"] = _argument_text("query", query)
-        request = asked(options, _only_time(events.dataType))
+        request = requested_options(options, _only_time(events.dataType))
         if several is not None:
             rules = {name: Rule(name, text) for name, text in several.items()}
             request = replace(request, query=rules)
@@ -131,7 +130,7 @@ class CerMatch:
         )
 
     def eval(self, events: pa.RecordBatch, *query: Any, **options: Any) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events that are known after the next rows of the group.
+        """Yield the matches that are known after the next rows of the group.
 
         Raises
         ------
@@ -150,7 +149,7 @@ class CerMatch:
         yield from map(plain_batch, self._evaluator.push_batches(rows))
 
     def terminate(self) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events that the end of the group makes known."""
+        """Yield the matches that the end of the group makes known."""
         if self._evaluator is not None:
             yield from map(plain_batch, self._evaluator.finish_batches())
             self._evaluator = None

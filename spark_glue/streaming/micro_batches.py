@@ -15,11 +15,18 @@ import pyarrow.parquet as pq
 
 from cer_gpu.engine.evaluation_options import options_by_name
 from cer_gpu.errors import CerError, CheckpointError
-from spark_glue.row_positions import quoted, sent
+from spark_glue.row_positions import quoted, wire_names
 from spark_glue.stage import plain_schema
 from spark_glue.streaming.grouped import check_stream_order, endless_work, read_columns
-from spark_glue.streaming.packing import BLOB, PACKED, Pack, unpacked
-from spark_glue.streaming.stream_evaluation import GroupStream, StreamEvaluation, microseconds
+from spark_glue.streaming.stream_evaluation import (
+    BLOB,
+    PACKED,
+    GroupStream,
+    Pack,
+    StreamEvaluation,
+    microseconds,
+    unpacked,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,7 +47,7 @@ def match_batches(
     output: str | None = None,
     by_partition: bool = False,
 ) -> BatchMatcher:
-    """Return a function for ``df.writeStream.foreachBatch``, which writes the complex events of a stream as files.
+    """Return a function for ``df.writeStream.foreachBatch``, which writes the matches of a stream as files.
 
     One evaluator on the driver evaluates the whole stream, for queries whose events cannot be dealt by key.
     Micro-batch N writes ``batch-N.parquet`` and then its state, each of them whole or not at all; a micro-batch that
@@ -102,7 +109,7 @@ class BatchMatcher:
         return {**self.__dict__, "_live": None}
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Evaluate a micro-batch, write its complex events, and keep the state after it.
+        """Evaluate a micro-batch, write its matches, and keep the state after it.
 
         Raises
         ------
@@ -146,20 +153,22 @@ class BatchMatcher:
         return evaluation.resume(states.read(f"state-{batch_id - 1}")) if batch_id else evaluation.begin()
 
     def _collect_events(self, df: DataFrame, order: Sequence[str]) -> tuple[pa.Table, pa.Schema]:
-        """Return the events of a micro-batch, and the schema of the complex events."""
+        """Return the events of a micro-batch, and the schema of the matches."""
         from pyspark.sql import functions as sf
 
         from spark_glue.schema import to_arrow
 
         all_events = to_arrow(df.schema)
         columns = read_columns(self._work, all_events, order)
-        df = df.select(*(sf.col(quoted(name)).alias(alias) for name, alias in zip(columns, sent(columns), strict=True)))
+        df = df.select(
+            *(sf.col(quoted(name)).alias(alias) for name, alias in zip(columns, wire_names(columns), strict=True))
+        )
         pack = Pack(to_arrow(df.schema), tuple(columns), order[0])
         schema = plain_schema(self._work.output_schema(all_events))
         if not self._by_partition:
             return pa.Table.from_batches([pack.events(df.toArrow())]), schema
         one = sf.lit(0).cast("int").alias("$group")
-        rows = df.select(one, *map(quoted, sent(columns))).mapInArrow(pack, PACKED).select(BLOB).toLocalIterator()
+        rows = df.select(one, *map(quoted, wire_names(columns))).mapInArrow(pack, PACKED).select(BLOB).toLocalIterator()
         return pa.Table.from_batches([unpacked(bytes(row[0]), pack.packed) for row in rows], pack.packed), schema
 
 

@@ -20,8 +20,7 @@ from cer_gpu.errors import CheckpointError
 from cer_gpu.follow import following
 from cer_gpu.follow.following import PASSING
 from cer_gpu.follow.log import locked
-from cer_gpu.follow.table_arrivals import TableArrivals
-from cer_gpu.follow.table_target import TableTarget
+from cer_gpu.follow.tables import TableArrivals, TableTarget
 from cer_gpu.io.tables import table_sinks
 from cer_gpu.io.tables.table_sinks import committed_step
 from spark_glue.cli import main

@@ -14,7 +14,7 @@ from written_tables import use_catalogue
 
 import cer_gpu
 from cer_gpu.errors import CerError
-from cer_gpu.follow.table_arrivals import appended_since
+from cer_gpu.follow.tables import appended_since
 from cer_gpu.io.sources import open_events
 from cer_gpu.io.tables.opening import open_table
 from cer_gpu.io.tables.table_sinks import open_table_sink

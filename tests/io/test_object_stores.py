@@ -19,7 +19,7 @@ from written_tables import rows_of
 
 import cer_gpu
 from cer_gpu.errors import OptionError
-from cer_gpu.follow.table_arrivals import appended_since
+from cer_gpu.follow.tables import appended_since
 from cer_gpu.io.sinks import open_sink
 from cer_gpu.io.sources import open_events
 from cer_gpu.io.tables.delta import delta_options

@@ -187,11 +187,13 @@ def test_rules_need_pysigma_and_other_yaml_does_not(tmp_path, monkeypatch):
 
 
 def test_thousands_of_files_are_read_together(tmp_path, monkeypatch):
-    from cer_gpu.rules import folder as sigma
+    from cer_gpu.rules import folder as folder_module
 
     asked = []
     monkeypatch.setattr(
-        sigma, "load", lambda files, *given, **options: asked.append(files) or loading.load(files, *given, **options)
+        folder_module,
+        "load",
+        lambda files, *given, **options: asked.append(files) or loading.load(files, *given, **options),
     )
     ids = {f"{i}.yml": WHOAMI.replace("3f1c8f5e-6a0e-4b56-8f0b-0d4d5a2c9a11", str(uuid.UUID(int=i))) for i in range(20)}
     assert len(read_folder(write(tmp_path, ids)).rules) == 20

@@ -75,7 +75,7 @@ _LARGEST_SERIAL = 2**63 - 1
 
 
 def recognises(head: bytes) -> bool:
-    """Return whether a file that begins with `head` is a log of auditd."""
+    """Return True if a file that begins with `head` is a log of auditd."""
     return _FIRST_RECORD.search(head) is not None
 
 

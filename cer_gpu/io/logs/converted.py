@@ -1,4 +1,8 @@
-"""Converted logs: each file is read once, as records, and kept as batches from which queries read their columns."""
+"""Converted logs: each file is read once, as records, and kept as batches from which queries read their columns.
+
+Batches have columns of one type each.  They are kept while the process lasts: compressed, in memory up to a budget, and
+beyond it in files without a name.
+"""
 
 from __future__ import annotations
 

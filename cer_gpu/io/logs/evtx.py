@@ -89,7 +89,7 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
         except (ValueError, KeyError, TypeError, AttributeError):
             skipped.add("record that is no event", f"record {each['event_record_id']}")
             continue
-        if "TimeCreated" not in record and (written := _moment(each["timestamp"].removesuffix(" UTC"))):
+        if "TimeCreated" not in record and (written := _parse_timestamp(each["timestamp"].removesuffix(" UTC"))):
             record["TimeCreated"] = written
         yield record
     accounts.close()
@@ -173,8 +173,8 @@ def record_of(event: dict[str, Any]) -> Record:
     """Return the columns of an event as the package `evtx` gives it."""
     system = event["System"]
     record: Record = {}
-    if (created := _system_attribute(system, "TimeCreated", "SystemTime")) and (moment := _moment(created)):
-        record["TimeCreated"] = moment
+    if (created := _system_attribute(system, "TimeCreated", "SystemTime")) and (timestamp := _parse_timestamp(created)):
+        record["TimeCreated"] = timestamp
     for name in _WHOLE:
         value = system.get(name)
         record[name] = value if type(value) is int else _integer_of_value(value)
@@ -266,9 +266,9 @@ def _integer_of_value(value: Any) -> int | None:
         return None
 
 
-def _moment(text: str) -> datetime | None:
+def _parse_timestamp(text: str) -> datetime | None:
     try:
-        moment = datetime.fromisoformat(text)
+        timestamp = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return timestamp if timestamp.tzinfo is not None else timestamp.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Records of logs: what every reader of a log format gives, and the count of what it had to skip."""
+"""Records of logs, their lines as strings, and the count of what a reader had to skip."""
 
 from __future__ import annotations
 

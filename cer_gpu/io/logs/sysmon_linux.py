@@ -47,7 +47,7 @@ _LARGEST = 2**63 - 1
 
 
 def recognises(head: bytes) -> bool:
-    """Return whether a file that begins with `head` has events of Sysmon for Linux."""
+    """Return True if a file that begins with `head` has events of Sysmon for Linux."""
     return _FIRST_EVENT.search(head) is not None
 
 

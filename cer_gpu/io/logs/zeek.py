@@ -42,7 +42,7 @@ Converter = Callable[[str], Value]
 
 
 def recognises(head: bytes) -> bool:
-    """Return whether a file that begins with `head` is a log of Zeek."""
+    """Return True if a file that begins with `head` is a log of Zeek."""
     return head.startswith(_BEGIN.encode())
 
 

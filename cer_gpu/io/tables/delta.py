@@ -25,7 +25,7 @@ from cer_gpu.errors import EventsError, did_you_mean
 from cer_gpu.io.formats import format_of
 from cer_gpu.io.source import READ_ERRORS, ColumnBounds, Source
 from cer_gpu.io.stores import Address, StoredFile, open_store, path_in_store, s3_endpoint
-from cer_gpu.io.tables.names import DELTA_LOG, TableName, moment_in, natural, package_of
+from cer_gpu.io.tables.names import DELTA_LOG, TableName, natural, package_of, parse_timestamp
 from cer_gpu.io.tables.table import DataFile, PlainFile, TableSnapshot, conformed, reading_file
 from cer_gpu.io.text_options import USUAL
 
@@ -131,7 +131,7 @@ def telling_delta_errors(name: str, done: str = "read") -> Iterator[None]:
     except exceptions.TableNotFoundError as error:
         if done != "read":
             raise EventsError(f"{name}: cannot be {done} as a table of Delta: {_first_line(error)}") from error
-        given = TableName.of(name)
+        given = TableName.parse(name)
         hint = None if given is None else _hint_of_folders(given.place)
         told = f"\nhint: {hint}" if hint else ""
         raise EventsError(f"{name}: there is no table of Delta: {_first_line(error)}{told}") from error
@@ -183,7 +183,7 @@ class LoggedFile:
     bounds: Mapping[str, ColumnBounds] | None = None
 
     @classmethod
-    def of(cls, add: Mapping[str, Any]) -> LoggedFile:
+    def from_action(cls, add: Mapping[str, Any]) -> LoggedFile:
         """Return the file of an action of the log."""
         return cls(add["path"], add.get("partitionValues") or {}, n_records(add))
 
@@ -218,24 +218,24 @@ class DeltaSnapshot(TableSnapshot):
         }
 
     def _load(self, snapshot: str) -> None:
-        moment = moment_in(snapshot)
-        if moment is None and not snapshot.isdecimal():
-            raise EventsError(f"{self.name}: expected the number of a version, or a moment in ISO 8601 behind the @")
+        timestamp = parse_timestamp(snapshot)
+        if timestamp is None and not snapshot.isdecimal():
+            raise EventsError(f"{self.name}: expected the number of a version, or a timestamp in ISO 8601 behind the @")
         newest = self._table.version()
-        if moment is None and int(snapshot) > newest:
+        if timestamp is None and int(snapshot) > newest:
             raise EventsError(f"{self.name}: there is no version {snapshot}; the newest is {newest}")
         try:
-            self._table.load_as_version(int(snapshot) if moment is None else moment)
+            self._table.load_as_version(int(snapshot) if timestamp is None else timestamp)
         except package_of("delta", "exceptions").DeltaError as error:
             raise EventsError(
                 f"{self.name}: version {snapshot} cannot be read: {_first_line(error)}\n"
                 "hint: its log is cleaned up after some time; read a newer version"
             ) from error
-        if moment is not None:
-            self._refuse_before_the_first(moment)
+        if timestamp is not None:
+            self._refuse_before_the_first(timestamp)
 
-    def _refuse_before_the_first(self, moment: datetime) -> None:
-        """Refuse a moment before all versions: `deltalake` gives the first one that is left in its place."""
+    def _refuse_before_the_first(self, timestamp: datetime) -> None:
+        """Refuse a timestamp before all versions: `deltalake` gives the first one that is left in its place."""
         version = int(self._table.version())
         told = [
             value
@@ -243,9 +243,9 @@ class DeltaSnapshot(TableSnapshot):
             for key, value in action.get("commitInfo", {}).items()
             if key in ("timestamp", "inCommitTimestamp") and isinstance(value, int)
         ]
-        if told and moment < (first := datetime.fromtimestamp(min(told) / 1000, UTC)):
+        if told and timestamp < (first := datetime.fromtimestamp(min(told) / 1000, UTC)):
             raise EventsError(
-                f"{self.name}: there was no version at that moment\n"
+                f"{self.name}: there was no version at that timestamp\n"
                 f"hint: version {version} is the first that is left, of {first.isoformat(timespec='milliseconds')}"
             )
 
@@ -389,12 +389,12 @@ class DeltaSnapshot(TableSnapshot):
     @property
     def _address(self) -> Address:
         place = self._place
-        return Address.of(place) if "://" in place or place.startswith("file:/") else Address("", "", place)
+        return Address.parse(place) if "://" in place or place.startswith("file:/") else Address("", "", place)
 
     def _path(self, path: str) -> str:
         """Return the path of a file in its store."""
         if "://" in path:  # of another table, whose files this one took over
-            address = Address.of(path)
+            address = Address.parse(path)
         else:
             own = self._address
             address = Address(own.scheme, own.authority, f"{own.path.rstrip('/')}/{unquote(path)}")
@@ -415,7 +415,7 @@ class DeltaSnapshot(TableSnapshot):
 
     def _of_uri(self, uri: str) -> str:
         """Return the path in the store of a file that `deltalake` names by its address."""
-        address = Address.of(uri) if "://" in uri else Address("", "", unquote(uri))
+        address = Address.parse(uri) if "://" in uri else Address("", "", unquote(uri))
         return address.path if self._delta_store is None else path_in_store(address, self._delta_store)
 
     # ---- the log ------------------------------------------------------------------------------------------------
@@ -523,7 +523,7 @@ class _Relabelled:
 def _of_text(text: str, kind: pa.DataType) -> pa.Scalar:
     """Return the value of a partition column that the log tells as a text; the empty one is NULL.
 
-    A moment may have no zone, and is one of UTC then; parts of microseconds are cut off.
+    A timestamp may have no zone, and is one of UTC then; parts of microseconds are cut off.
     """
     if not text:
         return pa.scalar(None, kind)
@@ -531,14 +531,14 @@ def _of_text(text: str, kind: pa.DataType) -> pa.Scalar:
         return pa.scalar(text, kind)
     if not pa.types.is_timestamp(kind):
         return pa.scalar(text).cast(kind)
-    moment = datetime.fromisoformat(text)
-    if kind.tz is not None and moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return pa.scalar(moment, kind)
+    timestamp = datetime.fromisoformat(text)
+    if kind.tz is not None and timestamp.tzinfo is None:
+        timestamp = timestamp.replace(tzinfo=UTC)
+    return pa.scalar(timestamp, kind)
 
 
 def _bounds_in(row: Mapping[str, Any]) -> dict[str, ColumnBounds]:
-    """Return the bounds of the columns of a file, those of moments with the part of a millisecond that is cut off.
+    """Return the bounds of the columns of a file, those of timestamps with the part of a millisecond that is cut off.
 
     Decimals of more digits than a double holds have none: `deltalake` writes theirs as doubles, and others may.
     """
@@ -554,8 +554,8 @@ def _bounds_in(row: Mapping[str, Any]) -> dict[str, ColumnBounds]:
     return found
 
 
-def _end_of_millisecond(moment: datetime) -> datetime:
+def _end_of_millisecond(timestamp: datetime) -> datetime:
     try:
-        return moment + timedelta(milliseconds=1)
+        return timestamp + timedelta(milliseconds=1)
     except OverflowError:  # 9999-12-31T23:59:59.999, as columns have that tell the end of what has none
-        return moment.replace(microsecond=999_999)
+        return timestamp.replace(microsecond=999_999)

@@ -18,7 +18,7 @@ from cer_gpu.columnar.columns import is_string
 from cer_gpu.errors import CerError, EventsError, did_you_mean
 from cer_gpu.io.source import ColumnBounds
 from cer_gpu.io.stores import Address
-from cer_gpu.io.tables.names import TableName, moment_in, natural, package_of
+from cer_gpu.io.tables.names import TableName, natural, package_of, parse_timestamp
 from cer_gpu.io.tables.table import DataFile, PlainFile, TableSnapshot, conformed, reading_file
 
 
@@ -44,7 +44,7 @@ def telling_iceberg_errors(name: str, done: str = "read") -> Iterator[None]:
 
 
 def _is_of_library(error: Exception) -> bool:
-    """Return whether an error is one of `pyiceberg`, or came to be in it: damaged metadata end in any kind there."""
+    """Return True if an error is one of `pyiceberg`, or came to be in it: damaged metadata end in any kind there."""
     frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     names = [type(error).__module__, *frames]
     return any(name.startswith(("pyiceberg.", "sqlalchemy.")) for name in names)
@@ -115,23 +115,23 @@ class IcebergSnapshot(TableSnapshot):
         self.schema: pa.Schema = pa.schema([field.with_type(_without_large_offsets(field.type)) for field in told])
 
     def _snapshot_named(self, text: str) -> Any:
-        """Return the snapshot of an id, of a branch or tag, or of a moment."""
+        """Return the snapshot of an id, of a branch or tag, or of a timestamp."""
         found = self._table.snapshot_by_id(int(text)) if text.isdecimal() else self._table.snapshot_by_name(text)
-        moment = moment_in(text)
-        if found is None and moment is not None:
-            found = self._table.snapshot_as_of_timestamp(int(moment.timestamp() * 1000))
+        timestamp = parse_timestamp(text)
+        if found is None and timestamp is not None:
+            found = self._table.snapshot_as_of_timestamp(int(timestamp.timestamp() * 1000))
         if found is None:
             snapshots = self._table.snapshots()
-            if moment is not None and snapshots:
+            if timestamp is not None and snapshots:
                 first = datetime.fromtimestamp(min(each.timestamp_ms for each in snapshots) / 1000, UTC)
                 raise EventsError(
-                    f"{self.name}: there was no snapshot at that moment\n"
+                    f"{self.name}: there was no snapshot at that timestamp\n"
                     f"hint: the first that is left is of {first.isoformat(timespec='milliseconds')}"
                 )
             known = [str(each.snapshot_id) for each in snapshots][-5:] + list(self._table.metadata.refs)
             raise EventsError(
                 f"{self.name}: there is no snapshot {text!r}\n"
-                f"hint: an id, a branch, a tag, or a moment in ISO 8601; the last: {', '.join(known) or 'none'}"
+                f"hint: an id, a branch, a tag, or a timestamp in ISO 8601; the last: {', '.join(known) or 'none'}"
             )
         return found
 
@@ -190,7 +190,7 @@ class IcebergSnapshot(TableSnapshot):
         return [PlainFile(str(path), {}) for path in paths] if are_plain else None
 
     def _has_table_columns(self, path: str, in_folders: set[int]) -> bool:
-        """Return whether the columns of a file, known by their ids, have the names and types of the table's.
+        """Return True if the columns of a file, known by their ids, have the names and types of the table's.
 
         Those with the ids `in_folders` may be told by the folders of a file that has them not.
         """
@@ -261,7 +261,7 @@ def _tables_beside(catalogue: Any, name: str) -> list[str]:
 
 def _path_of(location: str) -> str | None:
     """Return the path of a file of this machine, which has no escapes in its URI, or None if it is elsewhere."""
-    if not Address.of(location).is_local:
+    if not Address.parse(location).is_local:
         return None
     return "/" + location.removeprefix("file:").lstrip("/") if location.startswith("file:") else location
 
@@ -280,7 +280,7 @@ def _without_large_offsets(kind: pa.DataType) -> pa.DataType:
 
 
 def _bound_value(value: Any, kind: pa.DataType) -> Any:
-    """Return a bound as a value of Python; moments and days are told as numbers."""
+    """Return a bound as a value of Python; timestamps and days are told as numbers."""
     if pa.types.is_temporal(kind) and isinstance(value, int):
         return pa.scalar(value, pa.int32() if pa.types.is_date32(kind) else pa.int64()).cast(kind).as_py()
     return value

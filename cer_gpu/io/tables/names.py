@@ -48,7 +48,7 @@ class TableName:
     snapshot: str | None = None
 
     @classmethod
-    def of(cls, text: str) -> TableName | None:
+    def parse(cls, text: str) -> TableName | None:
         """Return the table that a text names by its prefix, or None if it names none.
 
         Raises
@@ -77,15 +77,15 @@ def is_table_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def moment_in(text: str) -> datetime | None:
+def parse_timestamp(text: str) -> datetime | None:
     """Return the timestamp that a text has in ISO 8601, in UTC if it has no zone, or None if it has none."""
     if text.isdecimal():
         return None
     try:
-        moment = datetime.fromisoformat(text)
+        timestamp = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return timestamp if timestamp.tzinfo is not None else timestamp.replace(tzinfo=UTC)
 
 
 def package_of(kind: str, module: str | None = None) -> Any:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from cer_gpu.columnar.validation import validated
 from cer_gpu.errors import EventsError
-from cer_gpu.io.source import BATCH_ROWS, READ_ERRORS, ColumnBounds, MayHold, Parts, Source, ahead
+from cer_gpu.io.source import BATCH_ROWS, READ_ERRORS, ColumnBounds, MayHold, Parts, Source, prefetch
 from cer_gpu.io.tables.names import TableName
 
 
@@ -194,7 +194,7 @@ def source_of_files(name: str, schema: pa.Schema, files: Sequence[DataFile]) -> 
         origins += [(first, file.name) for first, file in zip(firsts, files, strict=False)]
     return Source(
         schema,
-        lambda columns: ahead(read(columns)),
+        lambda columns: prefetch(read(columns)),
         firsts[-1] if in_parts else None,
         origins,
         rereadable=True,

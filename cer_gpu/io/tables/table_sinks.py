@@ -29,7 +29,7 @@ def open_table_sink(name: str, schema: pa.Schema, step: CommitStep | None = None
     """Append results to a table by one commit at the end of the ``with`` block; with any error nothing is appended.
 
     The table is made if there is none.  Columns go by their names; those that the table has and the results have not
-    are NULL.  Integers without a sign are stored as wider ones, moments in microseconds.
+    are NULL.  Integers without a sign are stored as wider ones, timestamps in microseconds.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def committed_step(name: str, application: str) -> int | None:
 
 
 def _target_name(name: str) -> TableName:
-    given = TableName.of(name)
+    given = TableName.parse(name)
     if given is None or given.snapshot is not None:
         raise OptionError(f"{name}: expected a table to append to: delta:PATH or iceberg:CATALOG.NAMESPACE.TABLE")
     return given
