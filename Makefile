@@ -34,7 +34,7 @@ install: .venv/.installed ## Make .venv with the pinned versions (again only aft
 demo: $(DEMO_READY) ## Find complex events in 665,297 flight events, and on Spark (two minutes the first time)
 	$(BIN)/python examples/demo.py
 
-demo-spark: $(DEMO_READY) ## The same flights on Spark, by all three dealings
+demo-spark: $(DEMO_READY) ## The same flights on Spark, by all three distributions
 	$(BIN)/python examples/spark_flights.py
 
 .venv/s3/.installed: tests/s3_server.txt | .venv/.installed
@@ -70,14 +70,15 @@ lint: install ## Check style, types (their completeness too) and import directio
 	$(BIN)/python tests/type_completeness.py
 	$(BIN)/lint-imports
 
-docs: install ## Write docs/errors.md, docs/api.md, the picture of the rooms and the grammar for editors anew
+docs: install ## Write the generated pages: errors, API, command line, the picture of the packages, the grammar for editors
 	$(BIN)/python docs/make_errors.py
 	$(BIN)/python docs/make_api.py
+	$(BIN)/python docs/make_command_line.py
 	$(BIN)/python docs/make_architecture.py
 	$(BIN)/python docs/make_textmate.py
 
 site: install ## Make the site of README, docs/ and the reference of the Python API, to be searched offline; a broken link fails
-	$(BIN)/pdoc --docformat numpy --no-show-source --template-directory docs/reference -o build/reference/api cer_gpu cer_gpu.frames cer_gpu.report cer_gpu.plot cer_gpu.rules cer_gpu.sigma spark_glue
+	$(BIN)/pdoc --docformat numpy --no-show-source --template-directory docs/templates -o build/reference/api cer_gpu cer_gpu.frames cer_gpu.report cer_gpu.plot cer_gpu.rules cer_gpu.sigma spark_glue
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/python docs/check_links.py build/site
 	@echo "open build/site/index.html"

@@ -35,7 +35,7 @@ from cer_gpu.engine.blocks import BLOCK_ROWS
 from cer_gpu.predicates import guards as predicates
 from cer_gpu.predicates import placement
 from cer_gpu.predicates.guards import COMPILED, BoundGuards, GuardEvaluator
-from cer_gpu.predicates.symbols import SymbolTable
+from cer_gpu.predicates.symbol_table import SymbolTable
 
 TITLE = "GPU"
 FLOORS, PREDICATES, QUERIES, SETS = "GPU, floors", "GPU, predicates", "GPU, whole queries", "GPU, sets of rules"
@@ -298,7 +298,7 @@ def selecting(n: int, batch: pa.RecordBatch, device: str, block_rows: int) -> Ca
 
     def run() -> int:
         blocks = (Block(batch.slice(first, block_rows)) for first in range(0, batch.num_rows, block_rows))
-        return sum(len(words.select(block, symbols)[0]) for block in words.ahead(blocks, symbols))
+        return sum(len(words.select(block, symbols)[0]) for block in words.prefetch(blocks, symbols))
 
     return run
 

@@ -50,11 +50,11 @@ def guards_alone(rules: cer_gpu.QuerySet, batch: pa.RecordBatch, device: str) ->
     """Return a function that finds the rows of all guards in a batch, and returns their number."""
     evaluator: Any = rules.evaluator(device=device, threads=1)
     evaluator.expect(batch.schema)
-    shared = evaluator._sharing.guards(batch.schema, "type" if "type" in batch.schema.names else None)
+    shared = evaluator._group.shared.guards(batch.schema, "type" if "type" in batch.schema.names else None)
 
     def run(queries: Any = evaluator) -> int:  # which are asked for as long as they are held
         assert queries is not None
-        for block in shared.ahead([Block(batch)]):
+        for block in shared.prefetch([Block(batch)]):
             assert device == "cpu" or shared._on_device is not None
             return sum(len(shared.rows(number, block)[0]) for number in range(len(shared._guards)))
         raise AssertionError

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 import cer_gpu
 from cer_gpu.columnar.columns import Block
-from cer_gpu.columnar.strings import DictionaryEncoder
+from cer_gpu.columnar.dictionary_encoding import DictionaryEncoder
 from cer_gpu.engine.blocks import BLOCK_ROWS
 from cer_gpu.engine.stream_columns import StreamColumns
 

@@ -194,7 +194,7 @@ def staged(these: Together) -> Row:
     for stages in (MeasuredStages(), MeasuredStages()):  # the first pass compiles the kernels
         for query in queries.values():
             with stages.stage(REST):
-                source = query._source(these.events)
+                source = query._open_source(these.events)
                 evaluator = query.evaluator(device="cpu", threads=1, stages=stages)
                 evaluator.expect(source.schema)
                 batches = source.batches(query.columns(source.schema, evaluator.output))

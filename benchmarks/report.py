@@ -1,9 +1,9 @@
 """Results of benchmarks: store them with the name of the machine and the date, and show them as tables.
 
-    python benchmarks/report.py [benchmarks/results/MACHINE.json] [--fill docs/performance.md]
+    python benchmarks/report.py [benchmarks/results/MACHINE-page.json] [--fill docs/explanation/benchmarks.md]
 
-prints the tables of stored results in Markdown, or writes them into a page: the table of a family stands between
-``<!-- table: TITLE -->`` and ``<!-- end -->``.
+prints the tables of stored results in Markdown, or writes them into a page: the table of a family is between
+``<!-- table: TITLE -->`` and ``<!-- end -->``, machine, versions and command are after ``<!-- about -->``.
 """
 
 from __future__ import annotations
@@ -229,15 +229,26 @@ def tables(path: Path) -> str:
 
 def filled(page: str, path: Path) -> str:
     """Return a page with the tables of stored results, without the columns that only the full tables need."""
-    results: Results = json.loads(path.read_text(encoding="utf-8"))["results"]
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    results: Results = stored["results"]
 
     def table(place: re.Match[str]) -> str:
         title = place.group(1)
+        if title not in results:  # not measured this time
+            return place.group(0)
         left_out = LEFT_OUT - ({"peak, MiB"} if title == "Memory" else set())
         rows = [{name: value for name, value in row.items() if name not in left_out} for row in results[title]]
         return f"<!-- table: {title} -->\n\n{table_of(rows)}\n<!-- end -->"
 
+    page = re.sub(r"<!-- about -->.*?<!-- end -->", lambda _: about_text(stored["about"]), page, flags=re.DOTALL)
     return re.sub(r"<!-- table: (.+?) -->.*?<!-- end -->", table, page, flags=re.DOTALL)
+
+
+def about_text(of: dict[str, str]) -> str:
+    """Return machine, versions, command and remark of results, between the marks of a page."""
+    versions = ", ".join(f"{name} {of[name]}" for name in VERSIONS if name in of)
+    remark = f"\n{of['remark']}\n" if of.get("remark") else ""
+    return f"<!-- about -->\n\n{of['machine']}; {versions}.\n{remark}\n```sh\n{of['command']}\n```\n\n<!-- end -->"
 
 
 def main(arguments: list[str]) -> int:

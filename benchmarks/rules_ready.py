@@ -22,6 +22,7 @@ import time
 import zipfile
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from report import RESULTS, Row, conclude
 from rich.console import Console
@@ -77,6 +78,24 @@ def with_column(events: Path, number: int) -> Path:
     return path
 
 
+def only_windows(folder: Path) -> Path:
+    """Copy the rules about Windows from `all` in a folder to `rules` in it, and return that."""
+    for path in map(Path, windows_rules(folder / "all")):
+        chosen = folder / "rules" / path.relative_to(folder / "all")
+        chosen.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, chosen)
+    return folder / "rules"
+
+
+def as_lines(table: pa.Table, path: Path) -> Path:
+    """Write events as lines of JSON, without NULL, and return the path."""
+    with path.open("w", encoding="utf-8") as file:
+        for event in table.to_pylist():
+            known = {name: value for name, value in event.items() if value is not None}
+            file.write(json.dumps(known, default=str) + "\n")
+    return path
+
+
 def measured(rules: Path, events: Path, n_lines: int, repeat: int, zircolite: str | None) -> list[Row]:
     """Measure everything over one file."""
     command = [sys.executable, "-m", "cer_gpu", "run", "--queries", str(rules), "--time-column", "ts"]
@@ -121,18 +140,11 @@ def main(arguments: list[str]) -> int:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         zipfile.ZipFile(options.rules).extractall(Path(folder, "all"))
-        for path in map(Path, windows_rules(Path(folder, "all"))):
-            chosen = Path(folder, "rules", path.relative_to(Path(folder, "all")))
-            chosen.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, chosen)
+        rules = only_windows(Path(folder))
         for n_lines in map(int, options.lines.split(",")):
-            events = Path(folder, f"{n_lines}.jsonl")
-            with events.open("w", encoding="utf-8") as file:
-                for event in table.slice(0, n_lines).to_pylist():
-                    known = {name: value for name, value in event.items() if value is not None}
-                    file.write(json.dumps(known, default=str) + "\n")
+            events = as_lines(table.slice(0, n_lines), Path(folder, f"{n_lines}.jsonl"))
             with console.status(f"{n_lines:,} lines"):
-                rows += measured(Path(folder, "rules"), events, n_lines, options.repeat, options.zircolite)
+                rows += measured(rules, events, n_lines, options.repeat, options.zircolite)
     conclude(console, options, {READY: rows}, ["python benchmarks/rules_ready.py", *arguments], ABOUT, "rules-ready")
     return 0
 

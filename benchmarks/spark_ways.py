@@ -26,7 +26,7 @@ from rich.console import Console
 from spark import KEYED, cpu_times, generate
 
 import cer_gpu
-import spark_glue.rows
+import spark_glue.row_distribution
 from spark_glue import match, register, register_sql, run, session
 
 TIMES = 3
@@ -101,9 +101,9 @@ def skewed(folder: Path, n_events: int) -> Path:
 def with_a_heavy_key(spark: Any, events: Path, n_events: int, folder: str) -> list[dict[str, object]]:
     """Measure a job by key with and without a cut of the key with half of all events."""
     query = cer_gpu.compile(SKEWED, time_column="ts")
-    least, found = spark_glue.rows.LEAST_SKEWED, []
+    least, found = spark_glue.row_distribution.LEAST_SKEWED, []
     for name, at_least in (("its rows in one task", 1 << 62), ("its rows cut by time", least)):
-        spark_glue.rows.LEAST_SKEWED = at_least
+        spark_glue.row_distribution.LEAST_SKEWED = at_least
         done = [
             run(
                 spark.read.parquet(str(events)),
@@ -130,7 +130,7 @@ def with_a_heavy_key(spark: Any, events: Path, n_events: int, folder: str) -> li
                 "events read / events": done[-1].overlap,
             }
         )
-    spark_glue.rows.LEAST_SKEWED = least
+    spark_glue.row_distribution.LEAST_SKEWED = least
     assert found[0]["complex events"] == found[1]["complex events"]
     return found
 

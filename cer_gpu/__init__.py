@@ -14,7 +14,8 @@ A statement with MATCH_RECOGNIZE is a `RowPatternQuery`.  All errors that a user
 
 Public are the names of ``cer_gpu.__all__``, and the modules `cer_gpu.report` (a page of the results), `cer_gpu.plot`
 (pictures of them), `cer_gpu.rules` (folders of rules), `cer_gpu.frames` and `cer_gpu.sigma` (rules of Sigma as
-queries): docs/api.md lists all of it.  All other modules are internal.  README.md and docs/questions.md are the way in.
+queries): docs/reference/api.md lists all of it.  All other modules are internal.  README.md and docs/first_query.md
+are the way in.
 """
 
 from cer_gpu.starting import leave_at_signals
@@ -26,8 +27,8 @@ from typing import Any
 
 from cer_gpu.columnar.resident import DeviceEvents
 from cer_gpu.compilation import compile
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import (
     CerError,
     CheckpointError,

@@ -120,7 +120,7 @@ def disk_cached(
     read: Callable[[bytes], _Made],
     dearer: float = 1.0,
 ) -> _Made:
-    """Return what a function makes, or what an earlier process has made of the same by the same code.
+    """Return `make()`, cached on disk by `made_of` and the hash of this package's sources.
 
     A file is read only if it is this user's, nobody else can write to it, and its digest is that of its content; one
     that is damaged is made anew, which a line on standard error says.

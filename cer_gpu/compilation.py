@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 
 from cer_gpu.ceql.query_file import read_query_file, with_hint_of_a_file
-from cer_gpu.engine.options import OverridableDefault, checking_names
+from cer_gpu.engine.evaluation_options import OverridableDefault, checking_names
 from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.evaluable import CompiledQuery as CompiledQuery
 from cer_gpu.query import Query
@@ -139,8 +139,8 @@ def compile(
     Parameters
     ----------
     text
-        The query (docs/language.md, docs/eql.md), the statement (docs/row_patterns.md), or the path of a file with it:
-        a `pathlib.Path`.
+        The query (docs/reference/ceql_patterns.md, docs/reference/eql.md), the statement
+        (docs/reference/match_recognize.md), or the path of a file with it: a `pathlib.Path`.
     type_column
         The column that holds the type of each event, "event.category" for EQL where none is named; None: the stream's
         name (FROM) is the type of all of them.
@@ -193,7 +193,7 @@ def compile(
     [{'high': 101, 'low': 90}]
     """
     given = read_query_file(text) if isinstance(text, os.PathLike) else text
-    return _compiled(
+    return _checked_query(
         text,
         analyse(
             given,
@@ -212,12 +212,12 @@ def compile(
 def compile_member(text: str | os.PathLike[str], **options: Any) -> CompiledQuery:
     """Compile a query of a set, as `compile` does; options of CEQL are those of the other queries."""
     given = read_query_file(text) if isinstance(text, os.PathLike) else text
-    return _compiled(text, analyse_member(given, **options))
+    return _checked_query(text, analyse_member(given, **options))
 
 
 def analyse_member(text: str, **options: Any) -> tuple[CompiledQuery | None, Sequence[CerError]]:
     """Compile a query of a set and return it, or its errors, as `compile_member` does."""
-    own = _chosen(text, options.get("language"))
+    own = _language_of(text, options.get("language"))
     known = {name: value for name, value in options.items() if name not in _OF_SOME or name in own.own_options}
     if own.reads_whole_table:
         known = {name: known.get(name) for name in ("schema", "language")}
@@ -251,7 +251,7 @@ def options_of_set(texts: Iterable[str], options: Mapping[str, Any]) -> dict[str
     Those that are not named are those of the first language among them that has its own.
     """
     chosen = dict(options)
-    found = (_chosen(text, options.get("language")) for text in texts)
+    found = (_language_of(text, options.get("language")) for text in texts)
     first = next((language for language in found if language.type_column is not None), None)
     return chosen if first is None else chosen | _columns(first, options)
 
@@ -266,11 +266,11 @@ def _columns(language: Language, options: Mapping[str, Any]) -> dict[str, Any]:
     return {"type_column": types, "time_column": times}
 
 
-def _chosen(text: str, name: str | None) -> Language:
+def _language_of(text: str, name: str | None) -> Language:
     return language_of(text) if name is None else language_named(name)
 
 
-def _compiled(text: object, analysed: tuple[_Asked | None, Sequence[CerError]]) -> _Asked:
+def _checked_query(text: object, analysed: tuple[_Asked | None, Sequence[CerError]]) -> _Asked:
     query, errors = analysed
     if query is None:
         raise with_hint_of_a_file(errors[0], text)
@@ -279,7 +279,7 @@ def _compiled(text: object, analysed: tuple[_Asked | None, Sequence[CerError]]) 
 
 def analyse(text: str, **options: Any) -> tuple[CompiledQuery | None, Sequence[CerError]]:
     """Compile a query of any language and return it, or its errors; parameters are those of `compile`."""
-    language = _chosen(text, options.pop("language", None))
+    language = _language_of(text, options.pop("language", None))
     for name, usual in _OF_SOME.items():
         if name in language.own_options:
             continue
@@ -301,9 +301,9 @@ def analyse(text: str, **options: Any) -> tuple[CompiledQuery | None, Sequence[C
 
 def analyse_query(text: str, **options: Any) -> tuple[Query | None, Sequence[CerError]]:
     """Compile a query that is evaluated event by event, as `analyse` does; a text of another language is an error."""
-    language = _chosen(text, options.get("language"))
+    language = _language_of(text, options.get("language"))
     if language.reads_whole_table:
-        hint = "cer_gpu.compile(text).evaluate(events), or cer-gpu run: docs/row_patterns.md"
+        hint = "cer_gpu.compile(text).evaluate(events), or cer-gpu run: docs/reference/match_recognize.md"
         return None, [QueryError(f"{language.name} is no CEQL, and is evaluated by itself", text, 0, 0, hint)]
     query, errors = analyse(text, **options)
     return cast(Query | None, query), errors

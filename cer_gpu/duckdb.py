@@ -6,6 +6,6 @@
 [(0, 1, [0, 1])]
 """
 
-from cer_gpu.frames.matching import count, explain, match
+from cer_gpu.frames.frame_matching import count, explain, match
 
 __all__ = ["count", "explain", "match"]

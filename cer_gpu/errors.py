@@ -167,7 +167,7 @@ class TimeOrderError(EventsError):
     Attributes
     ----------
     event : int or None
-        Number of the event; None: it is not known.
+        Number of the event, or None if it is not known.
 
     Examples
     --------

@@ -11,9 +11,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.evaluation import BaseEvaluator, FoundBatches
-from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.engine.options import (
+from cer_gpu.engine.evaluation_options import (
     OF_ARRIVALS,
     OF_COUNTS,
     OF_EVENTS,
@@ -23,7 +21,9 @@ from cer_gpu.engine.options import (
     options_by_name,
     taking,
 )
-from cer_gpu.engine.set_execution import QueryExecution
+from cer_gpu.engine.evaluator import BaseEvaluator, Evaluator, ResultFormatter
+from cer_gpu.engine.execution_group import NamedBatches
+from cer_gpu.engine.query_execution import QueryExecution
 from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.errors import OptionError, OutOfMemoryError, out_of_memory
 from cer_gpu.explain.explanation import Explanation
@@ -34,8 +34,8 @@ from cer_gpu.forecast.watching import ForecastEvaluator
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import reading_again
 from cer_gpu.parallel.key_threads import on_threads_by_key
-from cer_gpu.parallel.ranges import RangeWindow, cut
-from cer_gpu.parallel.threads import on_threads, threads_that_help
+from cer_gpu.parallel.range_threads import RangeWindow, cut, on_threads, threads_that_help
+from cer_gpu.parallel.stream_splitter import StreamSplitter
 from cer_gpu.planning.distribution import Distribution
 from cer_gpu.planning.file_pruning import FilePruning
 from cer_gpu.planning.plan import LogicalPlan
@@ -51,8 +51,12 @@ class Evaluable(ABC):
     def time_column(self) -> str | None:
         """The column of times."""
 
+    @property
     @abstractmethod
-    def _source(
+    def _first_query(self) -> CompiledQuery:
+        """Query that opens the events: of a set, the first that names the columns of types and times."""
+
+    def _open_source(
         self,
         events: Any,
         *,
@@ -65,14 +69,18 @@ class Evaluable(ABC):
         Unless `resident`, columns in the memory of a GPU are refused: only the evaluation knows how to read them.
         With `needs`, events that are not needed may come without their values.
         """
+        return self._first_query._open_source(events, sort=sort, resident=resident, needs=needs)
 
-    def _needs(self, schema: pa.Schema, output: str | None = None) -> FilePruning | None:
-        """Return what an output needs of events of a schema; None: all of them."""
-        return None
+    def _file_pruning(self, schema: pa.Schema, output: str | None = None) -> FilePruning | None:
+        """Return what an output needs of events of a schema, or None if it needs all of them."""
+        first = self._first_query
+        return None if first is self else first._file_pruning(schema, output)
 
     @abstractmethod
-    def _evaluation(self, options: EvaluationOptions) -> BaseEvaluator[Any, Any]:
-        """Return an evaluation; options were checked."""
+    def _new_evaluator(
+        self, options: EvaluationOptions, result_formatter: ResultFormatter | None = None
+    ) -> BaseEvaluator[Any, Any]:
+        """Return an evaluator, whose pieces of results a formatter may make; options were checked."""
 
     @taking(OF_ARRIVALS)
     def evaluator(self, options: EvaluationOptions) -> Any:
@@ -89,7 +97,7 @@ class Evaluable(ABC):
         """
         if options.forecast is not None:
             return self._watching(options)
-        return self._evaluator(options)
+        return self._checked_evaluator(options)
 
     def _watching(self, options: EvaluationOptions) -> Any:
         """Return an evaluator of forecasts."""
@@ -99,9 +107,9 @@ class Evaluable(ABC):
         """Return an evaluator of forecasts that goes on from a checkpoint."""
         raise NotImplementedError
 
-    def _evaluator(self, options: EvaluationOptions) -> Any:
+    def _checked_evaluator(self, options: EvaluationOptions, result_formatter: ResultFormatter | None = None) -> Any:
         options.check_time(self.time_column)
-        return self._evaluation(options)
+        return self._new_evaluator(options, result_formatter)
 
     @options_by_name
     def restore(self, blob: bytes, *, forecast: Forecast | Mapping[str, Forecast] | None = None) -> Any:
@@ -133,18 +141,20 @@ class Evaluable(ABC):
         """
         if forecast is not None:
             return self._watched_again(blob, forecast)
-        return self._restored(blob)
+        return self._restored_evaluator(blob)
 
-    def _restored(self, blob: bytes, **more: Any) -> Any:
-        """Return an evaluator that goes on from a checkpoint, with more options than it keeps."""
-        state = NamedState.from_bytes(self._evaluation(EvaluationOptions()).identities, blob)
+    def _restored_evaluator(self, blob: bytes, result_formatter: ResultFormatter | None = None, **more: Any) -> Any:
+        """Return an evaluator that continues from a checkpoint, with more options than it keeps."""
+        state = NamedState.from_bytes(self._new_evaluator(EvaluationOptions()).identities, blob)
         shard = state.options.pop("shard")
         options = EvaluationOptions(**state.options, shard=None if shard is None else tuple(shard), **more)
-        evaluation = self._evaluation(options)
-        evaluation._restore(state)
-        return evaluation
+        evaluator = self._new_evaluator(options, result_formatter)
+        evaluator._restore(state)
+        return evaluator
 
-    def _found(self, source: Source, evaluator: BaseEvaluator[Any, Any], threads: int | None = 1) -> FoundBatches:
+    def _find_matches(
+        self, source: Source, evaluator: BaseEvaluator[Any, Any], threads: int | None = 1
+    ) -> NamedBatches:
         """Yield the complex events of a source with the names of their queries, in pieces of bounded size.
 
         With several threads the evaluator itself evaluates nothing, and takes over their numbers of events and complex
@@ -152,41 +162,27 @@ class Evaluable(ABC):
         """
         evaluator.expect(source.schema)
         names = evaluator.attributes(source.schema)
-        threads = 1 if threads is None and evaluator._has_many else threads
-        may_be_cut = threads != 1 and evaluator._may_be_cut and not source.resident
-        window = evaluator._window if may_be_cut else None
+        splitter = StreamSplitter(evaluator._group)
+        threads = 1 if threads is None and splitter.has_many_queries else threads
+        may_split = threads != 1 and splitter.may_split and not source.resident
+        window = splitter.window if may_split else None
         n_threads = (threads_that_help(source, by_range=window is not None) if threads is None else threads) or 1
         if window is None:
-            n_threads = min(n_threads, evaluator._most_shares or n_threads) if may_be_cut else 1
+            n_threads = min(n_threads, splitter.max_shards or n_threads) if may_split else 1
         if n_threads == 1:
-            found = evaluator._over(source.batches(names), source.n_rows)
+            found = evaluator._group.push_all(source.batches(names), source.n_rows)
         elif window is not None:
-            found = on_threads(evaluator, *cut(source, names, RangeWindow(*window), n_threads), n_threads)
+            found = on_threads(splitter, *cut(source, names, RangeWindow(*window), n_threads), n_threads)
         else:
-            found = on_threads_by_key(evaluator, source.batches(names), n_threads)
+            found = on_threads_by_key(splitter, source.batches(names), n_threads)
         try:
             with source.locating(lambda: evaluator.n_events):
-                yield from found if n_threads == 1 else _first_rows(found, evaluator)
+                group = evaluator._group
+                yield from found if n_threads == 1 else group.result_range.of_parts(found, group.executions)
         except OutOfMemoryError:  # which tells more
             raise
         except MemoryError:  # in a thread
             raise out_of_memory(evaluator.total_matches) from None
-
-
-def _first_rows(found: FoundBatches, evaluator: BaseEvaluator[Any, Any]) -> FoundBatches:
-    """Yield results that several threads found, up to the limit of each query."""
-    limit = evaluator._options.limit
-    if limit is None:
-        yield from found
-        return
-    left = {name: limit for name, member in evaluator._members.items() if member.limits_rows}
-    for name, rows in found:
-        if name in left:
-            rows = rows.slice(0, left[name])
-            left[name] -= rows.num_rows
-        yield name, rows
-        if len(left) == len(evaluator._members) and not any(left.values()):
-            return
 
 
 class CompiledQuery(Evaluable):
@@ -196,7 +192,7 @@ class CompiledQuery(Evaluable):
     """Its language, the name of one of `cer_gpu.compilation.LANGUAGES`."""
     reads_whole_table: bool
     """True if its results begin when all rows are read; False: events are evaluated as they come (`Query`)."""
-    _plan: LogicalPlan | None = None  # None: it reads whole tables
+    _plan: LogicalPlan | None = None  # None if it reads whole tables
     notes: tuple[str, ...] = ()
     """Remarks of the compilation."""
     missing_fields: tuple[str, ...] = ()
@@ -214,7 +210,7 @@ class CompiledQuery(Evaluable):
 
     @property
     def compiled_by(self) -> str | None:
-        """All that tells it from other queries, as text; None: it was changed since it was compiled."""
+        """Cache key of the compilation, or None if the query was changed afterwards."""
         return repr((type(self).__name__, self.text, self.type_column, self.time_column, self.time_unit))
 
     @property
@@ -238,6 +234,10 @@ class CompiledQuery(Evaluable):
     def compiled(self) -> CompiledQuery:
         """The query itself, where this is one of a set that is not compiled yet."""
         return self
+
+    @property
+    def _first_query(self) -> CompiledQuery:
+        return self.compiled
 
     def bind(self, schema: pa.Schema) -> CompiledQuery:
         """Return the query with the names of columns that it has over events of a schema.
@@ -316,8 +316,8 @@ class CompiledQuery(Evaluable):
         """The form of its results where none is asked for."""
 
     @abstractmethod
-    def output_for(self, asked: str | None) -> str:
-        """Return the form of its results that is asked for, by default its usual one; OptionError: it has no such."""
+    def resolve_output(self, output: str | None) -> str:
+        """Return the name of the requested output, by default the usual one; OptionError if the query lacks it."""
 
     def physical_plan(self, output: str | None = None) -> Any:
         """Return the plan by which it is evaluated event by event; OptionError: it reads whole tables."""
@@ -337,19 +337,19 @@ class CompiledQuery(Evaluable):
 
     @property
     def _counted_output(self) -> str | None:
-        """Output by which complex events are counted; None: its rows are."""
+        """Output by which complex events are counted, or None if its rows are."""
         return None
 
     @property
     def _needed_types(self) -> tuple[str, ...] | None:
-        """The types of the events that it needs if a column tells their positions; None: all events."""
+        """The types of the events that it needs if a column tells their positions, or None for all events."""
         return None
 
     def _window_units(self, schema: pa.Schema) -> int | float | None:
-        """Return the length of the window, in events or in units of its column; None: there is no WITHIN."""
+        """Return the length of the window, in events or in units of its column, or None if there is no WITHIN."""
         return None
 
-    def _asked(self, options: EvaluationOptions) -> Self:
+    def _with_aggregate_of(self, options: EvaluationOptions) -> Self:
         """Return the query whose output "count" shows the aggregate of the options, if there is one."""
         return self
 
@@ -357,9 +357,9 @@ class CompiledQuery(Evaluable):
     def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
         """Return the schema of its results over events of a schema; QueryTypeError: it does not fit."""
 
-    @abstractmethod
-    def _member(self, options: EvaluationOptions, sharing: SharedState | None = None) -> QueryExecution:
-        """Return the member of an evaluation that finds the results of the query."""
+    def _new_execution(self, options: EvaluationOptions, sharing: SharedState | None = None) -> QueryExecution:
+        """Return an execution of the query."""
+        return self.compiled._new_execution(options, sharing)
 
     def _watching(self, options: EvaluationOptions) -> ForecastEvaluator:
         options.check_time(self.time_column)
@@ -368,20 +368,20 @@ class CompiledQuery(Evaluable):
     def _watched_again(self, blob: bytes, forecast: Any) -> ForecastEvaluator:
         return ForecastEvaluator.restored(self, blob, forecast)
 
-    def _evaluation(self, options: EvaluationOptions) -> Evaluator:
-        return Evaluator({"": self._member(options)}, options)
+    def _new_evaluator(self, options: EvaluationOptions, result_formatter: ResultFormatter | None = None) -> Evaluator:
+        return Evaluator(self._new_execution(options), options, result_formatter)
 
-    def _matches(self, source: Source, evaluator: Evaluator, threads: int | None = 1) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events of a source, as `_found` does."""
-        for _, rows in self._found(source, evaluator, threads):
+    def _match_source(self, source: Source, evaluator: Evaluator, threads: int | None = 1) -> Iterator[pa.RecordBatch]:
+        """Yield the complex events of a source, as `_find_matches` does."""
+        for _, rows in self._find_matches(source, evaluator, threads):
             yield rows
 
     def _reader(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
-        query, evaluator = self._asked(options), self._evaluator(options)
-        needs = partial(query._needs, output=options.output)
-        source = query._source(events, sort=options.sort, resident=True, needs=needs)
+        query, evaluator = self._with_aggregate_of(options), self._checked_evaluator(options)
+        needs = partial(query._file_pruning, output=options.output)
+        source = query._open_source(events, sort=options.sort, resident=True, needs=needs)
         schema = query.output_schema(source.schema, options.output)
-        return pa.RecordBatchReader.from_batches(schema, self._matches(source, evaluator, options.threads))
+        return pa.RecordBatchReader.from_batches(schema, self._match_source(source, evaluator, options.threads))
 
     @taking(OF_EVENTS)
     def evaluate(self, events: Any, options: EvaluationOptions) -> pa.Table:

@@ -36,9 +36,9 @@ def load_forecast(path: str | os.PathLike[str]) -> Forecast:
     ...     cer_gpu.load_forecast(f"{folder}/ab.forecast")
     <Forecast of 1 event: 1,000 events, 500 ends, 5 states>
     """
-    return Forecast(**read_forecast(path, _compiled))
+    return Forecast(**read_forecast(path, _compile_forecast))
 
 
-def _compiled(options: dict[str, Any]) -> CompiledQuery:
+def _compile_forecast(options: dict[str, Any]) -> CompiledQuery:
     given = dict(options)
     return compile(given.pop("text"), **given)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from cer_gpu.columnar.columns import plain_array, plain_type
-from cer_gpu.engine.evaluation import FoundBatches
+from cer_gpu.engine.execution_group import NamedBatches
 from cer_gpu.errors import OptionError
 
 QUERY_COLUMN = "query"
@@ -34,7 +34,7 @@ def joined_schema(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
     return pa.schema(list(fields.values()))
 
 
-def named(found: FoundBatches, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def named(found: NamedBatches, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield results of all queries as rows of one table, with the column that names the query."""
     for name, rows in found:
         columns = {field.name: rows.column(i) for i, field in enumerate(rows.schema)}

@@ -9,7 +9,7 @@
 import pandas
 
 from cer_gpu.frames.accessors import NAME, Accessor
-from cer_gpu.frames.matching import count, explain, match
+from cer_gpu.frames.frame_matching import count, explain, match
 
 __all__ = ["count", "explain", "match"]
 

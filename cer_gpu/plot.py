@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Array
-from cer_gpu.engine.options import options_by_name
+from cer_gpu.engine.evaluation_options import options_by_name
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.printable import printable
 
@@ -68,10 +68,10 @@ def timeline(matches: pa.Table, ax: Axes | None = None, *, by: str | None = None
             raise OptionError(f"no column {by!r}\nhint: the columns are {', '.join(matches.column_names)}")
         coded = matches[by].combine_chunks().dictionary_encode()
         heights = coded.indices.to_numpy()[shown]
-        names = [_plain(str(name)) for name in coded.dictionary.to_pylist()]
+        names = [_plain_label(str(name)) for name in coded.dictionary.to_pylist()]
         if len(names) <= 40:
             ax.set_yticks(range(len(names)), names)
-        ax.set_ylabel(_plain(by))
+        ax.set_ylabel(_plain_label(by))
     ax.hlines(heights, begins[shown], ends[shown], **{"linewidth": 2} | style)
     ax.plot(begins[shown], heights, "|", color=style.get("color", "C0"), markersize=5)
     ax.set_xlabel(label)
@@ -140,11 +140,11 @@ def _spans(matches: pa.Table) -> tuple[Array, Array, str]:
     for name in wanted:
         if name not in names:
             raise OptionError(f"expected complex events with a column {name!r}, got {', '.join(names) or 'no columns'}")
-    begins, ends = (_numbers(matches[name].combine_chunks()) for name in wanted)
+    begins, ends = (_plot_numbers(matches[name].combine_chunks()) for name in wanted)
     return begins, ends, "time" if timed else "position"
 
 
-def _numbers(values: pa.Array) -> Array:
+def _plot_numbers(values: pa.Array) -> Array:
     kind = values.type
     if pa.types.is_date32(kind):
         values = values.cast(pa.timestamp("s"))
@@ -153,6 +153,6 @@ def _numbers(values: pa.Array) -> Array:
     return values.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
-def _plain(text: str) -> str:
+def _plain_label(text: str) -> str:
     """Return a text that Matplotlib draws as it is; between two dollars it would read a formula."""
     return printable(text).replace("$", r"\$")

@@ -15,8 +15,8 @@ from cer_gpu.ceql.syntax import QuerySyntax
 from cer_gpu.ceql.variables import variables
 from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.columnar.fields import column_type
+from cer_gpu.engine.evaluation_options import OF_EVENTS, EvaluationOptions, Sort, options_by_name, taking
 from cer_gpu.engine.execution import StreamingExecution
-from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, Sort, options_by_name, taking
 from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.errors import (
     CerError,
@@ -29,12 +29,11 @@ from cer_gpu.explain.facts import explain
 from cer_gpu.explain.in_short import in_short
 from cer_gpu.io.source import Source, with_field_column
 from cer_gpu.io.sources import open_events, reading_again
-from cer_gpu.io.text_times import with_times
-from cer_gpu.order.sorting import sort_source
+from cer_gpu.io.text_types import with_times
+from cer_gpu.order.sorting import order_ties, sort_source
 from cer_gpu.order.streams import STREAM_COLUMN, by_stream, merge_sources
-from cer_gpu.order.ties import order_ties
+from cer_gpu.output.bound_measures import measure_errors, measures_of
 from cer_gpu.output.form import Output
-from cer_gpu.output.measures import measure_errors, measures_of
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.distribution import Distribution
@@ -179,9 +178,9 @@ class Query(CompiledQuery):
         plan = self._plan
         return tuple(name for name, each in OUTPUTS.items() if why_not_output(plan, each) is None)
 
-    def output_for(self, asked: str | None) -> str:
-        """Return the name of the output that is asked for, by default the usual one; OptionError: it has no such."""
-        return self._output(asked).name
+    def resolve_output(self, output: str | None) -> str:
+        """Return the name of the requested output, by default the usual one; OptionError if the query lacks it."""
+        return self._output(output).name
 
     def _output(self, name: str | None) -> type[Output]:
         return output_of(self._plan, self.default_output if name is None else name)
@@ -206,7 +205,7 @@ class Query(CompiledQuery):
 
     @property
     def _needed_types(self) -> tuple[str, ...] | None:
-        """The types of the events that the query needs if a column tells their positions; None: all events."""
+        """The types of the events that the query needs if a column tells their positions, or None for all events."""
         plan = self._plan
         types = [guard.event_type for guard in plan.guards]
         if plan.type_column is None or plan.negates or plan.looks_back or plan.counts_positions:
@@ -244,7 +243,7 @@ class Query(CompiledQuery):
     def _window_units(self, schema: pa.Schema) -> int | float | None:
         """Return what a range of the stream needs before it, in events or in units of the column of the window.
 
-        It is the window, and before it what is OVER the past; None: there is no WITHIN.
+        It is the window, and before it what is OVER the past, or None if there is no WITHIN.
         """
         binding = self._bind(schema)
         return None if binding.window_length is None else binding.reach[1].item()
@@ -354,13 +353,13 @@ class Query(CompiledQuery):
     def _counted_output(self) -> str | None:
         return None if self._drops_rows else "count"
 
-    def _needs(self, schema: pa.Schema, output: str | None = None) -> FilePruning | None:
+    def _file_pruning(self, schema: pa.Schema, output: str | None = None) -> FilePruning | None:
         made = self._output(output)
         if made.by_starts or made.each_event:
             return None  # any event may tell that a window has passed, or is asked for
         return needs_of(self._bindings, schema)
 
-    def _source(
+    def _open_source(
         self,
         events: Any,
         *,
@@ -397,12 +396,12 @@ class Query(CompiledQuery):
             return next(iter(sources.values()))
         return merge_sources(sources, time_column) if isinstance(events, Mapping) else sources[""]
 
-    def _asked(self, options: EvaluationOptions) -> Query:
+    def _with_aggregate_of(self, options: EvaluationOptions) -> Query:
         return self if options.aggregate is None else self.with_aggregate(options.aggregate, options.output)
 
-    def _member(self, options: EvaluationOptions, sharing: SharedState | None = None) -> StreamingExecution:
-        query = self._asked(options)
-        return StreamingExecution(query._bindings, options, query.output_for(options.output), sharing)
+    def _new_execution(self, options: EvaluationOptions, sharing: SharedState | None = None) -> StreamingExecution:
+        query = self._with_aggregate_of(options)
+        return StreamingExecution(query._bindings, options, query.resolve_output(options.output), sharing)
 
     @options_by_name
     def explain(self, events: Any = None, *, analyze: bool = False) -> Explanation:
@@ -435,5 +434,5 @@ class Query(CompiledQuery):
         """
         if analyze and events is None:
             raise OptionError("there are no events to analyze the query on\nhint: events=... (--events)")
-        source = None if events is None else self._source(events)
-        return explain(self._bindings, self.notes, source, self._matches if analyze else None)
+        source = None if events is None else self._open_source(events)
+        return explain(self._bindings, self.notes, source, self._match_source if analyze else None)

@@ -8,7 +8,7 @@ own.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from cer_gpu.cache import gc_paused
 from cer_gpu.ceql.query_file import read_query_file
-from cer_gpu.columnar.batches import empty_batch
 from cer_gpu.columnar.fields import narrowest
 from cer_gpu.compilation import (
     TYPE_COLUMN,
@@ -26,21 +25,20 @@ from cer_gpu.compilation import (
     compile_member,
     options_of_set,
 )
-from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.evaluation import BaseEvaluator, FoundBatches
-from cer_gpu.engine.execution import StreamingExecution
-from cer_gpu.engine.options import (
+from cer_gpu.engine.evaluation_options import (
     OF_COUNTS,
     OF_EVENTS,
     RAISE,
     SKIP,
     EvaluationOptions,
-    Sort,
     check_errors,
     checking_names,
     taking,
 )
-from cer_gpu.engine.set_execution import QueryExecution
+from cer_gpu.engine.evaluator import BaseEvaluator, ResultFormatter
+from cer_gpu.engine.execution import StreamingExecution
+from cer_gpu.engine.execution_group import NamedBatches
+from cer_gpu.engine.query_execution import QueryExecution
 from cer_gpu.engine.shared_state import GuardCache, SharedState
 from cer_gpu.errors import CerError, OptionError, QueryError, QueryErrorContext, did_you_mean
 from cer_gpu.evaluable import Evaluable, number_in
@@ -193,7 +191,7 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
         if not queries:
             raise OptionError("expected at least one query, got none")
         for name, query in self._queries.items():
-            check_same_events(query, name, self._first, self._first_name)
+            check_same_events(query, name, self._first_query, self._first_name)
 
     @property
     def skipped(self) -> dict[str, CerError]:
@@ -207,18 +205,18 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
         return next(timed, next(iter(self._queries)))
 
     @property
-    def _first(self) -> CompiledQuery:
+    def _first_query(self) -> CompiledQuery:
         return self._queries[self._first_name]
 
     @property
     def type_column(self) -> str | None:
         """The column of event types."""
-        return self._first.type_column
+        return self._first_query.type_column
 
     @property
     def time_column(self) -> str | None:
         """The column of times."""
-        return self._first.time_column
+        return self._first_query.time_column
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without what is known over schemas of events, which is made anew."""
@@ -265,7 +263,7 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
         schemas = together._schemas(source.schema, options)
         found: dict[str, list[pa.RecordBatch]] = {name: [] for name in schemas}
         with gc_paused() if len(self) >= FROM_QUERIES else nullcontext():  # it would look through all queries
-            for name, rows in self._found(source, evaluator, options.threads):
+            for name, rows in self._find_matches(source, evaluator, options.threads):
                 found[name].append(rows)
         return {name: pa.Table.from_batches(found[name], schema) for name, schema in schemas.items()}
 
@@ -288,18 +286,20 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
         """
         together, evaluator, source = self._opened(events, options)
         schema = joined_schema(together._schemas(source.schema, options))
-        return pa.RecordBatchReader.from_batches(schema, named(self._found(source, evaluator, options.threads), schema))
+        return pa.RecordBatchReader.from_batches(
+            schema, named(self._find_matches(source, evaluator, options.threads), schema)
+        )
 
     @taking(OF_COUNTS)
     def count(self, events: Any, options: EvaluationOptions) -> dict[str, int]:
         """Return the number of complex events of each query, as `Query.count`."""
-        return reading_again(lambda given: self._counts(given, options), events)
+        return reading_again(lambda given: self._count_all(given, options), events)
 
-    def _counts(self, events: Any, options: EvaluationOptions) -> dict[str, int]:
+    def _count_all(self, events: Any, options: EvaluationOptions) -> dict[str, int]:
         outputs = {name: query._counted_output for name, query in self._queries.items()}
         _, evaluator, source = self._opened(events, options, outputs)
-        counts = dict.fromkeys(evaluator._members, 0)
-        for name, rows in self._found(source, evaluator, options.threads):
+        counts = dict.fromkeys(evaluator._group.executions, 0)
+        for name, rows in self._find_matches(source, evaluator, options.threads):
             counts[name] += number_in(rows, outputs[name])
         return counts
 
@@ -308,15 +308,17 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
     ) -> tuple[QuerySet, QuerySetEvaluator, Source]:
         """Return the queries that are evaluated over the events, their evaluator, and the events."""
         options.check_time(self.time_column)
-        source = self._source(
+        source = self._open_source(
             events,
             sort=options.sort,
-            needs=lambda schema: self._over(schema, options)._needs(schema, output=options.output, outputs=outputs),
+            needs=lambda schema: self._queries_over(schema, options)._file_pruning(
+                schema, output=options.output, outputs=outputs
+            ),
         )
-        together = self._over(source.schema, options)
+        together = self._queries_over(source.schema, options)
         return together, together._closed(options, outputs), source
 
-    def _over(self, schema: pa.Schema, options: EvaluationOptions) -> QuerySet:
+    def _queries_over(self, schema: pa.Schema, options: EvaluationOptions) -> QuerySet:
         """Return the queries that are evaluated over events of a schema."""
         if self._skips(options):
             return self.fitting(schema)
@@ -359,7 +361,7 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
 
         OptionError: a query has no such output.
         """
-        named = {name: query.output_for(outputs.get(name, output)) for name, query in self._queries.items()}
+        named = {name: query.resolve_output(outputs.get(name, output)) for name, query in self._queries.items()}
         for lookup in self._lookups:
             if lookup.outputs == named:
                 return lookup
@@ -399,7 +401,7 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
     def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
         """Return the schema of `stream` over events of a schema."""
         options = EvaluationOptions(output=output)
-        return joined_schema(self._over(schema, options)._schemas(schema, options))
+        return joined_schema(self._queries_over(schema, options)._schemas(schema, options))
 
     def _schemas(self, schema: pa.Schema, options: EvaluationOptions) -> Mapping[str, pa.Schema]:
         """Return the schema of the results of each query."""
@@ -411,20 +413,10 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
         schemas = {}
         for name, query in self._queries.items():
             with QueryErrorContext(name):
-                schemas[name] = query._asked(options).output_schema(schema, options.output)
+                schemas[name] = query._with_aggregate_of(options).output_schema(schema, options.output)
         return schemas
 
-    def _source(
-        self,
-        events: Any,
-        *,
-        sort: Sort = False,
-        resident: bool = False,
-        needs: Callable[[pa.Schema], FilePruning | None] | None = None,
-    ) -> Source:
-        return self._first._source(events, sort=sort, needs=needs)
-
-    def _needs(
+    def _file_pruning(
         self, schema: pa.Schema, output: str | None = None, outputs: Mapping[str, str | None] | None = None
     ) -> FilePruning | None:
         return self._known_over(schema, outputs or {}, output).needs
@@ -435,21 +427,28 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
             return self.fitting(schema).columns(schema, output)
         return narrowest(schema, set(self._prepared(schema, output=output).attributes))
 
-    def _matches(self, source: Source, evaluator: QuerySetEvaluator, threads: int | None = 1) -> FoundBatches:
-        return self._found(source, evaluator, threads)
+    def _match_source(self, source: Source, evaluator: QuerySetEvaluator, threads: int | None = 1) -> NamedBatches:
+        return self._find_matches(source, evaluator, threads)
 
-    def _evaluation(self, options: EvaluationOptions) -> QuerySetEvaluator:
-        return self._made(options, {}, shares=True)
+    def _new_evaluator(
+        self, options: EvaluationOptions, result_formatter: ResultFormatter | None = None
+    ) -> QuerySetEvaluator:
+        return self._evaluator_for(options, {}, shares=True, result_formatter=result_formatter)
 
     def _closed(self, options: EvaluationOptions, outputs: Mapping[str, str | None] | None = None) -> QuerySetEvaluator:
         """Return an evaluator to which no query is added: one alone shares nothing."""
-        return self._made(options, outputs or {}, shares=len(self) > 1)
+        return self._evaluator_for(options, outputs or {}, shares=len(self) > 1)
 
-    def _made(
-        self, options: EvaluationOptions, outputs: Mapping[str, str | None], *, shares: bool
+    def _evaluator_for(
+        self,
+        options: EvaluationOptions,
+        outputs: Mapping[str, str | None],
+        *,
+        shares: bool,
+        result_formatter: ResultFormatter | None = None,
     ) -> QuerySetEvaluator:
         """Return an evaluator with an output of each query."""
-        several = STREAM_COLUMN if self._first.several_streams else None
+        several = STREAM_COLUMN if self._first_query.several_streams else None
         sharing = SharedState(several, options.device, self._bound) if shares else None
         known = {} if sharing is None or options.aggregate else self._lookup(outputs, options.output).known
         asked = {output: replace(options, output=output) for output in {*outputs.values(), options.output}}
@@ -457,10 +456,10 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
         for name, query in self._queries.items():
             own = asked[outputs.get(name, options.output)]
             if name in known:
-                members[name] = StreamingExecution(known[name], own, query.output_for(own.output), sharing)
+                members[name] = StreamingExecution(known[name], own, query.resolve_output(own.output), sharing)
             else:
-                members[name] = query._member(own, sharing)
-        return QuerySetEvaluator(members, options, sharing, self)
+                members[name] = query._new_execution(own, sharing)
+        return QuerySetEvaluator(members, options, sharing, self, result_formatter)
 
     def explain(self, events: Any = None) -> dict[str, Explanation]:
         """Explain each query (`Query.explain`)."""
@@ -495,41 +494,24 @@ class QuerySetEvaluator(BaseEvaluator[tuple[str, pa.RecordBatch], dict[str, pa.R
 
     def __init__(
         self,
-        members: Mapping[str, QueryExecution],
+        executions: Mapping[str, QueryExecution],
         options: EvaluationOptions,
-        sharing: SharedState | None,
+        shared: SharedState | None,
         queries: QuerySet,
+        result_formatter: ResultFormatter | None = None,
     ) -> None:
-        super().__init__(members, options, sharing)
+        skip = self._skip_misfits if queries._skips(options) else None
+        super().__init__(executions, options, shared, skip, result_formatter)
         self.output: str | None = options.output
         self.skipped: dict[str, CerError] = dict(queries._skipped)
-        self._first, self._first_name = queries._first, queries._first_name
-        self._choose = queries.fitting if queries._skips(options) else None
-        self._misfits: dict[str, QueryExecution] = {}
+        self._first_query, self._first_name, self._fitting = queries._first_query, queries._first_name, queries.fitting
 
-    def expect(self, schema: pa.Schema) -> None:
-        """Bind to a schema (`BaseEvaluator.expect`); queries that do not fit the first one may be left out."""
-        if self._schema is None:
-            self._leave_out(schema)
-        super().expect(schema)
+    def _skip_misfits(self, schema: pa.Schema) -> Collection[str]:
+        """Note the queries that do not fit the first schema, with the reasons, and return their names."""
+        self.skipped = self._fitting(schema).skipped
+        return self.skipped
 
-    def _leave_out(self, schema: pa.Schema) -> None:
-        """Leave out the queries that do not fit the first schema, if that was asked for."""
-        if self._choose is not None:
-            self.skipped = self._choose(schema).skipped
-            self._misfits = {name: self._members.pop(name) for name in self.skipped if name in self._members}
-
-    @property
-    def identities(self) -> dict[str, dict[str, Any]]:
-        """Facts that tell the queries from others, also those that were left out."""
-        return super().identities | {name: member.identity for name, member in self._misfits.items()}
-
-    def _restore(self, state: NamedState) -> None:
-        if "events" in state.schemas:
-            self._leave_out(state.schemas["events"])
-        super()._restore(state)
-
-    def _gathered(self, pieces: Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, pa.RecordBatch]:
+    def _collect_results(self, pieces: Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, pa.RecordBatch]:
         found: dict[str, list[pa.RecordBatch]] = {}
         for name, rows in pieces:
             if rows.num_rows:
@@ -538,14 +520,15 @@ class QuerySetEvaluator(BaseEvaluator[tuple[str, pa.RecordBatch], dict[str, pa.R
 
     @property
     def n_matches(self) -> dict[str, int]:
-        """Number of complex events found so far, by query."""
-        return self._numbers
+        """Number of matches found so far, by query."""
+        return self._group.n_matches
 
     @property
     def notes(self) -> dict[str, list[str]]:
         """Remarks on the events read so far (`Evaluator.notes`), of the queries that have some."""
-        read = {name: member for name, member in self._members.items() if self.n_events > member.options.start_position}
-        return {name: notes for name, member in read.items() if (notes := member.notes)}
+        executions = self._group.executions.items()
+        read = {name: each for name, each in executions if self.n_events > each.options.start_position}
+        return {name: notes for name, each in read.items() if (notes := each.notes)}
 
     def add(self, name: str, query: CompiledQuery | str) -> None:
         """Add a query, which reads the events from the next one on; positions count from the begin of the stream.
@@ -564,21 +547,17 @@ class QuerySetEvaluator(BaseEvaluator[tuple[str, pa.RecordBatch], dict[str, pa.R
         QueryError
             As `cer_gpu.compile`, and when the query does not fit the events.
         """
-        if name in self._members:
+        if name in self._group.executions:
             raise OptionError(f"there is a query {name!r} already\nhint: remove({name!r}) first")
-        first = self._first
+        first = self._first_query
         if isinstance(query, str):
             with QueryErrorContext(name):
                 query = compile_member(
                     query, type_column=first.type_column, time_column=first.time_column, time_unit=first.time_unit
                 )
         check_same_events(query, name, first, self._first_name)
-        member = query._member(replace(self._options, start_position=self.n_events), self._sharing)
-        if self._schema is not None:
-            self._expect(name, member, self._schema)
-            self._names = None
-        self._members[name] = member
-        self._turns = None
+        options = replace(self._group.options, start_position=self.n_events)
+        self._group.add(name, query._new_execution(options, self._group.shared))
 
     def remove(self, name: str) -> pa.RecordBatch:
         """Remove a query, and return the complex events that it would find if the stream ended here.
@@ -588,13 +567,7 @@ class QuerySetEvaluator(BaseEvaluator[tuple[str, pa.RecordBatch], dict[str, pa.R
         OptionError
             When there is no such query.
         """
-        if name not in self._members:
-            hint = did_you_mean(name, self._members, "queries")
+        if name not in self._group.executions:
+            hint = did_you_mean(name, self._group.executions, "queries")
             raise OptionError(f"there is no query {name!r}" + (f"\nhint: {hint}" if hint else ""))
-        member = self._members.pop(name)
-        self._names = self._turns = None
-        if self._schema is not None:
-            self._blocks.keep({clock for each in self._members.values() for clock in each.clocks})
-        found = [] if member.limit_reached else list(member.finish())
-        member.release()
-        return pa.concat_batches([empty_batch(member.result_schema), *found])
+        return self._group.remove(name)

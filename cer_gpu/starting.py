@@ -55,7 +55,7 @@ def leave_at_signals() -> None:
     with contextlib.suppress(ValueError):  # only the first thread may
         for signum in SIGNALS:
             if signal.getsignal(signum) in _DEFAULTS:
-                signal.signal(signum, _leave)
+                signal.signal(signum, _leave_process)
 
 
 def _is_program() -> bool:
@@ -67,7 +67,7 @@ def _is_program() -> bool:
     return given[-2:] == ["-m", "cer_gpu"] or given[-1:] == ["-mcer_gpu"]
 
 
-def _leave(signum: int, frame: FrameType | None) -> None:
+def _leave_process(signum: int, frame: FrameType | None) -> None:
     args = sys.argv[1:]
     with contextlib.suppress(OSError):
         os.write(2, stop_words(signum, as_json="--json" in args).encode() + b"\n")

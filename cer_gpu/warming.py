@@ -196,7 +196,7 @@ def warm() -> Iterator[Warmed]:
     ------
     Warmed
     """
-    events = _events()
+    events = _warm_up_events()
     for kind in KINDS:
         before = COMPILING.count
         for text in kind.queries:
@@ -227,7 +227,7 @@ def warm() -> Iterator[Warmed]:
     yield Warmed("forecasts", COMPILING.count - before)
 
 
-def _events() -> pa.Table:
+def _warm_up_events() -> pa.Table:
     """Return events of four types: a key, a name, a price and a time each second."""
     rng = np.random.default_rng(0)
     types, names = pa.array(list("ABCD")), pa.array([f"n{i}" for i in range(50)])

@@ -1,4 +1,4 @@
-"""Make pictures/architecture.svg: the rooms of cer_gpu, their imports, and the way of one query through them.
+"""Make pictures/architecture.svg: the packages of cer_gpu, their imports, and the way of one query through them.
 
     .venv/bin/python docs/make_architecture.py          # writes docs/pictures/architecture.svg
     .venv/bin/python docs/make_architecture.py --check  # exit code 1 where the picture is out of date
@@ -37,7 +37,7 @@ EVALUATING = [
     ("query", "evaluate(events)"),
     ("io.sources", "batches"),
     ("order.sorting", "order of time"),
-    ("engine.evaluation", "pipeline"),
+    ("engine.execution_group", "pipeline"),
     ("columnar.columns", "blocks"),
     ("predicates.guards", "guards to symbols"),
     ("partition.partitions", "keys to ids"),
@@ -224,7 +224,7 @@ def draw(graph: grimp.ImportGraph) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         'role="img">',
-        "<title>The rooms of cer_gpu by layers, and the way of one query through them</title>",
+        "<title>The packages of cer_gpu by layers, and the way of one query through them</title>",
         f"<style>\n{STYLE}{light}@media (prefers-color-scheme: dark) {{\n{dark}}}\n</style>",
         f'<rect class="paper" width="{WIDTH}" height="{height}"/>',
         *_legend(),
@@ -238,7 +238,7 @@ def draw(graph: grimp.ImportGraph) -> str:
 
 
 def _legend() -> Iterator[str]:
-    yield _text(BOX_LEFT, 24, "Rooms, by layers: imports go down only", "room")
+    yield _text(BOX_LEFT, 24, "Packages, by layers: imports go down only", "room")
     yield _text(BOX_LEFT, 44, "arrows: imports, less those that others imply")
     for x, name, what in ((STOPS_LEFT, "first", "compiling a query"), (STOPS_LEFT + 170, "second", "evaluating it")):
         yield f'<rect class="stop {name}" x="{x}" y="38" width="16" height="4"/>'

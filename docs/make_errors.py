@@ -1,6 +1,6 @@
-"""Make errors.md: every error that a user can cause, by causing it.
+"""Make reference/errors.md: every error that a user can cause, by causing it.
 
-    .venv/bin/python docs/make_errors.py          # writes docs/errors.md
+    .venv/bin/python docs/make_errors.py          # writes docs/reference/errors.md
     .venv/bin/python docs/make_errors.py --check  # exit code 1 where the page is not what this writes
 
 Each case runs in a folder of its own making, as the command line would run; the page has what it printed, and its exit
@@ -31,7 +31,7 @@ from cer_gpu.cli import main
 from cer_gpu.predicates import placement
 
 os.environ["CER_GPU_NOTICES"] = "off"  # no word of compiling
-PAGE = Path(__file__).with_name("errors.md")
+PAGE = Path(__file__).parent / "reference" / "errors.md"
 ROOT = Path(__file__).parents[1]
 NOBODY = 65534
 AB = "'SELECT * FROM S WHERE A ; B'"
@@ -573,4 +573,4 @@ if __name__ == "__main__":
     if "--check" not in sys.argv[1:]:
         PAGE.write_text(made, encoding="utf-8")
     elif PAGE.read_text(encoding="utf-8") != made:
-        sys.exit("docs/errors.md is not what docs/make_errors.py writes: run it")
+        sys.exit("docs/reference/errors.md is not what docs/make_errors.py writes: run it")

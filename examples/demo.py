@@ -35,7 +35,7 @@ Every A that a B follows within the hour; TIME never decreases (else: --sort):
 A query in words, and how it is evaluated:
   .venv/bin/cer-gpu explain "SELECT * FROM S WHERE A ; B WITHIN 1 HOUR" \\
       --time-column TIME
-docs/questions.md has eight questions to begin with, docs/language.md all of it."""
+docs/first_query.md is a first query in 10 minutes, docs/concepts.md the rest."""
 
 
 def main() -> int:

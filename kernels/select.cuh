@@ -7,7 +7,7 @@
 //   };
 //
 // `in` holds addresses of columns and tables, constants and first bits, at the places that
-// cer_gpu/predicates/cuda/source.py assigns. One warp takes a tile of CER_TILE rows, and writes its relevant rows, in
+// cer_gpu/predicates/cuda/selection.py assigns. One warp takes a tile of CER_TILE rows, and writes its relevant rows, in
 // order, from the place of the tile's first row on. compaction.cu closes the gaps.
 //
 // Reference: GuardWords.words (cer_gpu/predicates/guards.py), then select_by_table or select_by_hash.

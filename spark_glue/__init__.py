@@ -5,11 +5,10 @@ Importing this package does not need PySpark; running a query on Spark does.
 
 from spark_glue.archive import package
 from spark_glue.errors import plain_errors
-from spark_glue.explanation import explain
 from spark_glue.forecasting import fit, forecast, forecast_schema, forecast_stage
 from spark_glue.job import Summary, read, run
 from spark_glue.local_session import session
-from spark_glue.match import match
+from spark_glue.match import explain, match
 from spark_glue.source import register, register_sql
 from spark_glue.stage import match_schema, match_stage
 from spark_glue.streaming import explain_stream, match_batches, match_stream

@@ -1,4 +1,4 @@
-"""The command line of jobs on Spark: ``python -m spark_glue`` (docs/spark.md)."""
+"""The command line of jobs on Spark: ``python -m spark_glue`` (docs/reference/spark.md)."""
 
 from __future__ import annotations
 
@@ -17,22 +17,30 @@ import click
 import cer_gpu
 from cer_gpu.cli.command_line import Commands, run_commands, say, say_errors, say_notes, show_text
 from cer_gpu.cli.event_arguments import Streams
-from cer_gpu.cli.live.job import job_command
-from cer_gpu.cli.options import QueryOptions, query_options, skip_invalid_option
-from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, read_queries
+from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, read_one_or_folder
+from cer_gpu.cli.shared_options import (
+    QueryOptions,
+    RunOptions,
+    optional_query_argument,
+    output_of_rows,
+    queries_option,
+    query_options,
+    run_options,
+    skip_invalid_option,
+)
 from cer_gpu.cli.signals import Signals
-from cer_gpu.engine.options import RAISE, SKIP, OverridableDefault
+from cer_gpu.engine.evaluation_options import RAISE, SKIP, OverridableDefault
 from cer_gpu.errors import CerError, OptionError
-from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rules.alerts import ALERTS
 from cer_gpu.rules.rule_set import RuleSet, analyse_rule
 from spark_glue.archive import package
 from spark_glue.distribution import DISTRIBUTIONS, SOURCES, choose_distribution
 from spark_glue.errors import plain_errors
-from spark_glue.explanation import explain
-from spark_glue.job import INPUTS, read, run
+from spark_glue.job import INPUTS, read
+from spark_glue.job import run as run_job
+from spark_glue.job_command import job_command
 from spark_glue.local_session import session
-from spark_glue.match import check_order
+from spark_glue.match import check_order, explain
 from spark_glue.result import RESULT_FORMATS
 from spark_glue.watch import in_another_thread
 from spark_glue.work import work_of
@@ -50,14 +58,6 @@ def main(args: Sequence[str] | None = None) -> int:
     return run_commands(commands, "spark_glue", args)
 
 
-_queries_option = click.option(
-    "--queries",
-    metavar="FOLDER",
-    help="In place of QUERY: the folder of rules (*.ceql, *.eql, *.sql, *.toml, *.yml) to evaluate in one job; "
-    "the column `query` names them.",
-)
-
-
 _distribution_option = click.option(
     "--distribution",
     type=click.Choice(DISTRIBUTIONS),
@@ -70,31 +70,27 @@ _source_option = click.option(
     type=click.Choice(SOURCES),
     default="auto",
     show_default=True,
-    help="Whether tasks read the files by themselves, or Spark sends them rows.",
+    help="Whether tasks read the files directly, or Spark sends them rows.",
 )
 _tasks_option = click.option(
-    "--tasks", type=click.IntRange(min=1), metavar="N", help="How many parts.  [default: one for each core]"
+    "--tasks", type=click.IntRange(min=1), metavar="N", help="Number of tasks.  [default: one per core]"
 )
 _cores_option = click.option(
-    "--cores", default="2", show_default=True, metavar="N", help="Of a local session; * for all."
+    "--cores", default="2", show_default=True, metavar="N", help="Cores of a local session; * for all."
 )
 _config_option = click.option(
     "--conf", "config", multiple=True, metavar="NAME=VALUE", help="Settings of a local session."
 )
 _format_option = click.option(
-    "--format", "format_", type=click.Choice(INPUTS), default="parquet", show_default=True, help="Of the input."
+    "--format", "format_", type=click.Choice(INPUTS), default="parquet", show_default=True, help="Format of the input."
 )
 _read_option = click.option(
-    "--read-option", "read_options", multiple=True, metavar="NAME=VALUE", help="For Spark's reader."
+    "--read-option", "read_options", multiple=True, metavar="NAME=VALUE", help="Option of Spark's reader."
 )
 _schema_option = click.option(
-    "--schema", metavar="TEXT", help="Of --input, as 'type STRING, ts TIMESTAMP'.  [default: Spark finds it]"
-)
-_output_option = click.option(
-    "--output",
-    type=click.Choice([*OUTPUTS, ALERTS]),
-    help="What a row is.  [default: alerts of a folder whose rules have levels, measures where SELECT has some, "
-    "else events]",
+    "--schema",
+    metavar="TEXT",
+    help="Schema of the input, as 'type STRING, ts TIMESTAMP'.  [default: inferred by Spark]",
 )
 
 
@@ -111,7 +107,7 @@ Examples:
 )
 @click.version_option(cer_gpu.__version__, prog_name="spark_glue", message="%(prog)s %(version)s")
 def commands() -> None:
-    """Find complex events in stored events with queries in CEQL, on Spark."""
+    """Find the matches of queries in stored events, on Spark."""
 
 
 @commands.command(
@@ -129,22 +125,31 @@ Examples:
 The folder OUT appears whole at the end or not at all. In a program that spark-submit
 started, the session is as it was asked for there, and --cores and --conf do nothing.""",
 )
-@click.argument("query", required=False)
-@_queries_option
+@optional_query_argument
+@queries_option
 @click.option(
-    "--input", "inputs", multiple=True, required=True, metavar="PATH", help="Files, folders, or a table's name."
+    "--input",
+    "inputs",
+    multiple=True,
+    required=True,
+    metavar="PATH",
+    help="File, folder or table name; may be repeated.",
 )
 @_format_option
 @_read_option
 @_schema_option
 @click.option(
-    "--order-by", "order_by", multiple=True, required=True, metavar="NAME", help="Columns that order the stream."
+    "--order-by",
+    "order_by",
+    multiple=True,
+    required=True,
+    metavar="NAME",
+    help="Column that orders the stream; may be repeated.",
 )
 @click.option("-o", "out", required=True, metavar="OUT", help="The folder to write.")
 @click.option("--out-format", type=click.Choice(RESULT_FORMATS), default="parquet", show_default=True, help="Of OUT.")
 @click.option("--partition-by", multiple=True, metavar="NAME", help="Columns of the result that become folders.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT, once the new one is whole.")
-@_output_option
 @_distribution_option
 @_source_option
 @_tasks_option
@@ -152,8 +157,7 @@ started, the session is as it was asked for there, and --cores and --conf do not
 @skip_invalid_option
 @_cores_option
 @_config_option
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
-@click.option("--no-progress", is_flag=True, help="Show no progress bar (there is one on a terminal only).")
+@run_options("output", "as_json", "no_progress", output=output_of_rows(usual="events"))
 @click.pass_obj
 def _run_command(
     signals: Signals,
@@ -168,7 +172,6 @@ def _run_command(
     out_format: str,
     partition_by: tuple[str, ...],
     overwrite: bool,
-    output: str | None,
     distribution: str,
     source: str,
     tasks: int | None,
@@ -176,17 +179,16 @@ def _run_command(
     skip_invalid: bool,
     cores: str,
     config: tuple[str, ...],
-    as_json: bool,
-    no_progress: bool,
+    run: RunOptions,
 ) -> int:
-    """Find the complex events of QUERY in the events of --input, and write them to OUT.
+    """Find the matches of QUERY in the events of --input, and write them to OUT.
 
     QUERY is a file or the text itself; --queries takes all queries of a folder.
 
     The first column of --order-by is the time column, if it holds times.
     """
-    given = _given(query, queries, compiling, skip_invalid=skip_invalid)
-    output = output or (ALERTS if given.raises_alerts else None)
+    given = read_one_or_folder(query, queries, compiling, skip_invalid=skip_invalid)
+    output = run.evaluation.output or (ALERTS if given.raises_alerts else None)
     settings, options = _pairs(config, "--conf"), _pairs(read_options, "--read-option")
     # check the query before starting Spark, which takes seconds
     compiled = _compiled(given, _named_time(given) or order_by[0])
@@ -199,7 +201,7 @@ def _run_command(
         if compiled is None:
             return 1
         try:
-            summary = run(
+            summary = run_job(
                 events,
                 compiled,
                 out,
@@ -211,13 +213,13 @@ def _run_command(
                 format=out_format,
                 partition_by=partition_by,
                 overwrite=overwrite,
-                show_progress=not no_progress,
+                show_progress=not run.no_progress,
             )
         except CerError as error:
             say_errors([error], None if given.is_set else given.rules[""].file)
             return 1
         signals.check()
-    if as_json:
+    if run.as_json:
         click.echo(json.dumps(summary.to_dict()))
     else:
         say(str(summary))
@@ -235,14 +237,14 @@ Examples:
 \b
 With --input Spark starts, and reads the footers of the files, not their rows.""",
 )
-@click.argument("query", required=False)
-@_queries_option
+@optional_query_argument
+@queries_option
 @click.option("--input", "inputs", multiple=True, metavar="PATH", help="Files, folders, or a table's name.")
 @_format_option
 @_read_option
 @_schema_option
 @click.option("--order-by", "order_by", multiple=True, metavar="NAME", help="Columns that order the stream.")
-@_output_option
+@run_options("output", output=output_of_rows(usual="events"))
 @_distribution_option
 @_source_option
 @_tasks_option
@@ -258,7 +260,7 @@ def _explain_command(
     read_options: tuple[str, ...],
     schema: str | None,
     order_by: tuple[str, ...],
-    output: str | None,
+    run: RunOptions,
     distribution: str,
     source: str,
     tasks: int | None,
@@ -268,8 +270,8 @@ def _explain_command(
     config: tuple[str, ...],
 ) -> int:
     """Say how the events of QUERY would be dealt to tasks, and why; Spark is needed only with --input."""
-    given = _given(query, queries, compiling, skip_invalid=skip_invalid)
-    output = output or (ALERTS if given.raises_alerts else None)
+    given = read_one_or_folder(query, queries, compiling, skip_invalid=skip_invalid)
+    output = run.evaluation.output or (ALERTS if given.raises_alerts else None)
     if bool(inputs) != bool(order_by):
         raise click.UsageError("--input and --order-by go together")
     # as in `run`, the first column of the order is the time column
@@ -289,12 +291,6 @@ def _explain_command(
     return 0
 
 
-def _given(query: str | None, queries: str | None, compiling: QueryOptions, *, skip_invalid: bool) -> QueryArguments:
-    if (query is None) == (queries is None):
-        raise click.UsageError("expected QUERY or --queries FOLDER" + ("" if query is None else ", and got both"))
-    return read_queries(query, queries, compiling, skip_invalid=skip_invalid)
-
-
 def _compiled(given: QueryArguments, time_column: str | None) -> CompiledQuery | QuerySet | None:
     """Compile for a time column; None: there are errors, which were said."""
     given = replace(given, options=replace(given.options, time_column=time_column))
@@ -307,7 +303,7 @@ def _compiled(given: QueryArguments, time_column: str | None) -> CompiledQuery |
         return found
     try:
         errors_in_set = RAISE if given.skipped is None else SKIP
-        return RuleSet(given.compile(Streams({})), given.rules, given.passed_over, errors=errors_in_set)
+        return RuleSet(given.compile(Streams({})), given.rules, given.skipped_files, errors=errors_in_set)
     except WrongQueries as wrong:
         given.say(wrong.errors)
         return None
@@ -321,7 +317,7 @@ def _named_time(given: QueryArguments) -> str | None:
 def _fitted(events: DataFrame, given: QueryArguments, order_by: Sequence[str]) -> CompiledQuery | QuerySet | None:
     """Compile a query for events, the first column of whose order is the time column if it holds times.
 
-    None: the query has errors, which were said.
+    Return None if the query has errors, which are printed.
     """
     check_order(events.columns, order_by)
     kind = events.schema[order_by[0]].dataType

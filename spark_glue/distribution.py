@@ -4,7 +4,7 @@ Every row gets its position in the whole stream first.  Then:
 
 * *key*: a task gets all rows of some keys of PARTITION BY.
 * *range*: a task gets a range of positions and the window before it, and reports what ends in its range.
-* *broadcast*: every task gets all rows, and reports its share of the complex events (papers: the distributed
+* *broadcast*: every task gets all rows, and reports its share of the matches (papers: the distributed
   algorithm).
 
 This module needs no Spark: it chooses the distribution of a query, and evaluates the rows of one task.
@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.fields import batch_of
-from cer_gpu.engine.options import EvaluationOptions, check_positions
+from cer_gpu.engine.evaluation_options import EvaluationOptions, check_positions
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.planning.distribution import at_or_before
 from spark_glue.stage import plain_batch
@@ -48,7 +48,7 @@ PLACE = "$place"
 PART_ROWS = 1 << 44
 """Upper bound of the rows of a stream."""
 PART_MATCHES = 1 << 44
-"""Upper bound of the complex events of a part."""
+"""Upper bound of the matches of a part."""
 MAX_SHARDS = 1 << 18
 
 LEAST_INT64, MAX_INT64 = -(2**63), 2**63 - 1
@@ -76,8 +76,8 @@ class JobOptions:
     tasks
         Number of parts; None for as many as the session runs at once.
     output
-        As for ``query.evaluate``; None: "measures" where SELECT has some, else "events".  The numbers of "rows" are
-        unique, and those of one task follow one another.  For a set, as in `QuerySet.evaluate`.
+        As for ``query.evaluate``; by default (None) "measures" where SELECT has some, else "events".  The numbers of
+        "rows" are unique, and those of one task follow one another.  For a set, as in `QuerySet.evaluate`.
     source
         "files": tasks read the files by themselves, and only results pass through Spark; "rows": Spark reads the rows
         and sends them to tasks; "auto": "files" where tasks can (`explain` tells the reason where they cannot).
@@ -273,7 +273,7 @@ class TaskReport:
     Attributes
     ----------
     n_rows, n_matches
-        Number of rows read, including the window before a range, and of complex events.
+        Number of rows read, including the window before a range, and of matches.
     seconds
         Duration of the evaluation, without the wait for rows.
     peak_memory
@@ -284,6 +284,19 @@ class TaskReport:
     n_matches: int
     seconds: float
     peak_memory: int
+
+
+class ReportsOfParts:
+    """Accumulator (`AccumulatorParam`) of the reports by part at the driver; of a task that ran twice, the last one."""
+
+    def zero(self, value: dict[int, TaskReport]) -> dict[int, TaskReport]:
+        """Return the initial value: no reports."""
+        return {}
+
+    def addInPlace(self, value1: dict[int, TaskReport], value2: dict[int, TaskReport]) -> dict[int, TaskReport]:
+        """Merge the reports of two tasks."""
+        value1.update(value2)
+        return value1
 
 
 @dataclass(frozen=True)
@@ -304,7 +317,7 @@ class Task:
     results : pyarrow.Schema
         Columns of the results, in the types of Spark.
     firsts : tuple of int
-        First position of each part, which reports no complex event that ends before; empty: parts report all.
+        First position of each part, which reports no match that ends before; empty: parts report all.
     n_parts : int
     report
         Accumulator, or None; its ``add`` is called with {number: `TaskReport`} at the end of each part.
@@ -323,31 +336,31 @@ class Task:
     counted_by: tuple[str, str] | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events of the parts of the rows.
+        """Yield the matches of the parts of the rows.
 
         Raises
         ------
         QueryTypeError
             If the first column of the order is NULL in some row that the task counts.
         """
-        part: _Part | None = None
+        part: _OpenPart | None = None
         for batch in batches:
             if self.counted_by is not None and batch.column(self.counted_by[0]).null_count:
                 self._refuse_nulls(itertools.chain([batch], batches), *self.counted_by)
-            numbers, rows = self._rows(batch)
+            numbers, rows = self._split_parts(batch)
             bounds = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
             for begin, end in itertools.pairwise(bounds):
                 if begin == end:
                     continue
                 if part is None or numbers[begin] != part.number:
                     if part is not None:
-                        yield from self._finish(part)
-                    part = self._part(int(numbers[begin]))
+                        yield from self._finish_part(part)
+                    part = self._open_part(int(numbers[begin]))
                 yield from part.timed(part.evaluator.push_batches(rows.slice(begin, end - begin)))
         if part is not None:
-            yield from self._finish(part)
+            yield from self._finish_part(part)
 
-    def _rows(self, batch: pa.RecordBatch) -> tuple[np.ndarray[Any, Any], pa.RecordBatch]:
+    def _split_parts(self, batch: pa.RecordBatch) -> tuple[np.ndarray[Any, Any], pa.RecordBatch]:
         """Return the parts of the rows, and the rows as the evaluator takes them."""
         names, arrays = list(self.columns), batch.columns[-len(self.columns) :] if self.columns else []
         if PLACE in batch.schema.names:
@@ -375,21 +388,21 @@ class Task:
             n_nulls += values.null_count
         raise null_error(name, n_nulls, n_rows)
 
-    def _part(self, number: int) -> _Part:
+    def _open_part(self, number: int) -> _OpenPart:
         shard = (number, self.n_parts) if self.distribution == "broadcast" and self.n_parts > 1 else None
         first = self.firsts[number] if self.firsts else 0
         position = POSITION if self.counted_by is None else None
         options = EvaluationOptions(shard=shard, report_from=first, position_column=position)
-        return _Part(number, self.work.evaluator(options, self.results), numbered=self.work.numbered)
+        return _OpenPart(number, self.work.evaluator(options, self.results), numbered=self.work.numbered)
 
-    def _finish(self, part: _Part) -> Iterator[pa.RecordBatch]:
+    def _finish_part(self, part: _OpenPart) -> Iterator[pa.RecordBatch]:
         yield from part.timed(part.evaluator.finish_batches())
         if self.report is not None:
             found = part.evaluator
             self.report.add({part.number: TaskReport(found.n_events, found.total_matches, part.seconds, peak_memory())})
 
 
-class _Part:
+class _OpenPart:
     """Part under evaluation."""
 
     def __init__(self, number: int, evaluator: WorkEvaluator, *, numbered: bool) -> None:
@@ -418,7 +431,7 @@ def null_error(name: str, n_nulls: int, n_rows: int) -> QueryTypeError:
 
 
 def apart(batch: pa.RecordBatch, part: int, first: int = 0) -> pa.RecordBatch:
-    """Return rows of the output "rows" with numbers that no other part gives, of complex events from `first` on."""
+    """Return rows of the output "rows" with numbers that no other part gives, of matches from `first` on."""
     at = batch.schema.get_field_index("match")
     numbers = pc.add(batch.column(at), part * PART_MATCHES + first)
     return batch.set_column(at, batch.schema.field(at), numbers)

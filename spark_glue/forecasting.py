@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.columnar.columns import numbers_of
-from cer_gpu.engine.options import EvaluationOptions, options_by_name
+from cer_gpu.engine.evaluation_options import EvaluationOptions, options_by_name
 from cer_gpu.errors import OptionError
 from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.forecast.fitting import FitRequest, Learning
@@ -20,8 +20,8 @@ from cer_gpu.forecast.parts import HistoryPart, joined_parts
 from cer_gpu.forecast.reading import follow_all
 from cer_gpu.forecast.watching import ForecastEvaluator
 from spark_glue.match import check_order
-from spark_glue.number import quoted
-from spark_glue.sessions import described, short, tasks_at_once
+from spark_glue.row_positions import quoted
+from spark_glue.sessions import job_description, short, tasks_at_once
 from spark_glue.stage import plain_batch, refuse_parts
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def fit(
     by = _order(events, query, order_by)
     learning = Learning(query, to_arrow(events.schema), asked)
     until: int | None = None
-    with described(events.sparkSession, f"{short(query.text)}: learn"):
+    with job_description(events.sparkSession, f"{short(query.text)}: learn"):
         if query.time_column is not None:
             ends = events.select(quoted(query.time_column)).mapInArrow(_last_times, "last long").collect()
             until = max((row["last"] for row in ends), default=None)

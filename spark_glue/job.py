@@ -1,4 +1,4 @@
-"""A query over a stored stream as one job: it reads events, writes complex events, and returns a summary."""
+"""A query over a stored stream as one job: it reads events, writes matches, and returns a summary."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from cer_gpu.cli.tally import FORMS, counted
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.io.tables.names import is_table_name
 from cer_gpu.rules.alerts import ALERTS
-from spark_glue.distribution import JobOptions, TaskReport, taking_job_options
+from spark_glue.distribution import JobOptions, ReportsOfParts, TaskReport, taking_job_options
 from spark_glue.errors import plain_errors
-from spark_glue.files.tables import table_frame
-from spark_glue.match import matching
+from spark_glue.files.table_files import table_frame
+from spark_glue.match import plan_match
 from spark_glue.result import Result
-from spark_glue.sessions import active_session, described, is_connect, require_classic, short
+from spark_glue.sessions import active_session, is_connect, job_description, require_classic, short
 from spark_glue.watch import Stage, cancelling, next_stage, progress, stages_since
 
 if TYPE_CHECKING:
@@ -36,22 +36,22 @@ class Summary:
     ----------
     out
     output
-        None: each query of a set has its own.
+        None if each query of a set has its own.
     n_rows
         Number of events in the stream; in files, before filters.
     n_matches
-        Number of complex events; of valuations for the outputs "bindings", "measures" and "rows".
+        Number of matches; of valuations for the outputs "bindings", "measures" and "rows".
     seconds, planning_seconds
         Duration of the whole job, and of what comes before the evaluation: footers are read; or, by rows, a pass counts
         the events and cuts them into ranges, unless each task counts them.
     distribution, reason
     source, source_reason
         "files" or "rows", and the reason.
-    how
+    input_plan
         Words on the order of the events.
-    was_counted
+    counted_rows
         True if a pass counted the events beforehand.
-    was_in_order
+    presorted
         True if the events needed no sort, so far as was known before they were read.
     parts : tuple of Done
         Reports by the number of the part; parts without events are left out.
@@ -68,9 +68,9 @@ class Summary:
     reason: str
     source: str
     source_reason: str
-    how: str
-    was_counted: bool
-    was_in_order: bool
+    input_plan: str
+    counted_rows: bool
+    presorted: bool
     n_parts: int
     parts: tuple[TaskReport, ...]
     stages: tuple[Stage, ...]
@@ -107,14 +107,15 @@ class Summary:
         found = counted(
             self.n_matches, "complex event" if output is None or output.counted or output.numbered else output.row
         )
-        counting = "counted before in" if self.was_counted else "nothing was counted before; planned in"
-        if self.source == "rows" and not self.was_counted:
+        counting = "counted before in" if self.counted_rows else "nothing was counted before; planned in"
+        if self.source == "rows" and not self.counted_rows:
             counting = "counted by the tasks; planned in"
         lines = [
             f"{counted(self.n_rows, 'event')}, {found}, {self.seconds:.1f} s, "
             f"{self.n_rows / self.seconds:,.0f} events/s -> {self.out}",
             f"distribution   {self.distribution}: {self.reason}",
-            f"source    {self.source}: {self.source_reason}; {self.how}; {counting} {self.planning_seconds:.1f} s",
+            f"source    {self.source}: {self.source_reason}; {self.input_plan}; "
+            f"{counting} {self.planning_seconds:.1f} s",
         ]
         if self.parts:
             slowest, usual = max(p.seconds for p in self.parts), mean(p.seconds for p in self.parts)
@@ -143,7 +144,7 @@ def run(
     overwrite: bool = False,
     show_progress: bool = True,
 ) -> Summary:
-    """Find the complex events of a DataFrame, or of files, and write them.
+    """Find the matches of a DataFrame, or of files, and write them.
 
     Parameters
     ----------
@@ -180,21 +181,21 @@ def run(
     )
     context = spark.sparkContext
     result = Result(spark, out, format, partition_by, overwrite=overwrite)
-    report = context.accumulator({}, _accumulated())
+    report = context.accumulator({}, cast(Any, ReportsOfParts()))
     first_stage = next_stage(context)
     begun = time.perf_counter()
     with plain_errors(), progress(context, hidden=not show_progress):
         with cancelling(context):
-            found = matching(events, query, **vars(options), report=report, check=result.check)
+            found = plan_match(events, query, **vars(options), report=report, check=result.check)
         planned_at = time.perf_counter()
-        with described(spark, f"{short(found.work.text)}: evaluate by {found.distribution}, and write {out}"):
+        with job_description(spark, f"{short(found.work.text)}: evaluate by {found.distribution}, and write {out}"):
             result.write(found.df, found.plan, report)
     seconds = time.perf_counter() - begun
     parts = tuple(report.value[number] for number in sorted(report.value))
     return Summary(
         out=out,
         output=found.work.output if found.work.rules is None else ALERTS,
-        n_rows=_counted(parts) if found.n_rows is None else found.n_rows,
+        n_rows=_n_rows_of(parts) if found.n_rows is None else found.n_rows,
         n_matches=sum(part.n_matches for part in parts),
         seconds=seconds,
         planning_seconds=planned_at - begun,
@@ -202,24 +203,18 @@ def run(
         reason=found.reason,
         source=found.source,
         source_reason=found.source_reason,
-        how=found.how,
-        was_counted=found.source == "rows" and found.n_rows is not None,
-        was_in_order=found.was_in_order,
+        input_plan=found.input_plan,
+        counted_rows=found.source == "rows" and found.n_rows is not None,
+        presorted=found.presorted,
         n_parts=found.n_parts,
         parts=parts,
         stages=tuple(stages_since(context, first_stage)),
     )
 
 
-def _counted(parts: Sequence[TaskReport]) -> int:
+def _n_rows_of(parts: Sequence[TaskReport]) -> int:
     """Return the number of rows of a stream, all of which each part has."""
     return max((part.n_rows for part in parts), default=0)
-
-
-def _accumulated() -> Any:
-    from spark_glue.accumulated import Accumulated
-
-    return Accumulated()
 
 
 def read(

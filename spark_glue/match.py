@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,23 +14,30 @@ from cer_gpu.cli.tally import counted
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.evaluable import CompiledQuery
-from spark_glue.distribution import JobOptions, choose_distribution, taking_job_options
-from spark_glue.files.found import DirectReadError, Scan
-from spark_glue.number import ADDED
-from spark_glue.rows import deal_rows
-from spark_glue.sessions import active_session, described, settings, short, tasks_at_once
+from spark_glue.distribution import (
+    JobOptions,
+    choose_distribution,
+    other_distributions,
+    taking_job_options,
+    way_of_rows,
+)
+from spark_glue.files.stored_events import DirectReadError, Scan
+from spark_glue.row_distribution import deal_rows
+from spark_glue.row_positions import ADDED
+from spark_glue.sessions import active_session, job_description, settings, short, tasks_at_once
 from spark_glue.work import Work, holds_times, work_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from cer_gpu.evaluable import CompiledQuery
     from spark_glue.files.file_plan import FilePlan
 
 
 @taking_job_options
 def match(events: Any, query: CompiledQuery | Mapping[str, Any] | None = None, *, options: JobOptions) -> Any:
-    """Find all complex events of a DataFrame, or of files.
+    """Find all matches of a DataFrame, or of files.
 
     Parameters
     ----------
@@ -72,7 +79,7 @@ def match(events: Any, query: CompiledQuery | Mapping[str, Any] | None = None, *
 
 
 def _match(query: CompiledQuery | Mapping[str, Any], options: JobOptions, events: Any) -> DataFrame:
-    return matching(events, query, **vars(options)).df
+    return plan_match(events, query, **vars(options)).df
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,7 @@ class MatchJob:
     Attributes
     ----------
     df
-        The complex events.
+        The matches.
     work : Work
     distribution, reason
         The distribution, and the reason for it.
@@ -90,10 +97,10 @@ class MatchJob:
         "files" or "rows", and the reason for it.
     n_parts
     n_rows : int or None
-        Number of rows in the stream, in files before filters; None: they were not counted.
-    was_in_order
+        Number of rows in the stream, in files before filters, or None if they were not counted.
+    presorted
         True if the rows needed no sort, so far as is known before they are read: no two row groups overlap.
-    how
+    input_plan
         Words on the order of the rows.
     plan : FilePlan or None
         Plan of the job by files.
@@ -107,8 +114,8 @@ class MatchJob:
     source_reason: str
     n_parts: int
     n_rows: int | None
-    was_in_order: bool
-    how: str
+    presorted: bool
+    input_plan: str
     plan: FilePlan | None = None
 
 
@@ -120,9 +127,9 @@ class InputPlan:
     ----------
     work : Work
     df : DataFrame or None
-        The events as rows that Spark reads; None: tasks read the files.
+        The events as rows that Spark reads, or None if tasks read the files.
     plan : FilePlan or None
-        Plan of the job by files; None: Spark reads the rows.
+        Plan of the job by files, or None if Spark reads the rows.
     distribution, reason, source_reason
     spark
     events : pyarrow.Schema
@@ -174,10 +181,10 @@ def plan_input(
     n_parts = options.n_parts(lambda: tasks_at_once(found.spark))
     given = (found.spark, found.schema, order)
     if found.scan is not None:
-        from spark_glue.files.job import plan_files
+        from spark_glue.files.file_job import plan_files
 
         try:
-            with described(found.spark, f"{short(work.text)}: plan by files"):
+            with job_description(found.spark, f"{short(work.text)}: plan by files"):
                 plan = plan_files(found.spark, found.scan, work, order, options.distribution, n_parts)
             return InputPlan(work, None, plan, plan.distribution, plan.reason, found.reason, *given, n_parts)
         except DirectReadError as error:
@@ -195,7 +202,7 @@ class _Events:
     spark
     schema : pyarrow.Schema
     scan : Scan or None
-        Read of files by tasks; None: Spark reads the rows.
+        Read of files by tasks, or None if Spark reads the rows.
     reason
         Reason for the one or the other.
     """
@@ -260,11 +267,12 @@ class _Events:
         OptionError
             If Spark cannot read them.
         """
-        from spark_glue.files.opening import Opener, named_format
+        from spark_glue.files.opening import Opener
+        from spark_glue.files.stored_formats import IPC, named_format
 
         if self._df is None:
             for path in Opener().files(self._paths):
-                if named_format(path) == "ipc":
+                if named_format(path) is IPC:
                     raise OptionError(f"{path}: Spark does not read Arrow IPC files, and tasks do not: {self.reason}")
                 try:
                     Opener().format(path)
@@ -279,7 +287,7 @@ class _Events:
 
 
 @taking_job_options
-def matching(
+def plan_match(
     events: Any,
     query: CompiledQuery | Mapping[str, Any],
     *,
@@ -287,7 +295,7 @@ def matching(
     report: Any = None,
     check: Callable[[StructType], None] = lambda schema: None,
 ) -> MatchJob:
-    """Find the complex events as `match` does, and return them with the way to them.
+    """Find the matches as `match` does, and return them with the way to them.
 
     `report` is that of `spark_glue.distribution.Task`; `check` is called with the schema of the result before any row
     is read.
@@ -299,7 +307,7 @@ def matching(
 
     way = plan_input(events, query, **vars(options), check=check_result)
     if way.plan is not None:
-        from spark_glue.files.job import found_of
+        from spark_glue.files.file_job import found_of
 
         return MatchJob(
             df=found_of(way.spark, way.plan, report),
@@ -310,17 +318,17 @@ def matching(
             source_reason=way.source_reason,
             n_parts=way.plan.n_pieces,
             n_rows=way.plan.n_rows,
-            was_in_order=way.plan.was_in_order,
-            how=way.plan.in_order,
+            presorted=way.plan.presorted,
+            input_plan=way.plan.in_order,
             plan=way.plan,
         )
     assert way.df is not None
     _check_names(way.df)
-    with described(way.spark, f"{short(way.work.text)}: count the events"):
+    with job_description(way.spark, f"{short(way.work.text)}: count the events"):
         dealt = deal_rows(way.df, way.work, way.order, way.distribution, way.n_parts, way.events, report)
-    how = "the rows lie in order" if dealt.was_in_order else "the rows are sorted"
+    input_plan = "the rows lie in order" if dealt.presorted else "the rows are sorted"
     if dealt.n_heavy:
-        how += f"; those of {counted(dealt.n_heavy, 'key')} with many are cut by time"
+        input_plan += f"; those of {counted(dealt.n_heavy, 'key')} with many are cut by time"
     return MatchJob(
         df=dealt.df,
         work=way.work,
@@ -330,8 +338,8 @@ def matching(
         source_reason=way.source_reason,
         n_parts=dealt.n_parts,
         n_rows=dealt.n_rows,
-        was_in_order=dealt.was_in_order,
-        how=how,
+        presorted=dealt.presorted,
+        input_plan=input_plan,
     )
 
 
@@ -359,3 +367,62 @@ def _check_names(df: DataFrame) -> None:
     for name in ADDED:
         if name in df.columns:
             raise QueryTypeError(f"the events have a column {name!r}, a name that is needed here", hint="rename it")
+
+
+@taking_job_options
+def explain(
+    query: CompiledQuery | Mapping[str, Any],
+    distribution: str | None = None,
+    events: Any = None,
+    order_by: str | Sequence[str] | None = None,
+    *,
+    options: JobOptions,
+) -> str:
+    """Return the distribution for a query or a set with its reason, and the other distributions with theirs, as text.
+
+    Parameters
+    ----------
+    query, distribution
+    events
+        A DataFrame, a path or a list of paths: the text says also whether tasks read files by themselves or get rows
+        from Spark, how these are put in order, and how many of them are read. Footers are read, and no rows, unless
+        footers do not tell the bounds of the first column of the order.  None if Spark is not needed.
+    order_by, options
+        As for `match`; only with `events`.
+
+    Raises
+    ------
+    OptionError
+        As `match`; also for events without `order_by`.
+    CerError
+        If the query does not fit the events.
+    """
+    given: dict[str, Any] = {"distribution": distribution, "order_by": order_by}
+    options = replace(options, **{name: value for name, value in given.items() if value is not None})
+    if events is None:
+        work, distribution = work_of(query, options.output), options.distribution
+        chosen, reason = choose_distribution(work, distribution)
+        return "\n".join([f"{chosen}: {way_of_rows(work, chosen)}", f"  {reason}", *other_distributions(work, chosen)])
+    if options.order_by is None:
+        raise OptionError("order_by names no column: expected those that order the events\nhint: order_by='ts'")
+    way = plan_input(events, query, **vars(options))
+    words = way_of_rows(way.work, way.distribution) if way.plan is None else way.plan.way
+    lines = [f"{way.distribution}: {words}", f"  {way.reason}"]
+    lines += other_distributions(way.work, way.distribution, way.order[0])
+    return "\n".join([*lines, *_source_lines(way)])
+
+
+def _source_lines(way: InputPlan) -> list[str]:
+    """Return lines on the way of the events to the tasks."""
+    if way.plan is None:
+        parts = counted(way.n_parts, "part")
+        return [f"rows: Spark reads the rows and sends them to tasks, in {parts}", f"  {way.source_reason}"]
+    plan = way.plan
+    read = plan.n_read / plan.n_rows if plan.n_rows else 1.0
+    files, pieces = counted(len(plan.found.files), "file"), counted(plan.n_pieces, "piece")
+    return [
+        f"files: tasks read {files} by themselves, in {pieces}",
+        f"  {way.source_reason}",
+        f"  {plan.in_order}",
+        f"  {counted(plan.n_rows, 'row')}; {read:.2f} events read for each of the stream",
+    ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cer_gpu.errors import OptionError, did_you_mean
 from spark_glue.errors import plain_errors
-from spark_glue.files.found import DirectReadError
+from spark_glue.files.stored_events import DirectReadError
 from spark_glue.watch import cancelling, in_another_thread
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ RESULT_FORMATS = ("parquet", "orc", "json", "csv", "delta")
 
 
 class Result:
-    """Target of the complex events.
+    """Target of the matches.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Result:
                 raise OptionError(f"{out} is there already\nhint: another folder, or overwrite=True (--overwrite)")
 
     def check(self, schema: StructType) -> None:
-        """Refuse complex events of a schema that cannot be written as asked.
+        """Refuse matches of a schema that cannot be written as asked.
 
         Raises
         ------
@@ -88,7 +88,7 @@ class Result:
             raise OptionError("the result is partitioned by all of its columns: nothing is left to be written")
 
     def write(self, df: DataFrame, plan: FilePlan | None = None, report: Any = None) -> bool:
-        """Write the complex events; an error leaves nothing of them behind.
+        """Write the matches; an error leaves nothing of them behind.
 
         Parameters
         ----------
@@ -115,7 +115,7 @@ class Result:
 
     def _by_tasks(self, plan: FilePlan, report: Any) -> bool:
         """Let tasks write files of Parquet; False: they cannot, and nothing is written."""
-        from spark_glue.files.writing import CODECS, hidden, writing_task, written
+        from spark_glue.files.result_writing import CODECS, hidden, writing_task, written
 
         codec = str(self._spark.conf.get(CODEC, "snappy")).lower() if self._format == "parquet" else ""
         if codec not in CODECS or self._partition_by:

@@ -97,7 +97,7 @@ def settings(spark: SparkSession, beginnings: Iterable[str]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def described(spark: SparkSession, words: str) -> Iterator[None]:
+def job_description(spark: SparkSession, words: str) -> Iterator[None]:
     """Describe the jobs of the block in Spark's pages, unless they have a description; on Spark Connect do nothing."""
     if is_connect(spark):
         yield

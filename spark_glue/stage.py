@@ -1,4 +1,4 @@
-"""The bare stage: queries over one stream, as the function that ``DataFrame.mapInArrow`` takes.
+"""The bare stage: queries over one stream, as the function that ``DataFrame.mapInArrow`` takes; keys to sort by.
 
 The stage keeps only the state of its queries from batch to batch: it takes one batch at a time, and yields the complex
 events of a batch in pieces before it asks for the next one.
@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
-from cer_gpu.engine.options import OF_ARRIVALS, EvaluationOptions, options_by_name
+from cer_gpu.engine.evaluation_options import OF_ARRIVALS, EvaluationOptions, options_by_name
 from cer_gpu.evaluable import CompiledQuery
 from spark_glue.errors import StreamSplitError
 from spark_glue.work import Work, WorkEvaluator, work_of
@@ -21,6 +22,34 @@ from spark_glue.work import Work, WorkEvaluator, work_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+_MOST = np.int64(2**63 - 1)
+
+
+def sort_key(values: pa.Array) -> pa.Array:
+    """Return values that ascend as Spark orders those of a column; NULL stays NULL.
+
+    Parameters
+    ----------
+    values
+        Numbers, times, booleans or strings (also with a dictionary).
+
+    Returns
+    -------
+    pyarrow.Array
+        Integers for booleans and floats; other values as they are.
+    """
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if pa.types.is_boolean(values.type):
+        return values.cast(pa.int8())
+    if not pa.types.is_floating(values.type):
+        return values
+    floats = values.cast(pa.float64()).fill_null(0).to_numpy() + 0.0  # -0.0 + 0.0 is 0.0
+    bits = np.where(np.isnan(floats), np.float64(np.nan), floats).view(np.int64)
+    # a negative float has a greater magnitude the less it is
+    keys = np.where(bits < 0, bits ^ _MOST, bits)
+    return pa.array(keys, mask=values.is_null().to_numpy(zero_copy_only=False))
 
 
 @options_by_name
@@ -59,7 +88,7 @@ def match_stage(query: Any, **options: Any) -> Callable[[Iterator[pa.RecordBatch
 
 
 def _work(query: Any, output: str | None) -> Work:
-    return work_of(query, query.output_for(output) if isinstance(query, CompiledQuery) else output)
+    return work_of(query, query.resolve_output(output) if isinstance(query, CompiledQuery) else output)
 
 
 @options_by_name
@@ -96,7 +125,7 @@ class MatchStage:
     options: EvaluationOptions
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events of one stream, batch by batch."""
+        """Yield the matches of one stream, batch by batch."""
         evaluator: WorkEvaluator | None = None
         for batch in batches:
             if batch.num_rows == 0:
@@ -143,10 +172,10 @@ def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema with the types that Spark takes, as `plain_batch`."""
-    return pa.schema([field.with_type(_plain(field.type)) for field in schema])
+    return pa.schema([field.with_type(_without_encodings(field.type)) for field in schema])
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
+def _without_encodings(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_large_string(kind):

@@ -58,7 +58,7 @@ def survey(batches: Iterable[pa.RecordBatch], order: list[str]) -> Iterator[pa.R
             break
         while len(table) > MAX_STRETCHES and length < n_rows:
             length *= 2
-            table = _joined(table, length, len(order))
+            table = _merge_ranges(table, length, len(order))
     if table is not None:
         yield from table.combine_chunks().to_batches()
 
@@ -99,7 +99,7 @@ def as_number(column: pa.Array) -> pa.Array:
     return column.view(pa.int32())
 
 
-def _joined(table: pa.Table, length: int, n_order: int) -> pa.Table:
+def _merge_ranges(table: pa.Table, length: int, n_order: int) -> pa.Table:
     """Return the stretches with neighbours joined in pairs, where a pair has at most `length` rows.
 
     A pair is in order if both stretches are, and the last row of one is not after the first row of the other.

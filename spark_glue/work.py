@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.engine.evaluation import BaseEvaluator
-from cer_gpu.engine.options import RAISE, EvaluationOptions
+from cer_gpu.engine.evaluation_options import RAISE, EvaluationOptions
+from cer_gpu.engine.evaluator import BaseEvaluator, ResultFormatter
 from cer_gpu.errors import OptionError, QueryErrorContext
 from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.in_one_table import named
@@ -42,7 +42,7 @@ class TaskWindow:
     Attributes
     ----------
     column : str or None
-        Column that measures it; None: it is one of events.
+        Column that measures it, or None for a window of events.
     """
 
     column: str | None
@@ -57,7 +57,7 @@ class Work:
     queries : dict from str to query
         The name of one that is no set is "".
     output : str or None
-        Name of the output; None: each query has its own.
+        Name of the output, or None if each query has its own.
     is_set : bool
         True: `query`, the first column of the results, names the queries.
     rules : dict from str to Rule, optional
@@ -76,16 +76,16 @@ class Work:
         """Refuse an output that a query cannot have."""
         for name, query in self.queries.items():
             try:
-                query.output_for(self.output)
+                query.resolve_output(self.output)
             except OptionError as error:
                 raise OptionError(f"query {name!r}: {error}" if self.is_set else str(error)) from None
 
     @cached_property
-    def _asked(self) -> QuerySet | CompiledQuery:
-        return QuerySet(self.queries, errors=self.errors) if self.is_set else self._first
+    def _as_queries(self) -> QuerySet | CompiledQuery:
+        return QuerySet(self.queries, errors=self.errors) if self.is_set else self._first_query
 
     @property
-    def _first(self) -> CompiledQuery:
+    def _first_query(self) -> CompiledQuery:
         return next(iter(self.queries.values()))
 
     @cached_property
@@ -101,7 +101,7 @@ class Work:
     @property
     def text(self) -> str:
         """Words for the description of a job: the query, or their number and names."""
-        return f"{self.n_queries} queries: {', '.join(self.queries)}" if self.is_set else self._first.text
+        return f"{self.n_queries} queries: {', '.join(self.queries)}" if self.is_set else self._first_query.text
 
     @property
     def share(self) -> str:
@@ -115,23 +115,23 @@ class Work:
 
     @property
     def most_copies(self) -> int | None:
-        """Most tasks to send all events to if none are asked for; None: as many as the session runs at once."""
+        """Most tasks to send all events to by default; None for as many as the session runs at once."""
         return -(-self.n_queries // QUERIES_A_COPY) if self.is_set else None
 
     @property
     def numbered(self) -> bool:
-        """True if rows carry the numbers of their complex events, which no two tasks may share."""
+        """True if rows carry the numbers of their matches, which no two tasks may share."""
         return self.output in OUTPUTS and OUTPUTS[self.output].numbered
 
     @property
     def type_column(self) -> str | None:
         """Column of event types."""
-        return self._asked.type_column
+        return self._as_queries.type_column
 
     @property
     def time_column(self) -> str | None:
         """Column of times."""
-        return self._asked.time_column
+        return self._as_queries.time_column
 
     @property
     def times(self) -> tuple[str, ...]:
@@ -154,7 +154,7 @@ class Work:
     def distribution(self) -> Distribution:
         """Ways to deal the events that are exact for each query, and by which all can be dealt together."""
         if not self.is_set:
-            return self._first.distribution_for(self.output)
+            return self._first_query.distribution_for(self.output)
         by_key = by_range = None
         for name, query in self.queries.items():
             distribution = query.distribution_for(self.output)
@@ -170,17 +170,17 @@ class Work:
 
     @property
     def window(self) -> TaskWindow | None:
-        """Window that ranges of the stream need; None: there is none, or queries measure theirs in several ways."""
+        """Window that ranges of the stream need; None if there is none, or queries measure theirs in several ways."""
         if self.is_set:
             windows = {one.window for one in self._each.values()}
             return windows.pop() if len(windows) == 1 else None
-        query, kind = self._first, self._first.window_kind
+        query, kind = self._first_query, self._first_query.window_kind
         columns = {"events": None, "time": query.time_column, "attribute": query.window_attribute}
         return None if kind is None else TaskWindow(columns[kind])
 
     @property
     def needed_types(self) -> tuple[str, ...] | None:
-        """Types of the events that are needed if a column tells their positions; None: all events."""
+        """Types of the events that are needed if a column has their positions, or None for all events."""
         if self.output in OUTPUTS and OUTPUTS[self.output].by_starts:
             return None  # any event may tell that a window has passed
         found = [query._needed_types for query in self.queries.values()]
@@ -195,30 +195,30 @@ class Work:
         """Return the names of the columns that are read from events of a schema, as `Query.columns`."""
         if self.is_set:
             self.output_schema(schema)  # its errors name the query
-        return self._asked.columns(schema, self.output)
+        return self._as_queries.columns(schema, self.output)
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of the results over events of a schema."""
         if self.rules is not None:
             return self._alerts(schema).schema
-        return self._asked.output_schema(schema, self.output)
+        return self._as_queries.output_schema(schema, self.output)
 
     def _alerts(self, schema: pa.Schema) -> AlertRows:
         assert self.rules is not None
-        assert isinstance(self._asked, QuerySet)
-        queries, found = _fitting(self._asked, schema), {}
+        assert isinstance(self._as_queries, QuerySet)
+        queries, found = _fitting(self._as_queries, schema), {}
         for name, query in queries.items():
             with QueryErrorContext(name):
                 found[name] = query.output_schema(schema, self.output)
         return AlertRows(self.rules, queries, time_type_in(found, queries))
 
     def window_units(self, schema: pa.Schema) -> int | float | None:
-        """Return the length of the longest window, in events or in units of its column; None: there is none."""
+        """Return the length of the longest window, in events or in units of its column, or None if there is none."""
         lengths = [query._window_units(schema) for query in self.queries.values()]
         return max((length for length in lengths if length is not None), default=None)
 
     def parted(self, fits: Callable[[Work], bool]) -> tuple[Work | None, Work | None]:
-        """Return the queries that fit and have one window, the most of them, and the others; None: there are none."""
+        """Return most of the queries that fit and have one window, and the others, or None if there are none."""
         windows = {name: one.window for name, one in self._each.items() if fits(one)}
         if not windows:
             return None, self
@@ -241,23 +241,22 @@ class Work:
         if self.is_set and options.shard is not None:
             queries, shard = self._of_share(*options.shard)
             work, options = replace(self, queries=queries), replace(options, shard=shard)
-        return self._in_one_table(work._asked._evaluator(options), results)
+        evaluator: WorkEvaluator = work._as_queries._checked_evaluator(options, self._result_formatter(results))
+        return evaluator
 
     def restore(self, blob: bytes, results: pa.Schema) -> WorkEvaluator:
         """Return an evaluator that goes on from a checkpoint of another."""
-        return self._in_one_table(self._asked.restore(blob), results)
+        evaluator: WorkEvaluator = self._as_queries._restored_evaluator(blob, self._result_formatter(results))
+        return evaluator
 
-    def _in_one_table(self, evaluation: Any, results: pa.Schema) -> WorkEvaluator:
-        """Let an evaluation hand over the results of all queries as rows of one table."""
+    def _result_formatter(self, results: pa.Schema) -> ResultFormatter | None:
+        """Return the formatter of the results of all queries as rows of one table, or None for one query."""
         if self.rules is not None:
-            evaluation._told = partial(alerts_of, rules=self.rules, queries=self.queries, schema=results)
-        elif self.is_set:
-            evaluation._told = partial(named, schema=results)
-        found: WorkEvaluator = evaluation
-        return found
+            return partial(alerts_of, rules=self.rules, queries=self.queries, schema=results)
+        return partial(named, schema=results) if self.is_set else None
 
     def _of_share(self, k: int, n: int) -> tuple[dict[str, CompiledQuery], tuple[int, int] | None]:
-        """Return the queries of a share, and the share of their complex events: of more shares than queries."""
+        """Return the queries of a share, and the share of their matches: of more shares than queries."""
         # queries with the same keys go together, as they share their partitions
         names = sorted(self.queries, key=lambda name: self.queries[name].partition_keys)
         if n <= len(names):
@@ -281,7 +280,8 @@ def work_of(
     ----------
     query : query, QuerySet, RuleSet, or mapping from names to queries or their texts
     output
-        "alerts" for a `RuleSet`; None: the usual one; of one query, "measures" if SELECT has some, else "events".
+        "alerts" for a `RuleSet`; by default (None) the usual one: of one query, "measures" if SELECT has some, else
+        "events".
     time_column
         Time column of texts.
     schema

@@ -69,7 +69,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.meta_path.insert(0, Hidden)
     import cer_gpu.cli
-    import cer_gpu.engine.evaluation
+    import cer_gpu.engine.execution_group
     import cer_gpu.io.sources
     import cer_gpu.report  # noqa: F401
 

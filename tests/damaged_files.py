@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import cer_gpu
 from cer_gpu.cli import main as command_line
 from cer_gpu.io import formats
-from cer_gpu.io.standard_input import open_standard_input
+from cer_gpu.io.sources import open_standard_input
 
 N_ROWS = 90
 MEMORY = 12 << 30

@@ -1,8 +1,10 @@
 """Expressions and predicates over columns of every type, with their values in Python's exact numbers.
 
-The meaning is that of docs/language.md ("Numbers", "Filters between events", "Lengths of time").  A tree is a tuple:
-``("column", event, name)``, ``("literal", text, kind, value)``, ``("negative", x)``, ``(op, x, y)`` of numbers or
-times; ``("compare", op, x, y)``, ``("is null", x)``, ``("not", p)``, ``("and", p, q)`` and ``("or", p, q)``.
+The meaning is that of docs/reference/ceql_predicates.md ("Numbers", "Values of two events", "Lengths of time").
+
+A tree is a tuple: ``("column", event, name)``, ``("literal", text, kind, value)``, ``("negative", x)``,
+``(op, x, y)`` of numbers or times; ``("compare", op, x, y)``, ``("is null", x)``, ``("not", p)``,
+``("and", p, q)`` and ``("or", p, q)``.
 """
 
 from __future__ import annotations

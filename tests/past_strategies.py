@@ -27,6 +27,7 @@ OF = {
     "MIN": ["n", "m", "v", "w"],
     "MAX": ["n", "m", "v", "w"],
     "STDDEV": ["n", "m", "v", "w"],
+    "VARIANCE": ["n", "m", "v", "w"],
 }
 
 
@@ -75,8 +76,8 @@ def conditions(draw):
         case "both":
             return ref.Compare(draw(operators), over, draw(aggregates()))
         case "function":
-            # the integers of AVG are floats, and STDDEV has nothing below 0
-            mean = draw(aggregates(("AVG", "STDDEV", "COUNT")))
+            # the integers of AVG are floats, and STDDEV and VARIANCE have nothing below 0
+            mean = draw(aggregates(("AVG", "STDDEV", "VARIANCE", "COUNT")))
             return ref.Compare(draw(operators), ref.Call("abs", mean), ref.Const(1))
     join = draw(st.sampled_from([ref.PredAnd, ref.PredOr]))
     return join(draw(s.plain_comparisons), ref.Compare(">", over, ref.Const(1)))

@@ -18,7 +18,7 @@ from cer_gpu.ceql.parser import parse
 from cer_gpu.columnar.columns import Block
 from cer_gpu.predicates import guards as predicates
 from cer_gpu.predicates.guards import INTERPRETED, BoundGuards, GuardEvaluator
-from cer_gpu.predicates.symbols import SymbolTable
+from cer_gpu.predicates.symbol_table import SymbolTable
 
 
 def guard_words(guards, schema, type_column, text, stream_column=None, **options):

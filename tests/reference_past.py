@@ -92,13 +92,13 @@ def aggregated(function: str, values: Sequence[Any]) -> Any:
         return len(values)
     if function == "COUNT DISTINCT":
         return len({"NaN" if value != value else value for value in values})
-    if len(values) < (2 if function == "STDDEV" else 1):
+    if len(values) < (2 if function in ("STDDEV", "VARIANCE") else 1):
         return None
     if function in ("MIN", "MAX"):
         known = [value for value in values if value == value] or list(values)  # NaN only where there is nothing else
         return min(known) if function == "MIN" else max(known)
-    if function == "STDDEV":
-        return deviation([float(value) for value in values])
+    if function in ("STDDEV", "VARIANCE"):
+        return deviation([float(value) for value in values], squared=function == "VARIANCE")
     total = exact_sum(values)
     if function == "AVG":
         return float(total) / len(values)
@@ -118,15 +118,16 @@ def exact_sum(values: Sequence[Any]) -> Any:
         return math.copysign(math.inf, total)
 
 
-def deviation(values: Sequence[float]) -> float:
-    """Return the standard deviation of a sample, from its exact sums."""
+def deviation(values: Sequence[float], *, squared: bool) -> float:
+    """Return the standard deviation of a sample, or its square, the variance, from its exact sums."""
     if not all(map(math.isfinite, values)):
         return math.nan
     exact, n = [Fraction(value) for value in values], len(values)
     spread = (n * sum(value * value for value in exact) - sum(exact) ** 2) / (n * (n - 1))
     with localcontext() as context:
         context.prec, context.Emax, context.Emin = 60, 10**6, -(10**6)
-        return float((Decimal(spread.numerator) / Decimal(spread.denominator)).sqrt())
+        variance = Decimal(spread.numerator) / Decimal(spread.denominator)
+        return float(variance if squared else variance.sqrt())
 
 
 def descends(

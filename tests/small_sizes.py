@@ -5,14 +5,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from cer_gpu.columnar import clocks, strings
-from cer_gpu.engine import evaluation
+from cer_gpu.columnar import clocks, dictionary_encoding
+from cer_gpu.engine import execution_group
 from cer_gpu.expressions import side_columns, text_sets
 from cer_gpu.expressions.globs import matching
 from cer_gpu.order import layouts, streams
 from cer_gpu.output import retention
 from cer_gpu.partition import key_index, partitions
-from cer_gpu.predicates import symbols
+from cer_gpu.predicates import symbol_table
 from cer_gpu.runtime import (
     chain_counter,
     instances,
@@ -30,7 +30,7 @@ from cer_gpu.runtime.progress import funnel
 from cer_gpu.runtime.recent import run as recent
 
 SMALL = (
-    (evaluation, "BLOCK_ROWS", 7),
+    (execution_group, "BLOCK_ROWS", 7),
     (run, "INITIAL_SIZE", 4),
     (run, "INITIAL_PAIRS", 1),
     (run, "_NEAR", 1),
@@ -67,13 +67,13 @@ SMALL = (
     (matches, "OUTPUT_ROWS", 3),
     (partitions, "SWEEP_PARTITIONS_FROM", 2),
     (retention, "TRIM_FROM", 5),
-    (strings, "_MAX_VALUES", 2),
+    (dictionary_encoding, "_MAX_VALUES", 2),
     (side_columns, "SWEEP_FROM", 2),
     (text_sets, "TOGETHER_FROM", 0),
     (text_sets, "MAX_DICTIONARY_PARTS", 2),
     (matching, "LAID_AT_ONCE", 4),
     (matching, "FOUND", 2),
-    (symbols, "MAX_WORDS", 3),
+    (symbol_table, "MAX_WORDS", 3),
     (funnel, "_INITIAL_SIZE", 2),
     (funnel, "_MAX_AT_ONCE", 2),
     (streams, "BATCH_ROWS", 3),

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 import cer_gpu
 from spark_glue.files.footers import find_footers
-from spark_glue.files.found import Scan
+from spark_glue.files.stored_events import Scan
 from spark_glue.work import Work, work_of
 
 BEGIN = dt.datetime(2024, 3, 31)

@@ -205,14 +205,44 @@ def test_every_way_to_a_conjunction_finds_the_same_answers(monkeypatch):
         assert len({way.query().evaluate(table).num_rows for way in ways}) == 1
 
 
+PAGE = BENCHMARKS.parent / "docs" / "explanation" / "benchmarks.md"
+
+
 def test_the_tables_of_the_documentation_are_those_of_the_results(tmp_path):
-    text = (BENCHMARKS.parent / "docs" / "performance.md").read_text(encoding="utf-8")
-    assert text.count("<!-- table: ") == text.count("<!-- end -->") > 10
-    (kept,) = re.findall(r"\(\.\./(benchmarks/results/.*?)\.md\)", text)
+    text = PAGE.read_text(encoding="utf-8")
+    assert text.count("<!-- table: ") + text.count("<!-- about -->") == text.count("<!-- end -->") == 9
+    (kept,) = (BENCHMARKS / "results").glob("*-page.json")  # of one machine
     page = tmp_path / "page.md"
     page.write_text(text, encoding="utf-8")
-    run("report.py", str(BENCHMARKS.parent / f"{kept}.json"), "--fill", str(page))
+    run("report.py", str(kept), "--fill", str(page))
     assert page.read_text(encoding="utf-8") == text
+    titles = json.loads(kept.read_text(encoding="utf-8"))["results"]
+    assert set(re.findall("<!-- table: (.+?) -->", text)) == set(titles)
+
+
+def test_all_kinds_of_question_find_the_same_from_memory_parquet_and_csv(tmp_path):
+    run("kinds.py", "--events", "20000", "--repeat", "1", "--save", "--results", str(tmp_path))
+    (kept,) = tmp_path.glob("*-kinds.json")
+    results = json.loads(kept.read_text(encoding="utf-8"))["results"]
+    assert len(results["Kinds of question"]) == 10
+    assert all(
+        row[f"{source}, million events/s"] > 0 for row in results["Kinds of question"] for source in ("CSV", "memory")
+    )
+    assert sum(row["matches"] > 0 for row in results["Kinds of question"]) >= 9
+
+
+def test_one_command_stores_results_with_the_commit_and_fills_the_page(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("<!-- about -->\n<!-- end -->\n<!-- table: Events pushed -->\n<!-- end -->\n", encoding="utf-8")
+    small = ["--events", "2000", "--pushes", "20", "--only", "pushed", "--rules", "none.zip"]
+    run("page.py", *small, "--results", str(tmp_path), "--page", str(page))
+    (kept,) = tmp_path.glob("*-page.json")
+    about = json.loads(kept.read_text(encoding="utf-8"))["about"]
+    assert about["command"].startswith("python benchmarks/page.py --events 2000")
+    assert about["commit"]
+    text = page.read_text(encoding="utf-8")
+    assert f"commit {about['commit']}" in text
+    assert "| one query | 1 |" in text
 
 
 def test_a_table_without_rows_says_so(tmp_path):

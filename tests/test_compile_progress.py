@@ -13,7 +13,7 @@ import pytest
 
 from cer_gpu import compile_progress
 from cer_gpu.backend import jit
-from cer_gpu.cli import main, preparing
+from cer_gpu.cli import main, warm
 from cer_gpu.compile_progress import COMPILE_PROGRESS, NOTICE, NOTICES, CompileProgress, CompileStep
 from cer_gpu.warming import Warmed
 
@@ -136,7 +136,7 @@ def test_warm_shows_how_many_kinds_are_done_and_the_loop(monkeypatch, capsys):
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr(preparing, "warm", kinds)
+    monkeypatch.setattr(warm, "warm", kinds)
     assert main(["warm"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("kind 0: 3 functions compiled\nkind 1: 3 functions compiled\n6 functions compiled in ")

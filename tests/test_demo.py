@@ -78,7 +78,7 @@ def test_the_commands_that_it_names_run(demo, capsys):
         arguments = [query if "WHERE A ; B " in each else given.get(each, each) for each in command]
         assert main(arguments) == 0
     assert "complex events" in capsys.readouterr().out
-    assert all((ROOT / page).exists() for page in re.findall(r"docs/\w+\.md", demo.NEXT))
+    assert all((ROOT / page).exists() for page in re.findall(r"docs/[\w/]+\.md", demo.NEXT))
 
 
 @pytest.mark.parametrize(("width", "shown"), [(1, 1), (3, 1), (6, 2), (9, 3)])

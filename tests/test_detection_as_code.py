@@ -1,4 +1,4 @@
-"""docs/detection_as_code.md: its commands work, and its outputs and files are as shown."""
+"""docs/guides/detection.md, tests for rules: the commands work, and outputs and files are as shown."""
 
 import os
 import re
@@ -11,8 +11,8 @@ import pytest
 from cer_gpu.cli import main
 
 ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "docs" / "detection_as_code.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, re.DOTALL)
+PAGE = (ROOT / "docs" / "guides" / "detection.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE[PAGE.index("## Tests for rules") :], re.DOTALL)
 COMMANDS = [text.strip() for language, text in BLOCKS if language == "sh"]
 OUTPUTS = [text for language, text in BLOCKS if not language and "├" not in text]
 yaml = pytest.importorskip("yaml")

@@ -1,4 +1,4 @@
-"""The commands of docs/detection.md work, and its tables are what they print."""
+"""The commands of docs/guides/detection.md work, and its tables are what they print."""
 
 import os
 import re
@@ -13,7 +13,7 @@ import pytest
 from cer_gpu.cli import main
 
 ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "docs" / "detection.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guides" / "detection.md").read_text(encoding="utf-8")
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
 TABLES = re.findall(r"```\n( .*?)```", PAGE, re.DOTALL)
 
@@ -33,7 +33,7 @@ def words(table):
 
 
 def test_the_tutorial_works(here, capsys):
-    assert len(COMMANDS) == 10
+    assert len(COMMANDS) == 12
     printed = {}
     for command in COMMANDS:
         program, *args = shlex.split(command)

@@ -24,7 +24,10 @@ BLOCK = re.compile(
     r"(?P<skipped><!-- not run -->\s*)?(?:<!-- run where (?P<needed>[\w.]+) is -->\s*)?^```python\n(?P<code>.*?)^```",
     re.MULTILINE | re.DOTALL,
 )
-RUN_ELSEWHERE = {"spark.md"}  # tests/spark runs its block, which is plain code
+RUN_ELSEWHERE = {
+    "spark.md",  # tests/spark runs its block, which is plain code
+    "first_query.md",  # tests/test_first_query_page.py runs it in an empty folder, with its commands
+}
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -129,8 +132,9 @@ def headings(page):
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_the_language_page_has_examples_of_every_operator_and_clause():
-    code = "\n".join(code for code, *_ in blocks(ROOT / "docs" / "language.md"))
+def test_the_pages_of_ceql_have_examples_of_every_operator_and_clause():
+    pages = [*(f"ceql_{name}" for name in ("patterns", "clauses", "predicates", "grammar")), "outputs"]
+    code = "\n".join(code for name in pages for code, *_ in blocks(ROOT / "docs" / "reference" / f"{name}.md"))
     words = "SELECT FROM WHERE WITHIN LIMIT FILTER AS OR AND NOT LIKE IN RANGE TRUE EVENTS MINUTE SECONDS NONE"
     words += " ALL ANY NEXT LAST MAX STRICT RECENT HOURS HOUR PARTITION CONSUME <> != == % -price"
     words += " PREV(up) FIRST(all) LAST(up) BETWEEN DAY"
@@ -155,13 +159,14 @@ def test_the_language_page_has_examples_of_every_operator_and_clause():
 
 
 def test_rates_of_the_comparison_are_those_that_were_measured():
-    measured = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    results = [path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks" / "results").glob("*.json")]
     page = (ROOT / "docs" / "compare.md").read_text(encoding="utf-8")
     table = page[page.index("## Rates") :].split("```")[0]
     rows = [line.split("|")[2:-1] for line in table.splitlines() if line.startswith("|")][2:]
     rates = [cell.strip(" *") for row in rows for cell in row if cell.strip()]
     assert len(rates) > 30
-    known = set(re.findall(r"[^\s|*]+", measured))
+    numbers = {float(number) for text in results for number in re.findall(r"\d+\.?\d*(?:e-?\d+)?", text)}
+    known = {form.format(number) for number in numbers for form in ("{:,.0f}", "{:.3g}")}
     assert [rate for rate in rates if rate not in known] == []
 
 
@@ -177,13 +182,21 @@ def test_links_between_readme_and_docs_lead_to_places_in_the_site(monkeypatch):
     pytest.importorskip("mkdocs")
     monkeypatch.syspath_prepend(ROOT / "docs")
     site_pages = importlib.import_module("site_pages")
-    known = {"index.md", "language.md", "gpu.md", "CHANGELOG.md", "examples/data/README.md", "pictures/timeline.png"}
-    front, page = ("README.md", "index.md", known), ("docs/gpu.md", "gpu.md", known)
+    known = {
+        "index.md",
+        "reference/eql.md",
+        "guides/gpu.md",
+        "CHANGELOG.md",
+        "examples/data/README.md",
+        "pictures/timeline.png",
+    }
+    front, page = ("README.md", "index.md", known), ("docs/guides/gpu.md", "guides/gpu.md", known)
     assert (
-        site_pages.moved("[a](docs/language.md#b) [c](CHANGELOG.md)", *front) == "[a](language.md#b) [c](CHANGELOG.md)"
+        site_pages.moved("[a](docs/reference/eql.md#b) [c](CHANGELOG.md)", *front)
+        == "[a](reference/eql.md#b) [c](CHANGELOG.md)"
     )
-    picture = '[<img src="docs/pictures/timeline.png">](docs/gpu.md)'
-    assert site_pages.moved(picture, *front) == '[<img src="pictures/timeline.png">](gpu.md)'
-    assert site_pages.moved("[a](../README.md), [b](../examples/queries/)", *page) == "[a](index.md), b"
+    picture = '[<img src="docs/pictures/timeline.png">](docs/guides/gpu.md)'
+    assert site_pages.moved(picture, *front) == '[<img src="pictures/timeline.png">](guides/gpu.md)'
+    assert site_pages.moved("[a](../../README.md), [b](../../examples/queries/)", *page) == "[a](../index.md), b"
     assert site_pages.moved("[a](#b) [c](https://d.e)", *page) == "[a](#b) [c](https://d.e)"
     assert site_pages.moved("[a](nowhere.md)", *page) == "[a](nowhere.md)"

@@ -1,4 +1,4 @@
-"""Errors on the page docs/errors.md: they are those that really happen."""
+"""Errors on the page docs/reference/errors.md: they are those that really happen."""
 
 import subprocess
 import sys

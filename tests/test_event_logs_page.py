@@ -1,4 +1,4 @@
-"""The commands of docs/event_logs.md work, over event logs and rules made for them."""
+"""The commands of docs/guides/event_logs.md work, over event logs and rules made for them."""
 
 import re
 import shlex
@@ -10,7 +10,7 @@ from test_house import ROOT
 
 from cer_gpu.cli import main
 
-PAGE = (ROOT / "docs" / "event_logs.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guides" / "event_logs.md").read_text(encoding="utf-8")
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
 OWN = [line for line in COMMANDS if line.startswith("cer-gpu ")]
 RULE = """title: Whoami

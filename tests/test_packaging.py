@@ -32,7 +32,7 @@ def test_the_citation_tells_this_version_and_its_date():
 
 
 def test_the_recipe_for_conda_has_this_version_and_the_dependencies_of_the_project():
-    text = (ROOT / "docs" / "packaging" / "recipe" / "meta.yaml").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "contributing" / "recipe" / "meta.yaml").read_text(encoding="utf-8")
     assert f'{{% set version = "{cer_gpu.__version__}" %}}' in text
     recipe = yaml.safe_load(re.sub(r"\{\{ *(\w+) *\}\}", r"\1", re.sub(r"\{%.*%\}", "", text)))
     needed = [each.replace(" ", "") for each in recipe["requirements"]["run"]]
@@ -41,11 +41,12 @@ def test_the_recipe_for_conda_has_this_version_and_the_dependencies_of_the_proje
     assert set(recipe["build"]["entry_points"]) == entry_points
 
 
-def test_one_page_says_how_to_set_up_and_the_other_points_to_it():
-    first, more = ((ROOT / name).read_text(encoding="utf-8") for name in ("CONTRIBUTING.md", "docs/contributing.md"))
-    assert "(docs/contributing.md)" in first
-    assert "(../CONTRIBUTING.md)" in more
-    assert "pre-commit install" not in more
+def test_one_page_says_how_to_set_up_and_points_to_the_others():
+    pages = sorted((ROOT / "docs" / "contributing").glob("*.md"))
+    first = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert [page.name for page in pages] == ["architecture.md", "recipes.md", "release.md", "tests.md"]
+    assert all(f"(docs/contributing/{page.name})" in first for page in pages)
+    assert not any("pre-commit install" in page.read_text(encoding="utf-8") for page in pages)
 
 
 def test_links_of_the_site_to_nowhere_are_told(tmp_path):

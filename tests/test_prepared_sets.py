@@ -22,7 +22,7 @@ from cer_gpu.ceql.traversal import walk
 from cer_gpu.columnar.columns import Block
 from cer_gpu.compilation import compile_member as alone
 from cer_gpu.predicates import shared_guards
-from cer_gpu.predicates.plain_nodes import from_plain, to_plain
+from cer_gpu.predicates.kept_tables import from_plain, to_plain
 from cer_gpu.preparing import over_schema, sets
 from cer_gpu.sigma.keeping import read_rules_of, write_rules
 from cer_gpu.sigma.loaded import SigmaRules
@@ -105,7 +105,7 @@ def test_a_filter_fitted_by_itself_is_that_of_the_compiled_query(seed: int, monk
     output = OUTPUTS[seed % len(OUTPUTS)]
     compiled(texts)
     kept = compiled(texts)._queries
-    outputs = {name: query.output_for(output) for name, query in kept.items()}
+    outputs = {name: query.resolve_output(output) for name, query in kept.items()}
     fitted = over_schema._made(over_schema.OverSchema(kept, outputs, schema, {}), list(kept))
     monkeypatch.setattr(over_schema._Framed, "over", lambda framed, name: None)
     each = over_schema._made(over_schema.OverSchema(kept, outputs, schema, {}), list(kept))
@@ -172,7 +172,7 @@ def test_a_changed_rule_or_pipeline_of_sigma_is_read_again(tmp_path: Path) -> No
     (rules / "t.yml").write_text(text)
     first, again = (cer_gpu.sigma.load(rules) for _ in range(2))
     assert dict(first) == dict(again)
-    assert (first.rules, first.fields, first.passed_over) == (again.rules, again.fields, again.passed_over)
+    assert (first.rules, first.fields, first.skipped_files) == (again.rules, again.fields, again.skipped_files)
     assert dict(cer_gpu.sigma.load(rules, pipelines=["windows"])) != dict(first)
     (rules / "t.yml").write_text(text.replace("Image: a", "Image: b"))
     assert "'b'" in cer_gpu.sigma.load(rules)["T"]

@@ -9,8 +9,7 @@ import pytest
 
 from cer_gpu import private_files
 from cer_gpu.cache import whole_file
-from cer_gpu.follow.lock import locked
-from cer_gpu.follow.log import CommitLog, write_whole
+from cer_gpu.follow.log import CommitLog, locked, write_whole
 from cer_gpu.io.sinks import result_file
 from cer_gpu.private_files import open_regular, replacing, why_not_private
 
@@ -104,7 +103,7 @@ ALLOWED = {
     "cer_gpu/io/parts.py": 1,  # a new file
     "cer_gpu/io/sinks.py": 1,  # a device
     "cer_gpu/follow/targets.py": 3,  # new files; a file that grows, of the user's own
-    "cer_gpu/io/tables/writing.py": 1,  # in a temporary folder
+    "cer_gpu/io/tables/table_sinks.py": 1,  # in a temporary folder
     "cer_gpu/order/sorting.py": 1,  # in a temporary folder
     "cer_gpu/backend/prebuilt.py": 2,  # made while a wheel is built
 }

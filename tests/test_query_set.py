@@ -12,7 +12,7 @@ from cases import sorted_rows
 from sizes import scaled, seeds
 
 import cer_gpu
-import cer_gpu.engine.evaluation
+import cer_gpu.engine.execution_group
 import cer_gpu.engine.shared_state
 import cer_gpu.partition.partitions
 import cer_gpu.query_set
@@ -80,7 +80,7 @@ def random_events(rng, n):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_set_finds_the_tables_of_its_queries(seed, monkeypatch):
     rng = random.Random(seed)
-    monkeypatch.setattr(cer_gpu.engine.evaluation, "SET_ROWS", rng.choice([5, 17, 1000]))
+    monkeypatch.setattr(cer_gpu.engine.execution_group, "SET_ROWS", rng.choice([5, 17, 1000]))
     monkeypatch.setattr(cer_gpu.predicates.shared_guards, "SPARSE", rng.choice([0, 1, 4]))
     monkeypatch.setattr(host_sets, "PIECE_ROWS", rng.choice([64, 1 << 13]))
     monkeypatch.setattr(host_sets, "FIRST_PIECE", rng.choice([1, 20, 512]))
@@ -243,7 +243,7 @@ def test_partitions_are_found_of_events_that_some_query_reads():
         assert found["rare"].num_rows
         expected = queries["rare"].evaluate(events, threads=1)
         assert found["rare"].to_pylist() == expected.to_pylist()
-        (shared,) = (each for each in evaluator._sharing._partitions.values() if each.all.n)
+        (shared,) = (each for each in evaluator._group.shared._partitions.values() if each.all.n)
         assert (True in shared._known) == ("all" in names)
 
 

@@ -13,10 +13,11 @@ from cases import sorted_rows
 from sizes import scaled, seeds
 
 import cer_gpu
-import cer_gpu.engine.evaluation
+import cer_gpu.engine.execution_group
 import cer_gpu.parallel.key_threads
+import cer_gpu.parallel.stream_splitter
 import cer_gpu.partition.partitions
-from cer_gpu.parallel import ranges
+from cer_gpu.parallel import range_threads as ranges
 
 SEEDS = seeds(scaled(10, most=240))
 KEYED = "SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 9 SECONDS"
@@ -78,7 +79,7 @@ def finished(evaluator, found):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_members_of_all_kinds_find_what_each_finds_alone(seed, monkeypatch):
     rng = random.Random(seed)
-    monkeypatch.setattr(cer_gpu.engine.evaluation, "SET_ROWS", rng.choice([7, 1000]))
+    monkeypatch.setattr(cer_gpu.engine.execution_group, "SET_ROWS", rng.choice([7, 1000]))
     queries, events = some(rng), random_events(rng, 150)
     batches = events.to_batches(max_chunksize=rng.choice([1, 9, 1000]))
     found = queries.evaluate(pa.RecordBatchReader.from_batches(events.schema, batches))
@@ -97,13 +98,13 @@ def test_sets_on_threads_find_the_rows_of_one(seed, threads, monkeypatch):
     monkeypatch.setattr(ranges, "MIN_RANGE_ROWS", 10)
     monkeypatch.setattr(ranges, "WINDOWS_A_RANGE", 1)
     monkeypatch.setattr(cer_gpu.parallel.key_threads, "KEY_BATCH_ROWS", 40)
-    monkeypatch.setattr(cer_gpu.engine.evaluation, "MIN_OF_SHARE", rng.choice([1, 4]))
-    monkeypatch.setattr(cer_gpu.engine.evaluation, "MANY_QUERIES", rng.choice([1, 128]))
+    monkeypatch.setattr(cer_gpu.parallel.stream_splitter, "MIN_OF_SHARE", rng.choice([1, 4]))
+    monkeypatch.setattr(cer_gpu.engine.execution_group, "MANY_QUERIES", rng.choice([1, 128]))
     queries, events = some(rng, RANGED if seed % 2 else tuple(KINDS)), random_events(rng, 300)
     limit = rng.choice([None, None, 5])
     evaluator = queries.evaluator(limit=limit)
     found = {name: [] for name in queries}
-    for name, rows in queries._found(queries._source(events), evaluator, threads):
+    for name, rows in queries._find_matches(queries._open_source(events), evaluator, threads):
         found[name].append(rows)
     for name, query in queries.items():
         expected = query.evaluate(events, threads=1, limit=limit)

@@ -127,7 +127,7 @@ def test_a_schema_that_changes_later_is_an_error():
 def test_no_error_is_lost_where_rules_have_one_name(names, shown):
     errors = [OptionError(f"{place}") for place in range(len(names))]
     rule = Rule("good", GOOD["ab"])
-    rules = compile_rules({"good": rule}, errors="skip", skipped=list(zip(names, errors, strict=True)))
+    rules = compile_rules({"good": rule}, errors="skip", invalid_rules=list(zip(names, errors, strict=True)))
     assert list(rules.skipped) == shown
     assert list(rules.skipped.values()) == errors
 

@@ -223,8 +223,8 @@ def build_recent(
     Parameters
     ----------
     formula
-        The WHERE clause in LP-normal form; where it ends with an absence, as `cer_gpu.planning.trailing.followed` has
-        it.
+        The WHERE clause in LP-normal form; where it ends with an absence, as `cer_gpu.planning.pattern_spans.followed`
+        has it.
     guards
         `LogicalPlan.guards`.
     selected

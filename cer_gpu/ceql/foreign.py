@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
+from cer_gpu.ceql.functions import AGGREGATES, OVER_NAMES
 from cer_gpu.ceql.patterns import TEXT_TESTS
 
 PATTERN, TEST, WINDOW, KEYS, STREAMS, SELECTION, BEGINNING = (
@@ -17,13 +18,14 @@ _SHAPE = "a query is SELECT * FROM S WHERE A AS a ; B AS b FILTER b.id = a.id WI
 _TESTS = "WHERE holds the pattern, of event types; tests stand behind FILTER: WHERE A AS a FILTER a.price > 100"
 _DISTINCT = r"\(\s*DISTINCT\b[^()]*\)?\s*$"
 _ABSENT = "an absence stands between two events: A ; !B ; C; NOT(B) is one event that is no B"
-_RECOGNIZE = "that is a clause of MATCH_RECOGNIZE, whose statements are read as a whole: docs/row_patterns.md"
+_RECOGNIZE = "a clause of MATCH_RECOGNIZE, whose statements are read as a whole: docs/reference/match_recognize.md"
 _TEXT = "LIKE 'x' searches for a regular expression (RE2), anywhere in the text; '(?i)x' ignores case, '^x' is a prefix"
 _PLACES = "startswith(name, 'x'), endswith(name, 'x') and contains(name, 'x') are tests; " + _TEXT
 _TIMES = "A{3} is three times A, A{2,5} two to five times, A+ one or more"
 _LENGTH = "a length of time is a number and a unit, without quotes: WITHIN 5 MINUTES"
 _MOMENT = "times are compared with text: ts > '2024-01-31 12:00'"
 _ONE_ROW = "limit=10 (--limit 10) stops after so many complex events; LIMIT n is of those that end together"
+_ONLY_OVER = [name for name in OVER_NAMES if name not in AGGREGATES]
 _ALL = "events of both, in any order: A ALL B; within a filter: AND"
 
 
@@ -177,8 +179,9 @@ FUNCTIONS = {
     **dict.fromkeys(("COALESCE", "IFNULL", "NVL", "ISNULL"), "write price IS NULL OR price > 100"),
     **dict.fromkeys(("SECOND", "QUARTER"), "of times there are minute, hour, day, weekday, week, month and year"),
     **dict.fromkeys(
-        ("STDDEV", "VARIANCE", "MEDIAN", "STDEV"),
-        "aggregates are COUNT, SUM, AVG, MIN, MAX and LIST; of the past, also x[STDDEV(R.a) OVER 1 HOUR > 2]",
+        (*_ONLY_OVER, "MEDIAN", "STDEV", "VAR_SAMP"),
+        f"aggregates are {', '.join(AGGREGATES[:-1])} and {AGGREGATES[-1]}; OVER the events before also "
+        f"{' and '.join(_ONLY_OVER)}: x[STDDEV(R.a) OVER 1 HOUR > 2]",
     ),
 }
 """Hints on functions of other languages, by their names in upper case."""

@@ -1,6 +1,13 @@
-"""Functions of CEQL by their names: scalar functions of one event's values, and aggregates of measures."""
+"""Functions of CEQL by their names: scalar functions of one event's values, aggregates of measures, OVER aggregates.
+
+A new OVER aggregate is a record here (`OVER_AGGREGATES`), and a statistic of the kernel of its state
+(`cer_gpu.backend.over`).
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
 
 from cer_gpu.ceql.patterns import TEXT_TESTS
 
@@ -36,8 +43,81 @@ TESTS = ("startswith", "endswith", "contains")
 AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX", "LIST")
 """Functions over the events that a variable holds."""
 
-OVER_AGGREGATES = ("COUNT", "COUNT DISTINCT", "SUM", "AVG", "MIN", "MAX", "STDDEV")
-"""Aggregates over the events before: ``SUM(R.a) OVER 1 HOUR``."""
+
+class OverValues(Enum):
+    """Values that an OVER aggregate takes, with the words for them in messages."""
+
+    EVENTS = "events, or values of any type"
+    SINGLE = "single values"
+    ORDERED = "numbers or times"
+    SUMMABLE = "numbers, booleans or durations"
+    NUMBERS = "numbers"
+
+
+class OverResult(Enum):
+    """Type of the results of an OVER aggregate."""
+
+    INTEGER = "int64"
+    VALUE = "the type of the values"
+    SUM = "the type of a sum of the values"
+    FLOAT = "float64"
+
+
+class OverState(Enum):
+    """Entries of the window that an OVER aggregate keeps, as `explain` says it."""
+
+    TIMESTAMPS = "its events"
+    DISTINCT = "the distinct values of its events"
+    LEAST = "those of its events that are least"
+    GREATEST = "those of its events that are greatest"
+    SUMS = "the values of its events"
+
+
+# statistics of `OverState.SUMS`, for the kernel; those from VARIANCE on read the sums of the squares
+SUM, MEAN, VARIANCE, DEVIATION = range(4)
+
+
+@dataclass(frozen=True)
+class OverFunction:
+    """An aggregate over an event and those before it: ``SUM(R.a) OVER 1 HOUR``.
+
+    Attributes
+    ----------
+    takes : OverValues
+    gives : OverResult
+    state : OverState
+    statistic : int
+        Of `OverState.SUMS`, the code of the kernel: SUM, or another of these.
+    empty : int or None
+        Result over no value, or None for NULL.
+    """
+
+    takes: OverValues
+    gives: OverResult
+    state: OverState
+    statistic: int = SUM
+    empty: int | None = None
+
+    @property
+    def counts_events(self) -> bool:
+        """True if it needs no attribute."""
+        return self.takes is OverValues.EVENTS
+
+
+OVER_AGGREGATES = {
+    "COUNT": OverFunction(OverValues.EVENTS, OverResult.INTEGER, OverState.TIMESTAMPS, empty=0),
+    "COUNT DISTINCT": OverFunction(OverValues.SINGLE, OverResult.INTEGER, OverState.DISTINCT, empty=0),
+    "SUM": OverFunction(OverValues.SUMMABLE, OverResult.SUM, OverState.SUMS, SUM),
+    "AVG": OverFunction(OverValues.NUMBERS, OverResult.FLOAT, OverState.SUMS, MEAN),
+    "MIN": OverFunction(OverValues.ORDERED, OverResult.VALUE, OverState.LEAST),
+    "MAX": OverFunction(OverValues.ORDERED, OverResult.VALUE, OverState.GREATEST),
+    "STDDEV": OverFunction(OverValues.NUMBERS, OverResult.FLOAT, OverState.SUMS, DEVIATION),
+    "VARIANCE": OverFunction(OverValues.NUMBERS, OverResult.FLOAT, OverState.SUMS, VARIANCE),
+}
+"""OVER aggregates, by their names."""
+
+OVER_NAMES = tuple(name for name in OVER_AGGREGATES if " " not in name)
+"""Names of OVER aggregates that stand before parentheses."""
 
 NO_EVENT_WITHIN = "CLEAR"
 """The test that no event lies before, which an absence counted back stands for."""
@@ -59,6 +139,9 @@ ANY_OF = "ANY"
 
 TRUTHS = tuple(name for name, test in TEXT_TESTS.items() if test.call)
 """Functions that are predicates: ``CIDR(ip, '10.0.0.0/8')``."""
+
+EMPTY = {name: function.empty for name, function in OVER_AGGREGATES.items()} | {RISES: False, DESCENDANT: False}
+"""Values of what reads the events before, where none of them counts; None for NULL."""
 
 NAMES = (*EVENTS, LAG, *AGGREGATES, *SCALAR, *TRUTHS, ANY_OF)
 """All names that may stand before parentheses in an expression."""

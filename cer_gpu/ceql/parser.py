@@ -307,7 +307,7 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
             raise self._error(f"there is no aggregate {shortened(function.name)!r} OVER the past", function.span, hint)
         nocase = isinstance(operand, NocaseValues)
         event, attribute = self._past_operand(operand.values if nocase else operand)
-        if attribute is None and upper != "COUNT":
+        if attribute is None and not OVER_AGGREGATES[upper].counts_events:
             raise self._error(f"{upper} takes an attribute of events", span_of(meta), _PAST)
         predicate = None
         for each in predicates:

@@ -1,4 +1,4 @@
-"""Abstract syntax of CEQL: immutable nodes, one class per construct of docs/language.md.
+"""Abstract syntax of CEQL: immutable nodes, one class per construct of docs/reference/ceql_grammar.md.
 
 Equality of nodes ignores their place in the text (`span`), which is there for error messages.  Each class names the
 fields that hold its children (`cer_gpu.ceql.traversal.Node.parts`).

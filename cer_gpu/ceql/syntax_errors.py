@@ -190,7 +190,7 @@ OF_EVENT = (
 )
 _JOINED = (
     "events are joined by ; (later), -> (the next such), : (right after), ALL (in any order) or OR; "
-    "a name stands behind AS"
+    "a name stands behind AS, a type with blanks in double quotes"
 )
 _OF_OTHERS = re.compile(r"\s*(?:PATTERN|SEQ)\s*\(", re.IGNORECASE)
 """Begin of a query of another language, which looks like a conjunctive query."""

@@ -93,7 +93,7 @@ class OwnKey:
 class OverAggregate:
     """``function(event.attribute FILTER predicate) OVER over``: an aggregate over the events before, and this one.
 
-    `function` is "COUNT", "COUNT DISTINCT", "SUM", "AVG", "MIN", "MAX" or "STDDEV".  `event` None: events of any type;
+    `function` is a name of `cer_gpu.ceql.functions.OVER_AGGREGATES`.  `event` None: events of any type;
     `attribute` None: COUNT counts events.  `nocase`: of distinct strings the case of letters does not matter.  The
     attributes of `predicate` name no variable.  `over` None: all events before.  "DESCENDANT" reads those of whatever
     key; `ids` are its columns of a process and of its parent.  "RISES" is TRUE where an event satisfies `predicate` and
@@ -332,7 +332,7 @@ class AnyElement(Node):
 class Apart(Node):
     """One event lies at most a length behind another, by the clock of that length: a window within a pattern.
 
-    The parser makes none: they stand for local windows, EACH STEP and FOR (`cer_gpu.planning.spans`).
+    The parser makes none: they stand for local windows, EACH STEP and FOR (`cer_gpu.planning.pattern_spans`).
 
     Attributes
     ----------

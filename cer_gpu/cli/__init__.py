@@ -1,4 +1,4 @@
-"""The command line: one module for each command, and modules that only commands need (docs/command_line.md)."""
+"""The command line (docs/reference/command_line.md): one module for each command, and modules that only these need."""
 
 from cer_gpu.cli.group import main
 

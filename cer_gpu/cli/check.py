@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import click
@@ -11,10 +12,8 @@ import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import QuerySyntax, event_names
-from cer_gpu.cli.command_line import say, show_text
+from cer_gpu.cli.command_line import error_facts, say, show_text, to_json
 from cer_gpu.cli.event_arguments import STANDARD, Streams, given_streams
-from cer_gpu.cli.json_output import error_facts, to_json
-from cer_gpu.cli.options import QueryOptions, query_options, reading_options
 from cer_gpu.cli.query_arguments import (
     QueryArguments,
     missing_notes,
@@ -22,6 +21,7 @@ from cer_gpu.cli.query_arguments import (
     query_and_events_arguments,
     read_queries,
 )
+from cer_gpu.cli.shared_options import QueryOptions, query_options, reading_options
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.errors import CerError, QueryError, QueryTypeError
@@ -29,12 +29,12 @@ from cer_gpu.io.sources import open_events
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.lints import Lint, lint, types_outside
 from cer_gpu.lints.linting import NO_TYPE
-from cer_gpu.order.rows import ROW_COLUMN
+from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.printable import printable, printable_lines
 
 _MAX_TYPES = 8
-"""Largest number of event types that `check_command` names."""
+"""Largest number of event types that are named."""
 
 
 @click.command(
@@ -49,8 +49,8 @@ Examples:
 @query_and_events_arguments(events_required=False)
 @query_options
 @reading_options
-@click.option("--strict", is_flag=True, help="Warnings make the exit code 1, too.")
-@click.option("--json", "as_json", is_flag=True, help="Print the answer, errors too, as JSON on standard output.")
+@click.option("--strict", is_flag=True, help="Exit with 1 for warnings, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result, including errors, as JSON on standard output.")
 def check_command(
     query: str | None,
     queries: str | None,
@@ -60,70 +60,39 @@ def check_command(
     strict: bool,
     as_json: bool,
 ) -> int:
-    """Say what is wrong with QUERY; no event is read.
+    """Check QUERY for mistakes, without reading events.
 
-    All errors are told at once, and with EVENTS also whether the query fits their columns; with --queries,
-    those of all queries of a folder. Warnings tell of what is hardly meant so: no window, a test that no event
-    passes or every one, a variable that nothing reads, a type that the events cannot have. The exit code is 1 when
-    there are errors.
+    All errors are reported at once; with EVENTS, the query is also checked against their columns; with --queries,
+    all queries of a folder are checked. Warnings flag likely mistakes: no window, a predicate that is always or
+    never true, an unused variable, a type that the events cannot have. The exit code is 1 if there are errors.
     """
     given = read_queries(query, queries, compiling)
     given.refuse_options_of_ceql()
-    streams = given_streams(events, reading)
-    told = set[tuple[str | None, str]]()
-    checked: dict[str, _Checked] = {}
-    for file, error in given.unread:
-        checked.setdefault(file, _Checked()).errors[str(error)] = error_facts(error, file)
-    if not as_json:
-        given.say(given.unread)
-        told.update((file, str(error)) for file, error in given.unread)
-    checked |= {name: _check(given, name, streams, None if as_json else told) for name in given.rules}
+    result = check_queries(given, events, reading)
     if as_json:
-        each = {name: found.facts(with_columns=bool(events)) for name, found in checked.items()}
-        for facts in each.values():
-            facts["ok"] = facts["ok"] and not (strict and facts["warnings"])
-        is_ok = all(facts["ok"] for facts in each.values())
-        of_set = {"ok": is_ok, "queries": each, "passed_over": given.passed_over}
-        click.echo(to_json(of_set if given.is_set else each[""]))
-        return 0 if is_ok else 1
-    lints = [(name, own.found) for name, found in checked.items() for own in found.warnings]
-    warnings = [(given.file_of(name, warning), warning) for name, warning in lints]
-    for place, warning in warnings:
-        label = click.style("warning: ", fg="yellow", bold=True)
-        click.echo(label + (f"{printable(place)}: " if place else "") + printable_lines(str(warning)))
-    notes = notes_of((name, note) for name, found in checked.items() for note in found.notes)
-    missing = {name: found.missing for name, found in checked.items()}
-    schemas = dict.fromkeys(schema for found in checked.values() for schema in found.schemas)
-    for note in [*notes, *given.notes, *missing_notes(missing, schemas, given.rules)]:
-        show_text(f"note: {note}")
-    if told:
-        n_wrong = sum(any(error["file"] for error in found.errors.values()) for found in checked.values())
-        of_all = f" in {n_wrong:,} of {counted(len(checked), 'query')}" if given.is_set and n_wrong else ""
-        say(counted(len(told), "error") + of_all)
-        return 1
-    if strict and warnings:
-        say(counted(len(warnings), "warning"))
-        return 1
-    who = f"the {counted(len(checked), 'query')}" if given.is_set else "the query"
-    several = len(checked) > 1
-    if not events:
-        show_text(f"ok: {who} {'have' if several else 'has'} no errors")
-        return 0
-    columns = ", ".join(dict.fromkeys(printable(column) for found in checked.values() for column in found.columns))
-    fits, reads = ("fit", "read") if several else ("fits", "reads")
-    show_text(f"ok: {who} {fits} {', '.join(map(printable, events))}, and {reads} {columns or 'none of their columns'}")
-    named = list(dict.fromkeys(printable(each) for found in checked.values() for each in found.types))
-    if named:
-        listed = " and ".join(named[:_MAX_TYPES]) + (", ..." if len(named) > _MAX_TYPES else "")
-        show_text(f"(no event was read: whether there are events of type {listed}, a run tells)")
-    return 0
+        return render_json(result, strict=strict)
+    return render_text(result, strict=strict)
+
+
+@dataclass(frozen=True)
+class QueryCheckError:
+    """Error of a query, with the file that it is in, if any, and the events that it was found with ("" for none)."""
+
+    error: CerError
+    file: str | None
+    events: str = ""
+
+    def facts(self) -> dict[str, Any]:
+        """Return the error as plain data; `events` are those that the query does not fit."""
+        of_events = (self.events or None) if isinstance(self.error, QueryTypeError) else None
+        return {**error_facts(self.error, self.file), "events": of_events}
 
 
 @dataclass
-class _Checked:
-    """Findings on one query: errors by their texts, notes, and what a query without errors reads."""
+class CheckedQuery:
+    """Findings on one query: errors by their messages, notes, and what a query without errors reads."""
 
-    errors: dict[str, dict[str, Any]] = field(default_factory=dict)
+    errors: dict[str, QueryCheckError] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
     types: list[str] = field(default_factory=list)
@@ -133,80 +102,168 @@ class _Checked:
     file: str | None = None
 
     def warn(self, lints: Iterable[Lint]) -> None:
-        """Take in remarks, those on one place once."""
+        """Add warnings, those on one place once."""
         known = {(each.kind, each.found.start, each.found.end) for each in self.warnings}
         self.warnings += [each for each in lints if (each.kind, each.found.start, each.found.end) not in known]
 
-    def facts(self, *, with_columns: bool) -> dict[str, Any]:
-        """Return the findings as plain data."""
-        columns = self.columns if with_columns else None
+    def facts(self, *, with_columns: bool, strict: bool) -> dict[str, Any]:
+        """Return the findings as plain data; with `strict`, a query with warnings is not ok."""
         warnings = [{"kind": each.kind, **error_facts(each.found, self.file)} for each in self.warnings]
         facts = {
-            "ok": not self.errors,
-            "errors": list(self.errors.values()),
+            "ok": not (self.errors or (strict and self.warnings)),
+            "errors": [error.facts() for error in self.errors.values()],
             "warnings": [{name: value for name, value in each.items() if name != "type"} for each in warnings],
             "notes": self.notes,
-            "columns": columns,
+            "columns": self.columns if with_columns else None,
         }
         return facts | ({"missing_fields": self.missing} if self.missing else {})
 
 
-def _check(
-    given: QueryArguments,
-    name: str,
-    streams: Streams,
-    told: set[tuple[str | None, str]] | None,
-) -> _Checked:
-    """Check one query, also against the schemas of all events.
+@dataclass(frozen=True)
+class CheckResult:
+    """Findings of ``cer-gpu check``.
 
-    Its errors are printed, but for those in `told`, which takes them in: files and texts; None: print none.
+    Attributes
+    ----------
+    given : QueryArguments
+    events : sequence of str
+        EVENTS of the command line.
+    n_streams : int
+        Number of schemas that each query was checked against.
+    queries : dict from str to CheckedQuery
+        By the names of the queries; a file that cannot be read is a query of its name, with the error.
     """
-    found = _Checked()
+
+    given: QueryArguments
+    events: Sequence[str]
+    n_streams: int
+    queries: Mapping[str, CheckedQuery]
+
+
+def check_queries(given: QueryArguments, events: Sequence[str], reading: TextOptions) -> CheckResult:
+    """Check all queries, also against the schemas of all events, if there are some."""
+    streams = given_streams(events, reading)
+    sources = list(streams.each())
+    queries: dict[str, CheckedQuery] = {}
+    for file, error in given.unread:
+        queries.setdefault(file, CheckedQuery()).errors[str(error)] = QueryCheckError(error, file)
+    queries |= {name: _check_query(given, name, sources) for name in given.rules}
+    return CheckResult(given, events, len(sources), queries)
+
+
+def render_json(result: CheckResult, *, strict: bool) -> int:
+    """Print the findings as JSON, and return the exit code."""
+    given = result.given
+    facts = {
+        name: checked.facts(with_columns=bool(result.events), strict=strict) for name, checked in result.queries.items()
+    }
+    is_ok = all(each["ok"] for each in facts.values())
+    of_set = {"ok": is_ok, "queries": facts, "skipped_files": given.skipped_files}
+    click.echo(to_json(of_set if given.is_set else facts[""]))
+    return 0 if is_ok else 1
+
+
+def render_text(result: CheckResult, *, strict: bool) -> int:
+    """Print the findings as lines of text, errors to standard error, and return the exit code."""
+    given, queries = result.given, result.queries
+    n_errors = _say_errors(result)
+    n_warnings = _show_warnings(result)
+    notes = notes_of((name, note) for name, checked in queries.items() for note in checked.notes)
+    missing = {name: checked.missing for name, checked in queries.items()}
+    schemas = dict.fromkeys(schema for checked in queries.values() for schema in checked.schemas)
+    for note in [*notes, *given.notes, *missing_notes(missing, schemas, given.rules)]:
+        show_text(f"note: {note}")
+    if n_errors:
+        n_wrong = sum(any(error.file for error in checked.errors.values()) for checked in queries.values())
+        of_all = f" in {n_wrong:,} of {counted(len(queries), 'query')}" if given.is_set and n_wrong else ""
+        say(counted(n_errors, "error") + of_all)
+        return 1
+    if strict and n_warnings:
+        say(counted(n_warnings, "warning"))
+        return 1
+    _show_ok(result)
+    return 0
+
+
+def _say_errors(result: CheckResult) -> int:
+    """Print errors, one that several queries or events have once, and return their number."""
+    reported = set[tuple[str | None, str]]()
+    for name, checked in result.queries.items():
+        for events, errors in groupby(checked.errors.items(), key=lambda item: item[1].events):
+            new = {text: each for text, each in errors if (each.file, text) not in reported}
+            reported.update((each.file, text) for text, each in new.items())
+            result.given.say([(name, each.error) for each in new.values()])
+            if result.n_streams > 1 and any(isinstance(each.error, QueryTypeError) for each in new.values()):
+                say(f"(for the events in {events})")
+    return len(reported)
+
+
+def _show_warnings(result: CheckResult) -> int:
+    """Print warnings, each with the place of its query, and return their number."""
+    lints = [(name, lint.found) for name, checked in result.queries.items() for lint in checked.warnings]
+    for name, warning in lints:
+        place = result.given.file_of(name, warning)
+        label = click.style("warning: ", fg="yellow", bold=True)
+        click.echo(label + (f"{printable(place)}: " if place else "") + printable_lines(str(warning)))
+    return len(lints)
+
+
+def _show_ok(result: CheckResult) -> None:
+    """Print that there are no errors, and what the queries read of the events."""
+    queries = result.queries.values()
+    who = f"the {counted(len(queries), 'query')}" if result.given.is_set else "the query"
+    has, fits, reads = ("have", "fit", "read") if len(queries) > 1 else ("has", "fits", "reads")
+    if not result.events:
+        show_text(f"ok: {who} {has} no errors")
+        return
+    columns = ", ".join(dict.fromkeys(printable(column) for checked in queries for column in checked.columns))
+    files = ", ".join(map(printable, result.events))
+    show_text(f"ok: {who} {fits} {files}, and {reads} {columns or 'none of their columns'}")
+    types = list(dict.fromkeys(printable(each) for checked in queries for each in checked.types))
+    if types:
+        listed = " and ".join(types[:_MAX_TYPES]) + (", ..." if len(types) > _MAX_TYPES else "")
+        show_text(f"(no events were read: run the query to see whether there are events of type {listed})")
+
+
+def _check_query(given: QueryArguments, name: str, sources: Sequence[tuple[str, Streams]]) -> CheckedQuery:
+    """Check one query, also against the schemas of all events, each with the words for these."""
+    checked = CheckedQuery()
     compiled, _ = given.analyse(name)
-    found.notes = list(compiled.notes) if compiled else []  # before those on columns, which `missing` has
-    sources: list[tuple[str, Streams | None]] = list(streams.each())
-    for shown, source in sources or [("", None)]:
+    checked.notes = list(compiled.notes) if compiled else []  # before those on columns, which `missing` has
+    checks: Sequence[tuple[str, Streams | None]] = sources or [("", None)]
+    for shown, source in checks:
         schema = None
         errors: list[CerError] = []
         try:
-            schema = None if source is None else _schema(compiled, source)
+            schema = None if source is None else _schema_of_streams(compiled, source)
         except CerError as error:
             errors.append(error)
         compiled, more = given.analyse(name, schema=schema)
-        errors += more
-        texts = {str(error): (given.file_of(name, error), error) for error in errors}
-        for text, (file, wrong) in texts.items():
-            of_events = (shown or None) if isinstance(wrong, QueryTypeError) else None
-            found.errors.setdefault(text, {**error_facts(wrong, file), "events": of_events})
-        if told is not None:
-            new = [error for text, (file, error) in texts.items() if (file, text) not in told]
-            told.update((file, text) for text, (file, _) in texts.items())
-            given.say([(name, error) for error in new])
-            if len(sources) > 1 and any(isinstance(error, QueryTypeError) for error in new):
-                say(f"(for the events in {shown})")
+        for each in [*errors, *more]:
+            checked.errors.setdefault(str(each), QueryCheckError(each, given.file_of(name, each), shown))
         if compiled is not None and schema is not None:
-            found.warn(_lints(compiled, schema))
-            found.warn(_types_that_are_not(compiled, source))
-            found.columns = [
+            checked.warn(_lints_of(compiled, schema))
+            checked.warn(_impossible_types(compiled, source))
+            checked.columns = [
                 dotted(name) for name in compiled.columns(schema) if name not in (STREAM_COLUMN, ROW_COLUMN)
             ]
-        if compiled is not None and schema is not None and compiled.missing_fields:
-            found.missing += compiled.missing_fields
-            found.schemas.append(schema)
+            if compiled.missing_fields:
+                checked.missing += compiled.missing_fields
+                checked.schemas.append(schema)
     if compiled is not None:
-        found.warn(_lints(compiled, None))
-        found.warnings.sort(key=lambda each: each.found.start or 0)
-    found.file = given.rules[name].file
-    found.types = list(compiled.types) if compiled else []
-    return found
+        checked.warn(_lints_of(compiled, None))
+        checked.warnings.sort(key=lambda lint: lint.found.start or 0)
+    checked.file = given.rules[name].file
+    checked.types = list(compiled.types) if compiled else []
+    return checked
 
 
-def _lints(query: CompiledQuery, schema: pa.Schema | None) -> list[Lint]:
+def _lints_of(query: CompiledQuery, schema: pa.Schema | None) -> list[Lint]:
     syntax = query.syntax
     return lint(syntax, language=query.language, schema=schema) if isinstance(syntax, QuerySyntax) else []
 
 
-def _types_that_are_not(query: CompiledQuery, source: Streams | None) -> Iterator[Lint]:
+def _impossible_types(query: CompiledQuery, source: Streams | None) -> Iterator[Lint]:
     """Yield a remark on each type of events that files cannot have."""
     if source is None or query.type_column is None or not isinstance(query.syntax, QuerySyntax):
         return
@@ -223,8 +280,8 @@ def _types_that_are_not(query: CompiledQuery, source: Streams | None) -> Iterato
         yield Lint(NO_TYPE, QueryError(message, query.text, start, end))
 
 
-def _schema(query: CompiledQuery | None, streams: Streams) -> pa.Schema | None:
+def _schema_of_streams(query: CompiledQuery | None, streams: Streams) -> pa.Schema | None:
     """Return the schema of events, or None for named streams under a query with errors, which cannot merge them."""
     if not streams.are_named:
         return open_events(streams.open()).schema
-    return None if query is None else query._source(streams.open()).schema
+    return None if query is None else query._open_source(streams.open()).schema

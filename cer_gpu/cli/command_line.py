@@ -1,9 +1,10 @@
-"""Parts shared by the command lines of cer_gpu and spark_glue: exit codes, messages, and reading of the query."""
+"""Parts shared by the command lines of cer_gpu and spark_glue: exit codes, messages, JSON, and reading of the query."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -14,14 +15,49 @@ from typing import Any, TypeVar
 
 import click
 
-from cer_gpu.cli.json_output import error_facts, error_text, to_json
 from cer_gpu.cli.signals import SIGPIPE, Signals, Stopped, leave_at_once
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean, nearest_file, out_of_memory
 from cer_gpu.printable import printable, printable_lines
 from cer_gpu.rule import Rule
-from cer_gpu.rules.folder import READERS, read_file
-from cer_gpu.rules.found import AS_NAMED, FieldColumns
+from cer_gpu.rules.folder import AS_NAMED, READERS, FieldColumns, read_file
 from cer_gpu.starting import exit_code, stop_words
+
+
+def to_json(value: Any) -> str:
+    """Return plain data as JSON on one line, in ASCII, so that every terminal and pipe takes it."""
+    return json.dumps(value, allow_nan=False)
+
+
+def error_facts(error: Exception, name: str | None = None) -> dict[str, Any]:
+    """Return an error as plain data: type, message, hint, and position in the query.
+
+    Parameters
+    ----------
+    error
+    name
+        The query file, if the error lies there.
+    """
+    message, _, hint = error_text(error).partition("\nhint: ")
+    facts: dict[str, Any] = {"type": type(error).__name__, "message": message, "hint": hint or None, "file": name}
+    if isinstance(error, QueryError):
+        facts |= {"message": error.message, "hint": error.hint}
+        if error.text is not None and error.start is not None:
+            before = error.text[: error.start]
+            facts |= {
+                "start": error.start,
+                "end": error.end,
+                "line": before.count("\n") + 1,
+                "column": len(before) - before.rfind("\n"),
+            }
+    return facts
+
+
+def error_text(error: Exception) -> str:
+    """Return the message of an error, with the file name for an error of the operating system."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -127,7 +163,7 @@ def read_query(given: str, fields: FieldColumns = AS_NAMED) -> Rule:
         found = read_file(path, fields)
         if len(found.rules) == 1:
             return replace(found.rules[0], name="", file=given)
-        kind = f"none in a language known here: {found.passed_over[0]}" if found.passed_over else "no rule"
+        kind = f"none in a language known here: {found.skipped_files[0]}" if found.skipped_files else "no rule"
         if found.rules:
             kind = f"{len(found.rules):,} rules\nhint: --queries takes all rules of a folder"
         raise OptionError(f"{given}: expected a query, found {kind}")

@@ -18,11 +18,10 @@ from cer_gpu.errors import CerError, EventsError, OptionError, QueryError
 from cer_gpu.io.files import Files, find_files, time_of_logs
 from cer_gpu.io.formats import is_name_of_events
 from cer_gpu.io.source import Source
-from cer_gpu.io.sources import open_events
-from cer_gpu.io.standard_input import open_standard_input
+from cer_gpu.io.sources import open_events, open_standard_input
 from cer_gpu.io.tables.names import is_table_name
 from cer_gpu.io.text_options import USUAL, TextOptions
-from cer_gpu.order.period import Period, within_period
+from cer_gpu.order.times import Period, within_period
 
 Asked = TypeVar("Asked")
 """A query, or also a statement."""
@@ -81,7 +80,7 @@ class Streams:
 
     @property
     def time_of_logs(self) -> str | None:
-        """Column of times of the events if all are logs; None: some are others, or cannot be read."""
+        """Column of times of the events if all are logs; None if some are not, or cannot be read."""
         paths = self.named.get(None, ())
         if not paths or STANDARD in paths or any(map(is_table_name, paths)):
             return None
@@ -94,7 +93,7 @@ class Streams:
         return replace(self, period=period, time_column=time_column, time_unit=time_unit)
 
     def with_types(self, types: Mapping[str, pa.DataType]) -> Streams | None:
-        """Return the same events with other types of columns; None: they have them already, or cannot be read again."""
+        """Return the events with other types of columns, or None if they have these or cannot be read again."""
         known = dict(self.reading.column_types)
         is_known = all(known.get(name) == kind for name, kind in types.items())
         if is_known or any(STANDARD in paths for paths in self.named.values()):

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import click
 
-from cer_gpu.cli.command_line import show_text
+from cer_gpu.cli.command_line import show_text, to_json
 from cer_gpu.cli.event_arguments import given_streams
-from cer_gpu.cli.json_output import to_json
-from cer_gpu.cli.options import QueryOptions, complete_files, query_argument, query_options, reading_options
 from cer_gpu.cli.query_arguments import WrongQueries, for_each, read_queries
+from cer_gpu.cli.shared_options import QueryOptions, complete_files, query_argument, query_options, reading_options
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.io.sinks import check_target, naming, result_file
 from cer_gpu.io.text_options import TextOptions
@@ -34,12 +33,12 @@ Examples:
     multiple=True,
     metavar="FILE",
     shell_complete=complete_files,
-    help="The same as EVENTS; several files are one stream, or NAME=PATH each.",
+    help="Same as EVENTS; may be repeated; NAME=PATH for several streams.",
 )
 @click.option("--analyze", is_flag=True, help="Run the query on the events and measure its stages.")
 @click.option("--svg", metavar="FILE", shell_complete=complete_files, help="Draw the automaton.")
 @click.option("--dot", metavar="FILE", shell_complete=complete_files, help="Write the automaton for Graphviz.")
-@click.option("--passes", is_flag=True, help="Print the passes to the plan instead, and what each did to QUERY.")
+@click.option("--passes", is_flag=True, help="Print only the passes from QUERY to its plan, and what each did.")
 @query_options
 @reading_options
 @click.option("--json", "as_json", is_flag=True, help="Print the explanation as JSON.")
@@ -55,9 +54,9 @@ def explain_command(
     reading: TextOptions,
     as_json: bool,
 ) -> int:
-    """Say what QUERY means and how it runs.
+    """Explain what QUERY means and how it runs.
 
-    In words, and by its predicates, automaton and plan. With EVENTS, those that satisfy each predicate are counted.
+    Shows the query in words, its predicates, automaton and plan. With EVENTS, counts those that satisfy each predicate.
     """
     events += more_events
     if analyze and not events:

@@ -9,19 +9,20 @@ from types import ModuleType
 
 import click
 import pyarrow as pa
+from click.shell_completion import get_completion_class
 
 import cer_gpu
 from cer_gpu.cli.check import check_command
 from cer_gpu.cli.columns import columns
 from cer_gpu.cli.command_line import Commands, run_commands
-from cer_gpu.cli.editor.lsp import lsp_command
 from cer_gpu.cli.explain import explain_command
-from cer_gpu.cli.forecasts.forecast import forecast_command
-from cer_gpu.cli.options import with_sort
-from cer_gpu.cli.preparing import completion, warm_up
-from cer_gpu.cli.report import report
-from cer_gpu.cli.run import run_command
+from cer_gpu.cli.forecast import forecast_command
+from cer_gpu.cli.lsp import lsp_command
+from cer_gpu.cli.report_command import report
+from cer_gpu.cli.run_command import run_command
+from cer_gpu.cli.shared_options import with_sort
 from cer_gpu.cli.test import test_command
+from cer_gpu.cli.warm import warm_command
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -65,7 +66,27 @@ Examples:
 )
 @click.version_option(cer_gpu.__version__, prog_name="cer-gpu", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Find complex events in recorded events with queries in CEQL."""
+    """Find the matches of queries in recorded events."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  eval "$(cer-gpu completion bash)"
+  cer-gpu completion zsh > ~/.zfunc/_cer-gpu
+  cer-gpu completion fish > ~/.config/fish/completions/cer-gpu.fish"""
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> int:
+    """Print the completion script for SHELL.
+
+    It completes the commands, options and files of cer-gpu.
+    """
+    made = get_completion_class(shell)
+    assert made is not None
+    click.echo(made(context.find_root().command, {}, "cer-gpu", "_CER_GPU_COMPLETE").source())
+    return 0
 
 
 for _command in (
@@ -78,6 +99,6 @@ for _command in (
     forecast_command,
     lsp_command,
     completion,
-    warm_up,
+    warm_command,
 ):
     cli.add_command(_command)

@@ -16,7 +16,7 @@ from cer_gpu.cli.event_arguments import STANDARD
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.io.sinks import Sink, open_pipe, open_sink
 from cer_gpu.io.tables.names import is_table_name
-from cer_gpu.io.tables.writing import open_table_sink
+from cer_gpu.io.tables.table_sinks import open_table_sink
 
 
 def chosen_format(out: str | None, given: str | None) -> str | None:

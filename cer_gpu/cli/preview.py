@@ -1,4 +1,4 @@
-"""The first rows of a result as a table to read."""
+"""Previews of results as tables to read: the first rows, and the funnel that ``--output funnel`` shows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import itertools
 import os
 import sys
 from abc import ABC, abstractmethod
+from dataclasses import asdict
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +19,8 @@ from rich.text import Text
 
 from cer_gpu.cli.command_line import show_text
 from cer_gpu.cli.tally import FORMS, Tally, Totals, counted
-from cer_gpu.io.texts import plain_values
+from cer_gpu.io.value_strings import plain_values
+from cer_gpu.output.funnel_counts import STOPS, FunnelCounts
 from cer_gpu.printable import printable
 
 _TEXT_WIDTH = 200
@@ -148,7 +151,7 @@ class QueryTable(Preview):
 
     def finish(self, totals: Totals, so_far: str = "") -> None:
         """Print the table of the queries."""
-        numbers = {name: _number(tally) for name, tally in totals.of.items()}
+        numbers = {name: _heading_of_tally(tally) for name, tally in totals.of.items()}
         width = max(map(len, numbers.values()))
         table = {"query": list(numbers), "found": [number.rjust(width) for number in numbers.values()]}
         if self._firsts:
@@ -160,7 +163,7 @@ class QueryTable(Preview):
         show_text(f"{n_finding:,} of {counted(len(numbers), 'query')} found {found}{so_far}")
 
 
-def _number(tally: Tally) -> str:
+def _heading_of_tally(tally: Tally) -> str:
     n = tally.n_rows if tally.n_complex_events is None else tally.n_complex_events
     return f"{n:,}{'+' if tally.limit_reached else ''}"
 
@@ -192,15 +195,15 @@ def preview(rows: pa.Table, width: int | None) -> str:
         kind = column.type
         values = column.combine_chunks()
         if pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
-            table.add_column(Text(_readable(name)))
+            table.add_column(Text(_escaped_beginning(name)))
             events[len(columns)] = values
             columns.append([])
         elif pa.types.is_list(kind):
-            table.add_column(Text(_readable(name)))
+            table.add_column(Text(_escaped_beginning(name)))
             columns.append(_lists(values))
         else:
             is_number = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
-            table.add_column(Text(_readable(name)), justify="right" if is_number else "left", no_wrap=True)
+            table.add_column(Text(_escaped_beginning(name)), justify="right" if is_number else "left", no_wrap=True)
             columns.append(_cells(values))
     widths = [max(map(cell_len, [str(c.header), *cells])) for c, cells in zip(table.columns, columns, strict=True)]
     room = console.width - 2 - sum(widths) - GAP * (len(columns) - 1)
@@ -208,7 +211,7 @@ def preview(rows: pa.Table, width: int | None) -> str:
     is_cut = room + sum(widths) < least
     for i, values in events.items():
         length = max(room + widths[i], MIN_EVENT)
-        columns[i], some_cut = _events(values, length)
+        columns[i], some_cut = _event_lines(values, length)
         is_cut |= some_cut
     for row in zip(*columns, strict=True):
         table.add_row(*map(Text, row))
@@ -223,15 +226,15 @@ def cells(values: pa.Array) -> list[str]:
     """Return the texts of a column: beginnings of long texts and lists, and each event on a line."""
     kind = values.type
     if pa.types.is_list(kind):
-        return _events(values, _TEXT_WIDTH)[0] if pa.types.is_struct(kind.value_type) else _lists(values)
+        return _event_lines(values, _TEXT_WIDTH)[0] if pa.types.is_struct(kind.value_type) else _lists(values)
     return _cells(values)
 
 
 def _cells(values: pa.Array) -> list[str]:
-    return ["null" if text is None else _readable(text) for text in plain_values(values).to_pylist()]
+    return ["null" if text is None else _escaped_beginning(text) for text in plain_values(values).to_pylist()]
 
 
-def _readable(text: str) -> str:
+def _escaped_beginning(text: str) -> str:
     """Return the beginning of a text, with control characters escaped."""
     return _cut(printable(text[: SHOWN_TEXT + 1]), SHOWN_TEXT)
 
@@ -246,34 +249,96 @@ def _lists(values: pa.Array) -> list[str]:
     cells, bounds = _cells(values.values), values.offsets.to_pylist()
     texts = []
     for first, last, known in zip(bounds, bounds[1:], values.is_valid().to_pylist(), strict=False):
-        shown = [cells[first + i] for i in _shown(last - first)]
+        shown = [cells[first + i] for i in _shown_indices(last - first)]
         if last - first > SHOWN_ITEMS:
             shown[-1:] = ["...", shown[-1], f"({last - first} events)"]
         texts.append(gap.join(shown) if known else "null")
     return texts
 
 
-def _events(values: pa.Array, length: int) -> tuple[list[str], bool]:
+def _event_lines(values: pa.Array, length: int) -> tuple[list[str], bool]:
     """Return the events of each row, one on a line of at most `length` characters, and True if a line was cut."""
     lengths = pc.list_value_length(values).fill_null(0).to_pylist()
     firsts = [0, *itertools.accumulate(lengths)]
-    shown = [first + i for first, n in zip(firsts, lengths, strict=False) for i in _shown(n)]
+    shown = [first + i for first, n in zip(firsts, lengths, strict=False) for i in _shown_indices(n)]
     events = values.flatten().take(pa.array(shown, pa.int64()))
     columns = [
-        [f"{_readable(f.name)}: {text}" for text in _cells(c)]
+        [f"{_escaped_beginning(f.name)}: {text}" for text in _cells(c)]
         for f, c in zip(events.type, events.flatten(), strict=True)
     ]
     whole = [", ".join(attributes) for attributes in zip(*columns, strict=True)]
     lines = iter([_cut(line, length) for line in whole])
     texts = []
     for n in lengths:
-        own = list(itertools.islice(lines, len(_shown(n))))
+        own = list(itertools.islice(lines, len(_shown_indices(n))))
         if n > SHOWN_ITEMS:
             own[-1:] = [f"... ({n} events)", own[-1]]
         texts.append("\n".join(own))
     return texts, any(len(line) > length for line in whole)
 
 
-def _shown(n: int) -> list[int]:
+def _shown_indices(n: int) -> list[int]:
     """Return the indices of the shown ones among n items: all, or the first ones and the last."""
     return list(range(n)) if n <= SHOWN_ITEMS else [*range(SHOWN_ITEMS - 2), n - 1]
+
+
+class FunnelPreview(Preview):
+    """The steps, shown at the end: the starts that reached each, the median time to it, and what stopped them there.
+
+    Parameters
+    ----------
+    counts
+        Counts of the rows so far; the run takes them.
+    """
+
+    def __init__(self, counts: FunnelCounts) -> None:
+        self._counts = counts
+
+    def take(self, name: str, batch: pa.RecordBatch) -> bool:
+        """Show nothing before the end."""
+        return False
+
+    def take_counts(self, name: str, batch: pa.RecordBatch) -> None:
+        """Take nothing: starts are listed to the end."""
+
+    def show(self) -> None:
+        """Print nothing before the end."""
+
+    def finish(self, totals: Totals, so_far: str = "") -> None:
+        """Print the table of the steps."""
+        (tally,) = totals.of.values()
+        if not tally.n_rows:
+            show_text(f"no starts{so_far}")
+            return
+        show_text(preview(funnel_table(self._counts), table_width()))
+        show_text(str(tally) + so_far + (", and maybe more" if tally.limit_reached else ""))
+
+
+def funnel_table(counts: FunnelCounts) -> pa.Table:
+    """Return the steps as a table of texts to read."""
+    rows = counts.rows
+    columns: dict[str, Any] = {
+        "step": [f"{k}. {row.name}" for k, row in enumerate(rows, 1)],
+        "starts": right([f"{row.n_reached:,}" for row in rows]),
+        "of step before": right([_share(row.of_previous) for row in rows]),
+        "of first": right([_share(row.of_first) for row in rows]),
+        "median from start": right([counts.told(row.median) for row in rows]),
+    }
+    for ending in STOPS:
+        columns[ending] = right([f"{n:,}" if n else "" for n in (row.stopped[ending] for row in rows)])
+    return pa.table(columns)
+
+
+def funnel_facts(counts: FunnelCounts) -> dict[str, Any]:
+    """Return the steps as plain data; medians are in `unit`."""
+    return {"unit": counts.unit, "steps": [asdict(row) for row in counts.rows]}
+
+
+def right(texts: list[str]) -> list[str]:
+    """Return texts of one width, moved to its right edge."""
+    width = max(map(len, texts), default=0)
+    return [text.rjust(width) for text in texts]
+
+
+def _share(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"

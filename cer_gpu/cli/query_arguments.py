@@ -19,7 +19,7 @@ from click.core import ParameterSource
 
 from cer_gpu.cli.command_line import Command, file_of, read_query, say_errors_of
 from cer_gpu.cli.event_arguments import Streams, analyse_over, are_events
-from cer_gpu.cli.options import OF_TEXT_FILES, QueryOptions, complete_files
+from cer_gpu.cli.shared_options import OF_TEXT_FILES, QueryOptions, complete_files, queries_option
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import (
     CompiledQuery,
@@ -29,7 +29,7 @@ from cer_gpu.compilation import (
     language_named,
     language_of,
 )
-from cer_gpu.engine.options import Sort
+from cer_gpu.engine.evaluation_options import OF_COMMANDS, Sort
 from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.preparing.kept import FROM_QUERIES
 from cer_gpu.preparing.over_schema import OverSchema
@@ -37,7 +37,7 @@ from cer_gpu.preparing.sets import compiled_together
 from cer_gpu.query_set import QuerySet
 from cer_gpu.resolution.fields import in_another_case, names_known
 from cer_gpu.rule import Rule, urgency
-from cer_gpu.rules.folder import READERS, passed_over_note, read_folder
+from cer_gpu.rules.folder import READERS, read_folder, skipped_files_note
 from cer_gpu.rules.rule_set import analyse_rule
 
 _Given = TypeVar("_Given")
@@ -50,8 +50,10 @@ _NAMED = 3
 """Most rules whose names stand before a note."""
 SIGMA = "sigma"
 _SHOWN = {"no_progress", "as_json", "analyze", "svg", "dot", "passes"}
-_OF_ANY = {"query", "queries", "events", "more_events", "out", "format_", "limit", "device"}
-OF_TABLES = frozenset({*_OF_ANY, *OF_TEXT_FILES, *_SHOWN})
+_OF_ANY = {"query", "queries", "events", "more_events", "out", "format_"}
+OF_TABLES = frozenset(
+    {*_OF_ANY, *OF_TEXT_FILES, *_SHOWN, *(name for name, option in OF_COMMANDS.items() if option.of_tables)}
+)
 """Parameters of commands that a query over a whole table takes."""
 
 
@@ -113,7 +115,7 @@ def with_progress(queries: Mapping[str, CompiledQuery]) -> tuple[dict[str, Compi
     having, aside = {}, []
     for name, query in queries.items():
         try:
-            query.output_for("funnel")
+            query.resolve_output("funnel")
             having[name] = query
         except OptionError:
             aside.append(name)
@@ -131,10 +133,10 @@ def notes_of(notes: Iterable[tuple[str, str]]) -> list[str]:
     names: dict[str, list[str]] = {}
     for name, note in notes:
         names.setdefault(note, []).append(name)
-    return [f"{_named(own)}: {note}" if own != [""] else note for note, own in names.items()]
+    return [f"{_names_in_words(own)}: {note}" if own != [""] else note for note, own in names.items()]
 
 
-def _named(names: Sequence[str]) -> str:
+def _names_in_words(names: Sequence[str]) -> str:
     if len(names) <= _NAMED:
         return ", ".join(names)
     return f"{', '.join(names[:_NAMED])}, and {len(names) - _NAMED:,} more rules"
@@ -190,14 +192,14 @@ class QueryArguments:
     options : QueryOptions
     is_set : bool
         True for those of a folder, also where it has one only; False for QUERY, whose name is "".
-    passed_over : dict from str to int
+    skipped_files : dict from str to int
         Number of rules of the folder in no language known here, by language or kind.
     unread : list of (str, CerError)
         Files of the folder that cannot be read, and the errors.
     remarks : list of str
         Remarks on rules of the folder that give no results.
     skipped : list of (str, CerError), optional
-        Collects the errors of rules that are left out; None: errors are raised.
+        Collects the errors of rules that are left out; if None, errors are raised.
     log_sources : dict from str to str
         Texts that find the events of log sources, by the words that rules have for these.
     """
@@ -205,7 +207,7 @@ class QueryArguments:
     rules: Mapping[str, Rule]
     options: QueryOptions
     is_set: bool
-    passed_over: Mapping[str, int] = field(default_factory=dict)
+    skipped_files: Mapping[str, int] = field(default_factory=dict)
     unread: Sequence[tuple[str, CerError]] = ()
     remarks: Sequence[str] = ()
     skipped: Wrong | None = None
@@ -318,7 +320,7 @@ class QueryArguments:
     @property
     def notes(self) -> list[str]:
         """Remarks on the languages of the rules, and on those that are not evaluated."""
-        over = passed_over_note(self.passed_over)
+        over = skipped_files_note(self.skipped_files)
         notes = [*self._languages, *([] if over is None else [over]), *self.remarks]
         if self.skipped:
             known = {name for name, _ in self.skipped if name in self.rules}
@@ -331,6 +333,21 @@ class QueryArguments:
         """Return the name of a rule that is left out, and the first line of the reason."""
         reason = (error.message if isinstance(error, QueryError) else str(error)).partition("\n")[0]
         return reason if name not in self.rules else f"{name}: {reason}"
+
+
+def read_one_or_folder(
+    query: str | None, folder: str | None, options: QueryOptions, *, skip_invalid: bool
+) -> QueryArguments:
+    """Read QUERY, or the rules of a folder, of a command that takes one of them and no events beside.
+
+    Raises
+    ------
+    OptionError
+        As `read_queries`.
+    """
+    if (query is None) == (folder is None):
+        raise click.UsageError("expected QUERY or --queries FOLDER" + ("" if query is None else ", and got both"))
+    return read_queries(query, folder, options, skip_invalid=skip_invalid)
 
 
 def read_queries(
@@ -367,7 +384,7 @@ def read_queries(
             f"{len(found.rules) - len(rules):,} of {counted(len(found.rules), 'rule')} below --level {level} left out"
         )
     return QueryArguments(
-        rules, options, True, found.passed_over, found.errors, remarks, skipped, log_sources=found.log_sources
+        rules, options, True, found.skipped_files, found.errors, remarks, skipped, log_sources=found.log_sources
     )
 
 
@@ -402,12 +419,7 @@ def query_and_events_arguments(
         parameters = [
             click.argument("query", required=False, metavar="QUERY", shell_complete=complete_files),
             click.argument("events", nargs=-1, metavar=several, shell_complete=complete_files),
-            click.option(
-                "--queries",
-                metavar="FOLDER",
-                shell_complete=complete_files,
-                help="All rules of this folder, in place of QUERY: *.ceql, *.eql, *.sql, *.toml, *.yml.",
-            ),
+            queries_option,
         ]
         made: Any = sorted_out
         for parameter in reversed(parameters):

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any
 
+import pyarrow as pa
+
 from cer_gpu.private_files import remove_unfinished
 from cer_gpu.starting import SIGNALS, WATCHER
 
@@ -38,7 +40,7 @@ class Signals:
     ----------
     leave
         Ends the process, given the signal: called once `CLEAN_UP_SECONDS` have passed since the first one.  Compiled
-        code, a reader that does not read, or a disk that does not answer can take longer.  None: nothing is called,
+        code, a reader that does not read, or a disk that does not answer can take longer.  If None, nothing is called,
         and the previous handlers are restored at the end; else the signals are of no effect then, as the exit code is
         there already.
     """
@@ -58,6 +60,7 @@ class Signals:
         self._told = sys.unraisablehook
         sys.unraisablehook = self._tell
         if self._leave is not None and self._before and os.name == "posix":
+            pa.enable_signal_handlers(False)  # its own would stand in place of these while it opens a CSV file
             _watch(self._before, self._leave)
             atexit.register(_ignore, self._before)  # Python restores all others before the process ends
         return self

@@ -1,4 +1,4 @@
-"""Counts of the rows and complex events of outputs, and the rate of an evaluation, in words."""
+"""Counts of the rows and matches of outputs, and the rate of an evaluation, in words."""
 
 from __future__ import annotations
 
@@ -62,6 +62,7 @@ class Tally:
         self._made = FORMS[output]
         self.limit = limit
         self._n_counted = 0
+        self._first_match: int | None = None
         self._n_recounted = 0
 
     def take(self, batch: pa.RecordBatch) -> None:
@@ -70,7 +71,9 @@ class Tally:
         if self._made.counted and batch.num_rows:
             self._n_counted += exact_sum(batch.column("count"))
         if self._made.numbered and batch.num_rows:
-            self._n_counted = batch.column("match")[-1].as_py() + 1
+            numbers = batch.column("match")
+            self._first_match = numbers[0].as_py() if self._first_match is None else self._first_match
+            self._n_counted = numbers[-1].as_py() + 1 - self._first_match
 
     def add(self, other: Tally) -> None:
         """Add the counts of another tally of the same output."""
@@ -78,7 +81,7 @@ class Tally:
         self._n_counted += other._n_counted
 
     def take_counts(self, batch: pa.RecordBatch) -> None:
-        """Count the complex events in a batch of output "count", in place of those listed so far."""
+        """Count the matches in a batch of output "count", in place of those listed so far."""
         self._n_recounted += exact_sum(batch.column("count"))
         self.n_rows = max(self.n_rows, self._n_recounted)
 
@@ -95,7 +98,7 @@ class Tally:
 
     @property
     def n_complex_events(self) -> int | None:
-        """Number of complex events in the rows; None if a row is neither one complex event nor a count of them."""
+        """Number of matches in the rows; None if a row is neither one match nor a count of them."""
         if self._made.counted or self._made.numbered:
             return self._n_counted
         return self.n_rows if self._made.row_each else None
@@ -168,7 +171,7 @@ class Totals:
 
     @property
     def n_complex_events(self) -> int | None:
-        """Number of complex events; None if a row of one of the outputs is neither one nor a count of them."""
+        """Number of matches; None if a row of one of the outputs is neither one nor a count of them."""
         numbers = [tally.n_complex_events for tally in self.of.values()]
         return None if None in numbers else sum(n for n in numbers if n is not None)
 

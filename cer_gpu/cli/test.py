@@ -9,15 +9,15 @@ from typing import Any
 import click
 
 from cer_gpu.cli.command_line import say_notes, show_text
-from cer_gpu.cli.options import QueryOptions, complete_files, query_options
 from cer_gpu.cli.query_arguments import first_of
+from cer_gpu.cli.shared_options import QueryOptions, complete_files, query_options
 from cer_gpu.cli.tally import counted
-from cer_gpu.engine.options import OverridableDefault
+from cer_gpu.engine.evaluation_options import OverridableDefault
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.printable import printable
 from cer_gpu.rule_tests import CaseOutcome, CaseRunner, read_cases, write_junit
+from cer_gpu.rule_tests.case_runner import AS_EXPECTED, ERROR, FAILED, in_all
 from cer_gpu.rule_tests.cases import case_files
-from cer_gpu.rule_tests.running import AS_EXPECTED, ERROR, FAILED, in_all
 
 _SHOWN = {
     AS_EXPECTED: click.style("ok    ", fg="green"),
@@ -38,10 +38,11 @@ Examples:
 @click.option("--junit", metavar="FILE", shell_complete=complete_files, help="Write the outcomes as JUnit XML too.")
 @query_options
 def test_command(folder: str, junit: str | None, compiling: QueryOptions) -> int:
-    """Run the cases beside the rules of FOLDER: *.test.yml.
+    """Run the test cases of the rules in FOLDER: *.test.yml.
 
-    A case has events, and says what a rule finds in them: positions, rows, a count, or none. Each is told in a line,
-    with all that differs. FOLDER may be one such file. The exit code is 1 when a case fails, or when there is none.
+    A case has events and the matches that a rule is expected to find in them: positions, rows, a count, or none. Each
+    case is reported on a line, with all differences. FOLDER may be a single case file. The exit code is 1 if a case
+    fails or there are no cases.
     """
     given, begun = Path(folder), time.perf_counter()
     files = case_files(given)
@@ -59,7 +60,7 @@ def test_command(folder: str, junit: str | None, compiling: QueryOptions) -> int
                 of_file.append(outcome)
                 _tell(root, outcome)
     if junit is not None:
-        _write(outcomes, Path(junit))
+        _write_report(outcomes, Path(junit))
     found = [each for of_file in outcomes.values() for each in of_file]
     counts = in_all(found)
     parts = [f"{counts[AS_EXPECTED]:,} passed"]
@@ -97,7 +98,7 @@ def _tell(root: Path, outcome: CaseOutcome) -> None:
         show_text(f"         {line}")
 
 
-def _write(outcomes: dict[str, list[CaseOutcome]], path: Path) -> None:
+def _write_report(outcomes: dict[str, list[CaseOutcome]], path: Path) -> None:
     try:
         write_junit(outcomes, path)
     except OSError as error:

@@ -48,7 +48,7 @@ class Recycler:
 
 
 class BufferSlot:
-    """Place of some memory that holds nothing between the turns of the evaluations that use it."""
+    """Buffer slot shared by executions that run one at a time; its contents do not survive a turn."""
 
     def __init__(self) -> None:
         self.memory: Any = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -15,8 +17,58 @@ from cer_gpu.ceql.syntax import Within
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, STRING, Block, kind_of, numbers_of
 from cer_gpu.columnar.fields import column_type, fields_hint
 from cer_gpu.columnar.memory import GatherBuffer, Scratch, larger_ring, read_only
-from cer_gpu.columnar.moments import UNITS_PER_SECOND, per_second
 from cer_gpu.errors import EventsError, QueryTypeError, TimeOrderError
+
+UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+class ZoneError(ValueError):
+    """A moment written with an offset from UTC, for a type without a time zone."""
+
+
+def per_second(data_type: pa.DataType) -> Fraction:
+    """Return the number of units of a type of moments or durations in a second."""
+    if pa.types.is_date(data_type):
+        return Fraction(1, 86400) if pa.types.is_date32(data_type) else Fraction(10**3)
+    return Fraction(UNITS_PER_SECOND[data_type.unit])
+
+
+def has_zone(data_type: pa.DataType) -> bool:
+    """Return True if values of a type are instants, not local times."""
+    return bool(pa.types.is_timestamp(data_type) and data_type.tz)
+
+
+def read_moment(text: str, data_type: pa.DataType) -> Fraction:
+    """Read an ISO date and time (or time of day) as a number in units of a type.
+
+    Without an offset, the time is UTC if the type has a time zone.
+
+    Raises
+    ------
+    ValueError
+        When the text has another form; ZoneError: only its offset from UTC does not fit.
+    """
+    # datetime would drop digits beyond microseconds
+    fraction = re.search(r"(?<=:\d\d)[.,]\d+", text)
+    if fraction is not None:
+        text = text[: fraction.start()] + text[fraction.end() :]
+    if pa.types.is_time(data_type):
+        time = dt.time.fromisoformat(text.strip())
+        if time.tzinfo is not None:
+            raise ZoneError("a time of day has no time zone")
+        seconds = Fraction(time.hour * 3600 + time.minute * 60 + time.second)
+    else:
+        moment = dt.datetime.fromisoformat(text.strip())
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=dt.UTC)
+        elif not has_zone(data_type):
+            raise ZoneError("an offset from UTC needs a column with a time zone")
+        since = moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+        seconds = Fraction(since.days * 86400 + since.seconds) + Fraction(since.microseconds, 10**6)
+    if fraction is not None:
+        seconds += Fraction("0." + fraction[0][1:])
+    return seconds * per_second(data_type)
+
 
 TIME_UNITS = UNITS_PER_SECOND
 
@@ -76,13 +128,15 @@ class Clock:
             if row < len(values) and values.dtype.kind == "f" and np.isnan(values).any():
                 _fail(self.name, numbers[int(np.argmax(np.isnan(values)))], "is not a number (NaN)", _FILL)
             if self._last is not None and values[0] < self._last:
-                what = f"({_shown(array[0])}) is less than the one before ({_shown(self._last_shown)})"
+                what = f"({_time_string(array[0])}) is less than the one before ({_time_string(self._last_shown)})"
                 _fail(self.name, numbers[0], what)
             if self._advanced and int(ordered(values[:1])[0]) < self._advanced:
-                what = f"({_shown(array[0])}) is earlier than {_shown(key_to_time(self._advanced, data_type))}"
+                what = (
+                    f"({_time_string(array[0])}) is earlier than {_time_string(key_to_time(self._advanced, data_type))}"
+                )
                 _fail(self.name, numbers[0], f"{what}, to which the stream has advanced", "advance less")
             if row < len(values):
-                what = f"({_shown(array[row])}) is less than the one before ({_shown(array[row - 1])})"
+                what = f"({_time_string(array[row])}) is less than the one before ({_time_string(array[row - 1])})"
                 _fail(self.name, numbers[row], what)
             self._last, self._last_shown = values[-1], array[-1]
             self._n_rows += len(values)
@@ -126,7 +180,7 @@ def _fail(name: str, position: int, what: str, hint: str = "") -> None:
     )
 
 
-def _shown(value: pa.Scalar) -> str:
+def _time_string(value: pa.Scalar) -> str:
     """Return a time as text, or its number if it is outside the calendar or its time zone is unknown."""
     for show in (str, lambda v: str(v.cast(pa.string()))):
         try:
@@ -140,7 +194,7 @@ def _shown(value: pa.Scalar) -> str:
 
 def time_in_words(time: int, data_type: pa.DataType) -> str:
     """Return a 64-bit time of a column as text."""
-    return _shown(times_to_arrow(np.array([time], np.int64), data_type)[0])
+    return _time_string(times_to_arrow(np.array([time], np.int64), data_type)[0])
 
 
 def times_to_arrow(times: Int64, data_type: pa.DataType) -> pa.Array:

@@ -6,16 +6,39 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.arrays import Array, Bools, Int32
+from cer_gpu.arrays import Array, Bools, Int32, Int64
+from cer_gpu.columnar.dictionary_encoding import DictionaryEncoder
 from cer_gpu.columnar.fields import array_of
 from cer_gpu.columnar.memory import read_only
-from cer_gpu.columnar.strings import DictionaryEncoder
 from cer_gpu.errors import EventsError
+
+
+class SelectedRows(NamedTuple):
+    """Relevant events of a block.
+
+    Attributes
+    ----------
+    symbols : int32, shape (n,)
+    rows : int32, shape (n,)
+    some : callable or None
+        Returns the rows that any query of the set reads, ascending, or None if they are many;
+        None in place of it if that is not known.
+    """
+
+    symbols: Int32
+    rows: Int32
+    some: Callable[[], Int32 | None] | None = None
+
+    def at(self, kept: Int64) -> SelectedRows:
+        """Return some of the events."""
+        return SelectedRows(self.symbols[kept], self.rows[kept], self.some)
+
 
 INTEGER, FLOAT, DECIMAL, STRING, BOOLEAN, MOMENT, NOTHING = (
     "integer",
@@ -31,7 +54,7 @@ _WITHOUT_ARRAYS = (pa.lib.Type_INTERVAL_MONTHS, pa.lib.Type_INTERVAL_DAY_TIME)
 
 
 def kind_of(data_type: pa.DataType) -> str | None:
-    """Return the kind of an Arrow type, by which its values are compared; None: no predicate can read it.
+    """Return the kind of an Arrow type, by which its values are compared, or None if no predicate can read it.
 
     Durations are integers in their own unit; a "moment" is a timestamp, a date or a time of day.
     """
@@ -143,7 +166,7 @@ def as_type(column: pa.Array, kind: pa.DataType, whose: str) -> pa.Array:
         if column.type == kind:
             return column
         found = column.cast(kind)
-        if not pa.types.is_floating(kind) or _holds(found, column):
+        if not pa.types.is_floating(kind) or _holds_numbers(found, column):
             return found
         reason = "a value has more digits"
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -154,7 +177,7 @@ def as_type(column: pa.Array, kind: pa.DataType, whose: str) -> pa.Array:
     )
 
 
-def _holds(floats: pa.Array, column: pa.Array) -> bool:
+def _holds_numbers(floats: pa.Array, column: pa.Array) -> bool:
     """Return True if floats made of a column are its numbers; Arrow itself looks at integers alone."""
     if pa.types.is_decimal(column.type):
         return bool(floats.cast(column.type).equals(column))
@@ -272,7 +295,7 @@ class Block:
         return array
 
     def valid(self, name: str) -> Bools | None:
-        """Return a mask of the rows that are not NULL; None: no row is NULL."""
+        """Return a mask of the rows that are not NULL, or None if no row is NULL."""
         if name not in self._valid:
             self._valid[name] = validity(self.column(name))
         return self._valid[name]
@@ -364,7 +387,7 @@ class RowsOfBlock(Block):
         return self._columns[name]
 
     def valid(self, name: str) -> Bools | None:
-        """Return a mask of the rows that are not NULL; None: all."""
+        """Return a mask of the rows that are not NULL, or None for all."""
         valid = self.whole.valid(name)
         return None if valid is None else self.at(valid)
 
@@ -410,7 +433,7 @@ def _bits(buffer: pa.Buffer, offset: int, length: int) -> Bools:
 
 
 def validity(array: pa.Array) -> Bools | None:
-    """Return a mask of the rows that are not NULL; None: no row is NULL."""
+    """Return a mask of the rows that are not NULL, or None if no row is NULL."""
     if pa.types.is_null(array.type):
         return np.zeros(len(array), np.bool_)
     if pa.types.is_dictionary(array.type):

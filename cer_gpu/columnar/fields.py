@@ -16,10 +16,10 @@ _ADDED = "$"
 
 
 def attribute_type(schema: pa.Schema, attribute: str) -> pa.DataType | None:
-    """Return the type of a column or field; None: there is none, or more than one, of that name."""
+    """Return the type of a column or field, or None if there is none, or more than one, of that name."""
     found: pa.Schema | pa.DataType = schema
     for name in names_in(schema, attribute):
-        holder = _fields(found)
+        holder = _nested_schema(found)
         if holder is None or len(holder.get_all_field_indices(name)) != 1:
             return None
         found = holder.field(name).type
@@ -44,7 +44,7 @@ def column_type(schema: pa.Schema, attribute: str, text: str | None, span: Span 
 
 def fields_hint(attribute: str, data_type: pa.DataType) -> str | None:
     """Return a hint with the fields of a struct, for use in place of the struct; None: the type is no struct."""
-    holder = _fields(data_type)
+    holder = _nested_schema(data_type)
     return f"its fields are {', '.join(f'{dotted(attribute)}.{field.name}' for field in holder)}" if holder else None
 
 
@@ -130,18 +130,18 @@ def _path_with_dots(schema: pa.Schema, attribute: str) -> tuple[str, ...]:
         column = ".".join(parts[:n])
         if len(schema.get_all_field_indices(column)) != 1:
             continue
-        holder = _fields(schema.field(column).type)
+        holder = _nested_schema(schema.field(column).type)
         for name in parts[n:]:
             if holder is None or len(holder.get_all_field_indices(name)) != 1:
                 break
-            holder = _fields(holder.field(name).type)
+            holder = _nested_schema(holder.field(name).type)
         else:
             return (column, *parts[n:])
     return (attribute,)
 
 
-def _fields(holder: pa.Schema | pa.DataType) -> pa.Schema | pa.StructType | None:
-    """Return the schema, or the struct (perhaps of a dictionary's values), that has fields; None: there are none."""
+def _nested_schema(holder: pa.Schema | pa.DataType) -> pa.Schema | pa.StructType | None:
+    """Return the schema, or the struct (perhaps of a dictionary's values), that has fields, or None without any."""
     if isinstance(holder, pa.Schema):
         return holder
     holder = holder.value_type if pa.types.is_dictionary(holder) else holder
@@ -153,7 +153,7 @@ def _missing(schema: pa.Schema, attribute: str) -> tuple[str, str | None]:
     names = names_of(attribute)
     found: pa.Schema | pa.DataType = schema
     for depth, name in enumerate(names):
-        holder, above = _fields(found), dotted(path_of(names[:depth])) if depth else ""
+        holder, above = _nested_schema(found), dotted(path_of(names[:depth])) if depth else ""
         if holder is None:
             return f"column {above!r} is {found}, and has no field {name!r}", _in_backquotes(schema, attribute)
         n_found = len(holder.get_all_field_indices(name))

@@ -83,7 +83,7 @@ class GrowableArray:
 
     def __init__(self, n: int, width: int) -> None:
         self._memory: mmap.mmap | None = None
-        self.array: Int64 = self._room(n, width)
+        self.array: Int64 = self._reserve_rows(n, width)
 
     def grow(self, n: int) -> None:
         """Grow to `n` rows, and keep the values of the present ones; raises MemoryError."""
@@ -98,10 +98,10 @@ class GrowableArray:
             self.array = _rows_of(memory, before)
         if before[0] < n:
             old = self.array
-            self.array = self._room(n, before[1])
+            self.array = self._reserve_rows(n, before[1])
             self.array[: before[0]] = old
 
-    def _room(self, n: int, width: int) -> npt.NDArray[np.int64]:
+    def _reserve_rows(self, n: int, width: int) -> npt.NDArray[np.int64]:
         if 8 * n * width < LARGE:
             return np.empty((n, width), np.int64)
         self._memory = _mapped(8 * n * width)

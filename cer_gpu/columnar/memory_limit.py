@@ -122,7 +122,7 @@ class MemoryLimit:
 
     @property
     def n_bytes(self) -> int | None:
-        """The limit in bytes; None: there is none, as the system does not tell its memory."""
+        """The limit in bytes, or None if there is none, as the system does not tell its memory."""
         if self.asked is not None:
             return size_in_bytes(self.asked)
         machine = machine_memory()

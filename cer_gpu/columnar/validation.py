@@ -16,7 +16,7 @@ import pyarrow as pa
 from cer_gpu.arrays import Array, Bools
 from cer_gpu.backend.windows import first_fall
 from cer_gpu.columnar.columns import has_arrays, stored_values, types_within, validity
-from cer_gpu.columnar.dictionaries import same_memory
+from cer_gpu.columnar.dictionary_encoding import same_memory
 from cer_gpu.columnar.fields import columns_with
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.errors import EventsError
@@ -35,7 +35,7 @@ class _Damage(Exception):
     ----------
     why
     row
-        Row of the array; None: it is not known.
+        Row of the array, or None if it is not known.
     """
 
     def __init__(self, why: str, row: int | None = None) -> None:
@@ -75,7 +75,7 @@ def validated(
             column = batch.column(i)
             try:
                 _check_lengths(column)
-                _check(column, field.name, dictionaries)
+                _check_array(column, field.name, dictionaries)
             except _Damage as damage:
                 end = first + batch.num_rows - 1
                 rows = f"events {first} to {end}" if damage.row is None else f"event {first + damage.row}"
@@ -104,7 +104,7 @@ def _check_lengths(array: pa.Array, *, full: bool = False) -> None:
         raise _Damage(str(error)) from None
 
 
-def _check(array: pa.Array, path: str, dictionaries: dict[str, pa.Array]) -> None:
+def _check_array(array: pa.Array, path: str, dictionaries: dict[str, pa.Array]) -> None:
     """Check an array whose lengths are right, and the arrays inside it.
 
     Parameters
@@ -117,7 +117,7 @@ def _check(array: pa.Array, path: str, dictionaries: dict[str, pa.Array]) -> Non
     """
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
-        _check(array.storage, path, dictionaries)
+        _check_array(array.storage, path, dictionaries)
         return
     _check_nulls(array)
     if pa.types.is_dictionary(kind):
@@ -139,19 +139,19 @@ def _check(array: pa.Array, path: str, dictionaries: dict[str, pa.Array]) -> Non
         _check_list_views(array)
     elif _has_offsets(kind):
         _check_offsets(array)
-    for i, part in enumerate(_parts(array)):
+    for i, part in enumerate(_child_arrays(array)):
         _check_inside(part, f"{path}.{i}", dictionaries)
 
 
 def _check_inside(array: pa.Array, path: str, dictionaries: dict[str, pa.Array]) -> None:
     """Check an array whose rows are not those of the batch."""
     try:
-        _check(array, path, dictionaries)
+        _check_array(array, path, dictionaries)
     except _Damage as damage:
         raise _Damage(f"inside it, {damage}") from None
 
 
-def _parts(array: pa.Array) -> list[pa.Array]:
+def _child_arrays(array: pa.Array) -> list[pa.Array]:
     """Return the child arrays of an array, cut to its rows."""
     kind = array.type
     if pa.types.is_struct(kind) or pa.types.is_union(kind):
@@ -204,7 +204,9 @@ def _offsets(array: pa.Array) -> Array:
     """Return the n + 1 offsets of an array of n rows; none if it has no rows."""
     kind = array.type
     large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) or pa.types.is_large_list(kind)
-    return _numbers(array.buffers()[1], "i8" if large else "i4", array.offset, len(array) + 1 if len(array) else 0)
+    return _buffer_numbers(
+        array.buffers()[1], "i8" if large else "i4", array.offset, len(array) + 1 if len(array) else 0
+    )
 
 
 def _check_offsets(array: pa.Array) -> None:
@@ -216,26 +218,26 @@ def _check_offsets(array: pa.Array) -> None:
 
 def _check_views(array: pa.Array) -> None:
     buffers = array.buffers()
-    lengths = _numbers(buffers[1], "i4", 4 * array.offset, 4 * len(array))[::4]
+    lengths = _buffer_numbers(buffers[1], "i4", 4 * array.offset, 4 * len(array))[::4]
     if len(lengths) and not 0 <= lengths.min() <= lengths.max() <= _INLINE:
         _check_lengths(pa.Array.from_buffers(pa.binary_view(), len(array), buffers, offset=array.offset), full=True)
 
 
 def _check_union(array: pa.UnionArray) -> None:
     kind, buffers = array.type, array.buffers()
-    codes = _numbers(buffers[1], "i1", array.offset, len(array))
+    codes = _buffer_numbers(buffers[1], "i1", array.offset, len(array))
     _refuse_rows(~np.isin(codes, kind.type_codes), "its type is none of the union")
     if kind.mode == "dense":
         sizes = np.zeros(128, np.int64)
         sizes[kind.type_codes] = [len(array.field(i)) for i in range(kind.num_fields)]
-        offsets = _numbers(buffers[2], "i4", array.offset, len(array))
+        offsets = _buffer_numbers(buffers[2], "i4", array.offset, len(array))
         _refuse_rows((offsets < 0) | (offsets >= sizes[codes]), "it lies outside its values")
 
 
 def _check_list_views(array: pa.Array) -> None:
     size = "i8" if pa.types.is_large_list_view(array.type) else "i4"
     _, first, lengths, *_ = array.buffers()
-    begins, n = (_numbers(buffer, size, array.offset, len(array)) for buffer in (first, lengths))
+    begins, n = (_buffer_numbers(buffer, size, array.offset, len(array)) for buffer in (first, lengths))
     _refuse_rows((begins < 0) | (n < 0) | (begins > len(array.values) - n), "it lies outside its values")
 
 
@@ -244,7 +246,7 @@ def _refuse_rows(wrong: Bools, why: str) -> None:
         raise _Damage(why, int(np.argmax(wrong)))
 
 
-def _numbers(buffer: pa.Buffer | None, dtype: str, first: int, n: int) -> Array:
+def _buffer_numbers(buffer: pa.Buffer | None, dtype: str, first: int, n: int) -> Array:
     if buffer is None or not n:
         return np.zeros(0, dtype)
     return np.frombuffer(buffer, dtype, n, first * np.dtype(dtype).itemsize)

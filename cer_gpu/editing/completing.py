@@ -14,7 +14,7 @@ from enum import Enum
 import lark
 import pyarrow as pa
 
-from cer_gpu.ceql.functions import AGGREGATES, EVENTS, LAG, SCALAR, TRUTHS
+from cer_gpu.ceql.functions import AGGREGATES, EVENTS, LAG, OVER_NAMES, SCALAR, TRUTHS
 from cer_gpu.ceql.grammar import tree_parser
 from cer_gpu.compilation import language_named, language_of
 from cer_gpu.editing.known import KnownEvents, fields_on_path
@@ -82,7 +82,7 @@ def completions(text: str, offset: int, known: KnownEvents, language: str | None
     known
         Columns and types of the events.
     language
-        As of `cer_gpu.compile`; None: the text tells it.
+        As of `cer_gpu.compile`, or None to detect it.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def _ceql(text: str, before: str, known: KnownEvents) -> Iterator[Completion]:
     clause = clauses[-1].upper() if clauses else ""
     is_inside = before.rfind("[") > before.rfind("]")
     if (path := _PATH.search(before)) is not None:
-        yield from _columns(known.schema, _names(path[0]), name_text)
+        yield from _columns(known.schema, _names_of_path(path[0]), name_text)
         return
     if _NEW_NAME.search(before):
         return
@@ -126,27 +126,27 @@ def _ceql(text: str, before: str, known: KnownEvents) -> Iterator[Completion]:
             yield from (Completion(name_text(name), CompletionKind.TYPE) for name in names)
         if (is_inside and clause in ("FILTER", "WHERE")) or clause in ("FILTER", "HAVING", "SELECT"):
             yield from (Completion(name, CompletionKind.FUNCTION) for name in _functions(clause))
-    yield from _words(_CEQL, accepted)
+    yield from _keyword_completions(_CEQL, accepted)
 
 
 def _functions(clause: str) -> Iterable[str]:
     scalar = [*SCALAR, *TRUTHS, *EVENTS, LAG]
-    return [*AGGREGATES, *scalar] if clause in ("SELECT", "HAVING") else [*scalar, *AGGREGATES]
+    return [*AGGREGATES, *scalar] if clause in ("SELECT", "HAVING") else [*scalar, *OVER_NAMES]
 
 
 def _other(language: str, before: str, known: KnownEvents) -> Iterator[Completion]:
     """Yield completions in another language than CEQL: columns, wherever one may stand, and words."""
     path = _PATH.search(before)
-    yield from _columns(known.schema, [] if path is None else _names(path[0]), _plain)
+    yield from _columns(known.schema, [] if path is None else _names_of_path(path[0]), _is_plain_name)
     if path is None and language in _PARSERS:
-        yield from _words(language, _accepted(language, before))
+        yield from _keyword_completions(language, _accepted(language, before))
 
 
-def _plain(name: str) -> str:
+def _is_plain_name(name: str) -> str:
     return name
 
 
-def _words(language: str, accepted: set[str] | None) -> Iterator[Completion]:
+def _keyword_completions(language: str, accepted: set[str] | None) -> Iterator[Completion]:
     """Yield keywords, those that are accepted or all; units last."""
     words = keywords(language)
     for name in sorted(words, key=lambda name: (name in _UNITS, name)):
@@ -173,7 +173,7 @@ def keywords(language: str) -> dict[str, str]:
 
 
 def _accepted(language: str, before: str) -> set[str] | None:
-    """Return the terminals that may follow a text; None: the text is wrong already."""
+    """Return the terminals that may follow a text, or None if the text is wrong already."""
     with suppress(lark.exceptions.UnexpectedInput, KeyError):
         parsed = _PARSERS[language]().parse_interactive(before, start="query")
         parsed.exhaust_lexer()
@@ -182,7 +182,7 @@ def _accepted(language: str, before: str) -> set[str] | None:
     return None
 
 
-def _names(path: str) -> list[str]:
+def _names_of_path(path: str) -> list[str]:
     """Return the names of a path such as ``x.st.``; ``)``, of ``FIRST(x).``, is one."""
     return [name.strip().strip("`") for name in path.rstrip().rstrip(".").split(".")]
 

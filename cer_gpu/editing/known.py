@@ -1,11 +1,11 @@
-"""Columns and types of events that an editor knows: those of a file of events, or of a schema file."""
+"""Columns and types of events that an editor knows, from a file of events or a schema, and the problems of a query."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,9 +13,99 @@ from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.errors import OptionError
+from cer_gpu.ceql.syntax import QuerySyntax
+from cer_gpu.compilation import CompiledQuery, analyse_member
+from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.io.sources import open_events
 from cer_gpu.io.tables.names import DELTA_LOG, TableName
+from cer_gpu.lints import lint
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An error, or a warning, of a query.
+
+    Attributes
+    ----------
+    message : str
+        With the hint, on a line of its own.
+    start, end : int
+        Offsets in the text (end exclusive).
+    is_warning : bool
+    """
+
+    message: str
+    start: int
+    end: int
+    is_warning: bool = False
+
+
+def compiled_or_errors(
+    text: str, schema: pa.Schema | None, options: Mapping[str, Any]
+) -> tuple[CompiledQuery | None, Sequence[CerError]]:
+    """Compile a query of any language, or return its errors, those of the options too."""
+    try:
+        return analyse_member(text, schema=schema, **options)
+    except CerError as error:
+        return None, [error]
+
+
+def problems(text: str, schema: pa.Schema | None = None, options: Mapping[str, Any] | None = None) -> list[Problem]:
+    """Return all that ``cer-gpu check`` tells of a query; of an empty text, nothing.
+
+    Parameters
+    ----------
+    text
+    schema
+        That of the events, if it is known.
+    options
+        Those of `cer_gpu.compile`, but `schema`.
+
+    Examples
+    --------
+    >>> from cer_gpu.editing.known import problems
+    >>> for found in problems("SELECT * FROM S WHERE A AS sale ; B FILTER sail[x > 1] WITHIN 9 EVENTS"):
+    ...     print(found.start, found.end, found.message)
+    43 47 FILTER names 'sail', which the formula does not define
+    hint: did you mean 'sale'?
+    """
+    if not text.strip():
+        return []
+    query, errors = compiled_or_errors(text, schema, options or {})
+    found = [_problem(text, error, is_warning=False) for error in errors]
+    if query is not None:
+        found += [_problem(text, error, is_warning=True) for error in _warnings(query, schema)]
+    return found
+
+
+def _warnings(query: CompiledQuery, schema: pa.Schema | None) -> Iterator[QueryError]:
+    """Yield warnings, those that the schema gives and those of the text alone, each once."""
+    syntax = query.syntax
+    if not isinstance(syntax, QuerySyntax):
+        return
+    told = set()
+    for known in (schema, None) if schema is not None else (None,):
+        for each in lint(syntax, language=query.language, schema=known):
+            place = (each.kind, each.found.start, each.found.end)
+            if place not in told:
+                told.add(place)
+                yield each.found
+
+
+def _problem(text: str, error: CerError, *, is_warning: bool) -> Problem:
+    """Return an error at its place; one without a place stands at the first line with text."""
+    start, end, message = None, None, str(error)
+    if isinstance(error, QueryError):
+        start, end = error.start, error.end
+        message = error.message + (f"\nhint: {error.hint}" if error.hint else "")
+    if start is None:
+        start, end = len(text) - len(text.lstrip()), None
+    start = min(start, len(text))
+    line_end = text.find("\n", start)
+    line_end = len(text) if line_end < 0 else line_end
+    end = line_end if end is None else min(end, len(text))
+    return Problem(message, start, max(end, start), is_warning)
+
 
 SCHEMA_ENDING = ".schema.json"
 """Ending of schema files: what ``cer-gpu columns EVENTS --json`` prints."""
@@ -34,7 +124,7 @@ class KnownEvents:
     Attributes
     ----------
     schema : pyarrow.Schema or None
-        None: nothing is known.
+        None if nothing is known.
     types : tuple of str
         Types of events, if they are known.
     """
@@ -85,14 +175,14 @@ def read_known(path: str | os.PathLike[str]) -> KnownEvents:
 
 
 def changed_at(path: str) -> int | None:
-    """Return when a file of events, or the log of a table of Delta, was changed; None: that is not known here."""
-    table = TableName.of(path)
+    """Return when a file of events, or the log of a table of Delta, was changed, or None if unknown."""
+    table = TableName.parse(path)
     place = path if table is None else os.path.join(table.place, DELTA_LOG)
     return os.stat(place).st_mtime_ns if os.path.exists(place) else None
 
 
 def fields_on_path(schema: pa.Schema, path: Sequence[str]) -> list[pa.Field] | None:
-    """Return the fields of the struct with these names on its path, of the schema if there are none; None: no struct.
+    """Return the fields of the struct at a path, of the schema if it is empty, or None if it is no struct.
 
     Examples
     --------
@@ -115,7 +205,7 @@ def _is_column(each: Any) -> bool:
 
 
 def arrow_type_of(text: str) -> pa.DataType | None:
-    """Return the Arrow type that `str` shows as `text`; None: no type is known by that name.
+    """Return the Arrow type that `str` shows as `text`, or None if no such type is known.
 
     Examples
     --------
@@ -135,7 +225,7 @@ def arrow_type_of(text: str) -> pa.DataType | None:
     if nested is None:
         return None
     fields = []
-    for part in _parts(nested[2]):
+    for part in _split_at_commas(nested[2]):
         name, colon, kind = part.partition(": ")
         found = arrow_type_of(kind.removesuffix(" not null"))
         if not colon or found is None:
@@ -146,7 +236,7 @@ def arrow_type_of(text: str) -> pa.DataType | None:
     return _LISTS[nested[1]](fields[0].type) if len(fields) == 1 else None
 
 
-def _parts(text: str) -> Iterator[str]:
+def _split_at_commas(text: str) -> Iterator[str]:
     """Yield the parts between the commas that stand in no brackets."""
     depth, start = 0, 0
     for i, sign in enumerate(text):
@@ -171,7 +261,7 @@ def events_beside(folder: str, events: str) -> str:
     >>> [events_beside("/q", events) for events in ["a.parquet", "delta:lake/t@3", "iceberg:cat.ns.t", "s3://b/t"]]
     ['/q/a.parquet', 'delta:/q/lake/t@3', 'iceberg:cat.ns.t', 's3://b/t']
     """
-    table = TableName.of(events)
+    table = TableName.parse(events)
     if "://" in events or (table is not None and table.kind != "delta"):
         return events
     return (
@@ -180,7 +270,7 @@ def events_beside(folder: str, events: str) -> str:
 
 
 def events_named(text: str) -> str | None:
-    r"""Return the events that a comment before a query names, ``-- events: trades.parquet``; None: none does.
+    r"""Return the events that a comment before a query names, ``-- events: trades.parquet``, or None.
 
     Examples
     --------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -14,10 +15,71 @@ from pygls.uris import to_fs_path
 from pygls.workspace import TextDocument
 
 from cer_gpu.editing.completing import CompletionKind, completions, word_before
-from cer_gpu.editing.hovering import hover_text
-from cer_gpu.editing.known import KnownEvents, changed_at, events_beside, events_named, read_known
-from cer_gpu.editing.problems import Problem, problems
+from cer_gpu.editing.known import (
+    KnownEvents,
+    Problem,
+    changed_at,
+    compiled_or_errors,
+    events_beside,
+    events_named,
+    fields_on_path,
+    problems,
+    read_known,
+)
 from cer_gpu.errors import CerError
+from cer_gpu.printable import printable
+
+_WORD = re.compile(r"(?!\d)[\w@]+(?:\.(?!\d)[\w@]+)*|`[^`]*`")
+
+
+def hover_text(text: str, offset: int, known: KnownEvents, options: Mapping[str, Any] | None = None) -> str | None:
+    """Return what the query means, and before it the column at a position, or None if neither is known.
+
+    Parameters
+    ----------
+    text, offset
+        The query, and a place in it.
+    known
+        Columns of the events.
+    options
+        Those of `cer_gpu.compile`, but `schema`.
+
+    Examples
+    --------
+    >>> from cer_gpu.editing.server import hover_text
+    >>> from cer_gpu.editing.known import KnownEvents
+    >>> print(hover_text("SELECT * FROM S WHERE A ; B WITHIN 9 EVENTS", 0, KnownEvents()).splitlines()[2])
+      1. an event A
+    """
+    parts = []
+    column = _column_at(text, offset, known)
+    if column is not None:
+        parts.append(f"column `{printable(column[0])}`: {printable(column[1])}")
+    query, _ = compiled_or_errors(text, known.schema, options or {}) if text.strip() else (None, ())
+    if query is not None:
+        explanation = query.explain()
+        parts.append("```text\n" + "\n".join(map(printable, explanation.words)) + "\n```")
+        model = explanation.to_dict().get("model")
+        if model is not None:
+            parts.append(printable(f"{model['name']} ({model['title']}): {model['why']}"))
+        parts += [f"note: {printable(note)}" for note in query.notes]
+    return "\n\n".join(parts) or None
+
+
+def _column_at(text: str, offset: int, known: KnownEvents) -> tuple[str, str] | None:
+    """Return the name and the type of the column, or the field of a struct, under the cursor."""
+    if known.schema is None:
+        return None
+    match = next((each for each in _WORD.finditer(text) if each.start() <= offset <= each.end()), None)
+    if match is None:
+        return None
+    names = match[0].split(".")
+    for path in ([match[0].strip("`")], names, names[1:]):  # a name with dots, a path, and one behind a variable
+        for field in (fields_on_path(known.schema, path[:-1]) or []) if path else []:
+            if field.name == path[-1]:
+                return ".".join(path), str(field.type)
+    return None
+
 
 SOURCE = "cer-gpu"
 _KINDS = {
@@ -51,7 +113,7 @@ class QueryServer(LanguageServer):
     def diagnose(self, uri: str) -> None:
         """Publish the errors and warnings of a document."""
         document = self.workspace.get_text_document(uri)
-        known, trouble = self._known(document)
+        known, trouble = self._known_events(document)
         found = problems(document.source, known.schema, self._options_of(document))
         if trouble is not None:
             found.insert(0, Problem(trouble, 0, len(document.source.split("\n", 1)[0])))
@@ -63,7 +125,7 @@ class QueryServer(LanguageServer):
         """Return what may stand at a place, in place of the word begun there."""
         document = self.workspace.get_text_document(uri)
         offset = self._offset(document, position)
-        known, _ = self._known(document)
+        known, _ = self._known_events(document)
         language = self._options_of(document).get("language")
         found = completions(document.source, offset, known, language)
         replaced = lsp.Range(self._position(document, word_before(document.source, offset)), position)
@@ -83,7 +145,7 @@ class QueryServer(LanguageServer):
     def hover(self, uri: str, position: lsp.Position) -> lsp.Hover | None:
         """Return the meaning of the query, and the type of the column at a place."""
         document = self.workspace.get_text_document(uri)
-        known, _ = self._known(document)
+        known, _ = self._known_events(document)
         text = hover_text(document.source, self._offset(document, position), known, self._options_of(document))
         return None if text is None else lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text))
 
@@ -91,7 +153,7 @@ class QueryServer(LanguageServer):
         language = _LANGUAGES.get(Path(document.filename or "").suffix)
         return {**({} if language is None else {"language": language}), **self._options}
 
-    def _known(self, document: TextDocument) -> tuple[KnownEvents, str | None]:
+    def _known_events(self, document: TextDocument) -> tuple[KnownEvents, str | None]:
         """Return what is known of the events of a query, and what is wrong with their name."""
         named = events_named(document.source)
         path = self._events if named is None else named

@@ -11,7 +11,7 @@ import pyarrow as pa
 from cer_gpu.arrays import Array, Int64
 from cer_gpu.columnar.clocks import Clock
 from cer_gpu.columnar.columns import Block, numbers_of
-from cer_gpu.columnar.strings import DictionaryEncoder
+from cer_gpu.columnar.dictionary_encoding import DictionaryEncoder
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.errors import EventsError
 
@@ -52,7 +52,7 @@ class Batch:
     given : int64 array, shape (n,), or None
         Given positions of its events; None: events are counted.
     ends : int or None
-        Number of all events of the stream; None: it is not known, and they may come slowly.
+        Number of all events of the stream, or None if it is not known, and they may come slowly.
     """
 
     events: pa.RecordBatch

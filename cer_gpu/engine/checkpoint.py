@@ -97,7 +97,9 @@ class NamedState:
             for name, table in part.tables.items():
                 rows.append((query, "table", name, [], _table_to_bytes(table)))
             for name, schema in part.schemas.items():
-                rows.append((query, "schema", name, [], _readable(schema).serialize().to_pybytes()))
+                rows.append(
+                    (query, "schema", name, [], _without_extension_dictionaries(schema).serialize().to_pybytes())
+                )
         columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), _SCHEMA.types, strict=True)]
         payload = _table_to_bytes(pa.Table.from_arrays(columns, schema=_SCHEMA))
         return MAGIC + hashlib.sha256(payload).digest() + payload
@@ -121,7 +123,7 @@ class NamedState:
         if hashlib.sha256(payload).digest() != blob[len(MAGIC) : begin]:
             raise CheckpointError("the checkpoint is damaged: its checksum does not fit\nhint: was it cut off?")
         try:
-            return cls._read(queries, payload)
+            return cls._from_payload(queries, payload)
         except CheckpointError:
             raise
         except Exception as error:  # whatever bytes lead to that another program wrote
@@ -131,7 +133,7 @@ class NamedState:
             ) from error
 
     @classmethod
-    def _read(cls, queries: dict[str, dict[str, Any]], payload: memoryview) -> NamedState:
+    def _from_payload(cls, queries: dict[str, dict[str, Any]], payload: memoryview) -> NamedState:
         rows = _table_from_bytes(payload).to_pylist()
         header = json.loads(rows[0]["data"])
         if header["version"] != VERSION:
@@ -194,7 +196,7 @@ def _in_words(names: list[str]) -> str:
     return ", ".join(map(repr, filter(None, names[:_NAMED]))) + more or "one query"
 
 
-def _readable(schema: pa.Schema) -> pa.Schema:
+def _without_extension_dictionaries(schema: pa.Schema) -> pa.Schema:
     """Return a schema without dictionaries of extension types, which Arrow can write but not read."""
     return pa.schema(
         [

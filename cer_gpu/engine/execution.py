@@ -1,4 +1,4 @@
-"""Members of an evaluation whose queries are evaluated event by event."""
+"""Executions of queries that are evaluated event by event."""
 
 from __future__ import annotations
 
@@ -8,35 +8,87 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from cer_gpu.arrays import Int32
 from cer_gpu.automaton.alphabet import Table
-from cer_gpu.columnar.batches import empty_batch
 from cer_gpu.columnar.buffer_leases import BufferLease
 from cer_gpu.columnar.clocks import Clock
 from cer_gpu.columnar.columns import Block
+from cer_gpu.columnar.record_batches import empty_batch
 from cer_gpu.columnar.resident import refuse_resident, some_are_resident
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.options import EvaluationOptions
-from cer_gpu.engine.pending_starts import NO_POSITION
+from cer_gpu.engine.evaluation_options import EvaluationOptions
+from cer_gpu.engine.pending_results import NO_POSITION, tally_notes
 from cer_gpu.engine.pipeline import Pipeline
+from cer_gpu.engine.query_execution import QueryExecution, RangeClock
 from cer_gpu.engine.result_slices import ResultSlices, make_pipes
-from cer_gpu.engine.set_execution import QueryExecution, RangeClock
 from cer_gpu.engine.shared_state import SharedState
-from cer_gpu.engine.single_events import SingleEvents
-from cer_gpu.engine.waiting import notes_on_tallies
-from cer_gpu.order.rows import ROW_COLUMN
-from cer_gpu.output.form import Columns
+from cer_gpu.order.row_column import ROW_COLUMN
+from cer_gpu.output.form import Columns, Output
 from cer_gpu.output.outputs import Aggregated
-from cer_gpu.planning.asleep import KnownQuery, may_sleep
+from cer_gpu.output.retention import Retained
 from cer_gpu.planning.binding import Binding, Bindings
+from cer_gpu.planning.lazy_queries import LazyQuery, can_defer
 from cer_gpu.planning.outputs import output_of
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import LogicalPlan
-from cer_gpu.predicates.seen_types import SeenEventTypes
+from cer_gpu.predicates.guards import SeenEventTypes
 from cer_gpu.predicates.shared_guards import SharedWords
+from cer_gpu.runtime.matches import OUTPUT_ROWS, MatchBuffers
 from cer_gpu.runtime.protocol import FoundBuffers
+
+_NO_MARKS: Int32 = np.empty(0, np.int32)
+
+
+class SingleEvents:
+    """Results of a query with `PhysicalPlan.is_of_single_events`.
+
+    Parameters
+    ----------
+    physical
+    first
+        Binding to the schema of the first batch, which fixes the types of the results.
+
+    Attributes
+    ----------
+    output : Output
+    """
+
+    def __init__(self, physical: PhysicalPlan, first: Binding) -> None:
+        plan = physical.plan
+        self._time_column = plan.time_column
+        retains = physical.output.retains(plan.head, plan.having)
+        self._retained = Retained(*first.retained(physical.output)) if retains else None
+        self.output: Output = physical.output(first.result_columns(physical.output), [], self._retained)
+
+    def results(
+        self, rows: Int32, block: EventBlock, clocks: dict[str, Clock], report_from: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the results of the events at some rows of a block, from position `report_from` on."""
+        for begin in range(0, len(rows), OUTPUT_ROWS):
+            yield self._rows_of_events(rows[begin : begin + OUTPUT_ROWS], block, clocks, report_from)
+
+    def _rows_of_events(
+        self, rows: Int32, block: EventBlock, clocks: dict[str, Clock], report_from: int
+    ) -> pa.RecordBatch:
+        positions = block.first + rows.astype(np.int64) if block.given is None else block.given[rows]
+        if len(positions) and positions[0] < report_from:
+            kept = positions >= report_from
+            rows, positions = rows[kept], positions[kept]
+        spans, n = np.stack([positions, positions]), len(positions)
+        times = np.empty((2, 0), np.int64)
+        if self._time_column is not None:
+            times = np.stack([clocks[self._time_column].at(rows, block.times[self._time_column]).view(np.int64)] * 2)
+        if self._retained is not None:
+            self._retained.add(positions, block.columns.batch, rows)
+        found = MatchBuffers(spans, times, np.arange(n + 1, dtype=np.int32), positions, _NO_MARKS)
+        results = self.output.rows(found, [])
+        if self._retained is not None:
+            self._retained.keep_from(np.iinfo(np.int64).max)
+        return results
 
 
 class StreamingExecution(QueryExecution):
@@ -50,14 +102,14 @@ class StreamingExecution(QueryExecution):
     output
         Name of the output.
     sharing
-        Parts in common with the other queries of a set; None: there are no others.
+        Parts in common with the other queries of a set, or None if there are no others.
     types_met
         Collects the types of events.
     """
 
     def __init__(
         self,
-        query: Bindings | KnownQuery,
+        query: Bindings | LazyQuery,
         options: EvaluationOptions,
         output: str,
         sharing: SharedState | None = None,
@@ -72,7 +124,7 @@ class StreamingExecution(QueryExecution):
         self._first_over: pa.Schema | None = None  # the first schema, while the query is not bound
         self._prefilter: SharedWords | None = None  # until the first relevant event there is no pipeline
         self._pipeline: Pipeline | None = None
-        self._may_be_single: bool | None = None  # None: it is not known yet
+        self._may_be_single: bool | None = None  # None if it is not known yet
         self._single: SingleEvents | None = None  # in place of a pipeline
         self._read: Sequence[str] = ()  # columns and fields
         self._pipes: ResultSlices | None = None
@@ -145,7 +197,7 @@ class StreamingExecution(QueryExecution):
         return self._pipeline
 
     @property
-    def awake(self) -> Pipeline | None:
+    def started_pipeline(self) -> Pipeline | None:
         """Pipeline of stages; None: the query has read no relevant event, or no schema."""
         return self._pipeline
 
@@ -169,12 +221,12 @@ class StreamingExecution(QueryExecution):
     @property
     def n_undecided(self) -> int:
         """See `QueryExecution`."""
-        return super().n_undecided + (0 if self._pipeline is None else self._pipeline.tallies.n_undecided)
+        return super().n_undecided + (0 if self._pipeline is None else self._pipeline.n_undecided)
 
     @property
     def n_without_key(self) -> int:
         """See `QueryExecution`."""
-        return super().n_without_key + (0 if self._pipeline is None else self._pipeline.tallies.n_without_key)
+        return super().n_without_key + (0 if self._pipeline is None else self._pipeline.n_without_key)
 
     @property
     def placement(self) -> tuple[str, str]:
@@ -208,7 +260,7 @@ class StreamingExecution(QueryExecution):
             self._types_met.add(list(self._sharing.types_seen))
         # the plan of a query that is asleep need not be made
         keys = self.plan.partition_keys if self.n_without_key else ()
-        tallies = notes_on_tallies(self.n_undecided, self.options.undecided, self.n_without_key, keys)
+        tallies = tally_notes(self.n_undecided, self.options.undecided, self.n_without_key, keys)
         return [*self._types_met.notes, *tallies]
 
     @property
@@ -229,13 +281,13 @@ class StreamingExecution(QueryExecution):
 
     @property
     def window(self) -> RangeClock | None:
-        """Window of the query; None: it cannot be evaluated by ranges, or shares of the keys are better."""
+        """Window of the query, or None if it cannot be evaluated by ranges, or shares of the keys are better."""
         if self.physical.distribution.threads != "range" or self.physical.output.numbered:
             return None
         return self.binding.reach
 
-    def another(self, options: EvaluationOptions, sharing: SharedState | None) -> StreamingExecution:
-        """Return a member of another evaluation of the same query, which collects types of events together with it."""
+    def clone(self, options: EvaluationOptions, sharing: SharedState | None) -> StreamingExecution:
+        """Return an execution of the same query in another group, which collects types of events together with it."""
         return StreamingExecution(self._query, options, self._output, sharing, self._types_met)
 
     # ---- schemas --------------------------------------------------------------------------------------------
@@ -260,7 +312,7 @@ class StreamingExecution(QueryExecution):
             # made outside of its turn, as their memory is not that of one query
             guards = self._sharing.guards(schema, binding.guards.type_column)
             self._sharing.add_partitions(binding.keys)
-            if self._pipeline is None and may_sleep(self.plan, self.physical.output, binding):
+            if self._pipeline is None and can_defer(self.plan, self.physical.output, binding):
                 self._prefilter = guards.words_for(binding.guards, self._types_met)
                 return True
         if self._pipeline is None:
@@ -296,7 +348,7 @@ class StreamingExecution(QueryExecution):
         assert self._first is not None
         self._prefilter = None
         with self._turn:
-            self._begin(self._first)
+            self._make_pipeline(self._first)
             self.pipeline.rebind(self.binding)
 
     def _choose(self, binding: Binding) -> None:
@@ -308,7 +360,7 @@ class StreamingExecution(QueryExecution):
             self._planned = self.plan, physical
             self.__dict__.pop("table", None)
 
-    def _begin(self, binding: Binding) -> None:
+    def _make_pipeline(self, binding: Binding) -> None:
         """Make the pipeline; the binding's schema fixes the types of the results."""
         self._choose(binding)
         self._pipeline = Pipeline(
@@ -354,11 +406,11 @@ class StreamingExecution(QueryExecution):
             self.pipeline.restart(self.options)
         self._binding, self._read = self.pipeline.binding, ()
 
-    def ahead(self, blocks: Iterable[Block]) -> Iterable[Block]:
+    def prefetch(self, blocks: Iterable[Block]) -> Iterable[Block]:
         """Yield blocks with derived columns; on a GPU, the predicates of the next block are already in flight."""
-        return self.pipeline.ahead(blocks)
+        return self.pipeline.prefetch(blocks)
 
-    def read_whole(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
+    def process_batch(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
         """See `QueryExecution`."""
         if self._prefilter is not None:
             if self._is_single:
@@ -367,8 +419,8 @@ class StreamingExecution(QueryExecution):
             if not self._prefilter.has_relevant_events(block.columns):
                 return
         columns = block.columns.fork() if self.binding.derived else block.columns
-        for ready in self.pipeline.ahead([columns]):
-            yield from self.read(replace(block, columns=ready), clocks, batch)
+        for ready in self.pipeline.prefetch([columns]):
+            yield from self.process(replace(block, columns=ready), clocks, batch)
         if not self.limit_reached:
             yield from self.end_batch(batch)
 
@@ -390,17 +442,17 @@ class StreamingExecution(QueryExecution):
             assert self._first is not None
             self._single = SingleEvents(self.physical, self._first)
         for results in self._single.results(rows, block, clocks, self.options.report_from):
-            n, left = results.num_rows, self.options.limit
+            n, last = results.num_rows, self.options.last_result
             self.add_matches(n)
-            yield results if left is None else results.slice(0, left - self._n_found)
-            self._n_found += 0 if left is None else n
+            yield results if last is None else results.slice(0, last - self._n_found)
+            self._n_found += 0 if last is None else n
             if self.limit_reached:
                 return
 
-    def read(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
+    def process(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
         """See `QueryExecution`."""
         pipeline = self.pipeline
-        for found in pipeline.feed(block, clocks):
+        for found in pipeline.process(block, clocks):
             if not len(found):
                 if self.among_threads:
                     yield empty_batch(pipeline.output.result_schema)
@@ -410,7 +462,7 @@ class StreamingExecution(QueryExecution):
                 yield self._first_of(rows, found)
             if self.limit_reached:
                 return
-        for rows, found in pipeline.pass_by(block, clocks, batch):
+        for rows, found in pipeline.decide_by(block, clocks, batch):
             yield self._first_of(rows, found)
             if self.limit_reached:
                 return
@@ -426,7 +478,7 @@ class StreamingExecution(QueryExecution):
 
     @property
     def next_deadline(self) -> int | None:  # type: ignore[override]
-        """Least key of a time to which `advance` can have an effect now; None: nothing waits."""
+        """Least key of a time to which `advance` can have an effect now, or None if nothing waits."""
         return None if self._pipeline is None or self.limit_reached else self._pipeline.next_deadline
 
     def advance_watermark(self, key: int, n_events: int) -> Iterator[pa.RecordBatch]:
@@ -447,7 +499,7 @@ class StreamingExecution(QueryExecution):
             yield from self._rest(None)
             left = None if self._pipes is None else self._pipes.finish()
             if left is not None:
-                yield self._counted(*left)
+                yield self._count_results(*left)
 
     def release(self) -> None:
         """See `QueryExecution`."""
@@ -463,9 +515,9 @@ class StreamingExecution(QueryExecution):
     def _first_of(self, rows: pa.RecordBatch, found: FoundBuffers) -> pa.RecordBatch:
         """Return the rows of a buffer, up to the limit."""
         n = self.pipeline.output.n_of(found)
-        return self._counted(*((rows, n) if self._pipes is None else self._pipes.take(rows, n)))
+        return self._count_results(*((rows, n) if self._pipes is None else self._pipes.take(rows, n)))
 
-    def _counted(self, rows: pa.RecordBatch, n: int) -> pa.RecordBatch:
+    def _count_results(self, rows: pa.RecordBatch, n: int) -> pa.RecordBatch:
         """Count the results that some rows show, and return the rows up to the limit."""
         self.add_matches(n)
         n = n if self.pipeline.output.numbered else rows.num_rows
@@ -476,8 +528,8 @@ class StreamingExecution(QueryExecution):
 
     def _up_to_limit(self, rows: pa.RecordBatch, n: int) -> pa.RecordBatch:
         """Return the rows of the first of `n` results."""
-        if self.options.limit is not None:
-            rows = self.pipeline.output.first(rows, self.options.limit - self._n_found, n)
+        if self.options.last_result is not None:
+            rows = self.pipeline.output.first(rows, self.options.last_result - self._n_found, n)
             self._n_found += n
         return rows
 

@@ -2,7 +2,7 @@
 
 A column is made in one pass over each block: what leaves a window is taken out, and what comes is added, so that the
 cost does not depend on the length of the window.  Results do not depend on how the stream is cut into blocks: sums are
-exact, so that they are those of the values in the window alone (`cer_gpu.backend.over.exact`).
+exact, so that they are those of the values in the window alone (`cer_gpu.backend.over.exact_sums`).
 """
 
 from __future__ import annotations
@@ -18,22 +18,21 @@ from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.columnar.clocks import ordered
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.memory import read_only
-from cer_gpu.engine.over_columns import DescentState, DistinctState, PastState, RisesState, new_state
+from cer_gpu.engine.over_states import AggregateState, DescentState, DistinctState, RisesState, new_state
 from cer_gpu.expressions.derived import is_descent
 from cer_gpu.expressions.over_aggregates import OverColumn
-from cer_gpu.partition.dealt import partitions_of
-from cer_gpu.partition.partitions import PartitionKeys
+from cer_gpu.partition.partitions import PartitionKeys, partitions_of
 from cer_gpu.planning.over_binding import BoundOverAggregates, TestPlace
 from cer_gpu.predicates.guards import BoundGuards, GuardEvaluator
 from cer_gpu.predicates.shared_guards import SharedGuards, may_share
 
-_WITH_TEXTS = DescentState | DistinctState
+_WITH_STRINGS = DescentState | DistinctState
 """States that number texts."""
 _MAX_KEYS = 1 << 16
 """Most keys of an event."""
 
 
-class _Chosen:
+class _TestedEvents:
     """Tests of the events that aggregates are of, in common with other queries of a set where that is possible."""
 
     def __init__(self, bound: BoundGuards, shared: SharedGuards | None) -> None:
@@ -76,11 +75,11 @@ class OverAggregates:
         key_shard: tuple[int, int] | None = None,
         shared: SharedGuards | None = None,
     ) -> None:
-        every = bound.needed is None
+        every = bound.read_at is None
         distinct = dict.fromkeys(bound.own_keys.values())
-        self._substreams = _Substreams(keys, types, key_shard, every=every)
-        self._own = [_Substreams(own.columns, own.columns.parts, every=every) for own in distinct]
-        self._states: list[PastState | DescentState | RisesState] = []
+        self._substreams = _KeyGroup(keys, types, key_shard, every=every)
+        self._own = [_KeyGroup(own.columns, own.columns.parts, every=every) for own in distinct]
+        self._states: list[AggregateState | DescentState | RisesState] = []
         for column in bound.columns:
             if column not in bound.reaches:
                 self._states.append(DescentState(column) if is_descent(column) else RisesState(column))
@@ -108,7 +107,7 @@ class OverAggregates:
         for group, keys_of_group in zip(self._own, distinct, strict=True):
             group.keys = keys_of_group.columns
         self._group = {column: self._own[distinct.index(own)] for column, own in bound.own_keys.items()}
-        self._tests = [_Chosen(guards, shared) for guards in bound.tests]
+        self._tests = [_TestedEvents(guards, shared) for guards in bound.tests]
         for state, column in zip(self._states, bound.columns, strict=True):
             state.rebind(column)
 
@@ -124,7 +123,7 @@ class OverAggregates:
                 answers[test] = self._tests[test].of(block)
             return answers[test](guard)
 
-        needed = self._bound.needed
+        read_at = self._bound.read_at
         for group in (self._substreams, *self._own):
             group.forget()
         for state, (column, names) in zip(self._states, self._bound.columns.items(), strict=True):
@@ -132,13 +131,13 @@ class OverAggregates:
             chosen = satisfied(self._bound.test[column])
             if isinstance(state, DescentState):
                 pass
-            elif needed is not None:
-                rows, read = None, needed[column]
+            elif read_at is not None:
+                rows, read = None, read_at[column]
                 if read is not None and None not in read:
                     (rows,) = np.nonzero(reduce(np.logical_or, map(satisfied, read), chosen))
-                group.read(block, self._having(column, satisfied), rows)
+                group.read(block, self._with_own_keys(column, satisfied), rows)
             elif not group.is_read:
-                group.read(block, self._having(column, satisfied))
+                group.read(block, self._with_own_keys(column, satisfied))
             if isinstance(state, RisesState):
                 holds, held = satisfied(self._bound.condition[column]), satisfied(self._bound.before[column])
                 made = state.make(group.rows, chosen & holds & ~held)
@@ -155,7 +154,9 @@ class OverAggregates:
         for group in (self._substreams, *self._own):
             group.n_events += block.n_rows
 
-    def _having(self, column: OverColumn, satisfied: Callable[[TestPlace | None], Bools]) -> list[list[Bools | None]]:
+    def _with_own_keys(
+        self, column: OverColumn, satisfied: Callable[[TestPlace | None], Bools]
+    ) -> list[list[Bools | None]]:
         """Return for each own key of a column the events that have each of its alternatives; None: all."""
         own = self._bound.own_keys.get(column)
         tests = () if own is None else own.tests
@@ -175,7 +176,7 @@ class OverAggregates:
         for i, (state, column) in enumerate(zip(self._states, self._bound.columns, strict=True)):
             n_keys = self._group.get(column, self._substreams).n_keys
             arrays |= {f"{i}.{name}": array for name, array in state.snapshot(n_keys).items()}
-        counted = {i: each.texts() for i, each in enumerate(self._states) if isinstance(each, _WITH_TEXTS)}
+        counted = {i: each.texts() for i, each in enumerate(self._states) if isinstance(each, _WITH_STRINGS)}
         return arrays, of_keys, counted
 
     def restore(self, arrays: dict[str, Any], texts: dict[int, pa.Array], counted: dict[int, pa.Array]) -> None:
@@ -188,8 +189,8 @@ class OverAggregates:
         for i, state in enumerate(self._states):
             own = f"{i}."
             state.restore({name[len(own) :]: array for name, array in arrays.items() if name.startswith(own)})
-            if isinstance(state, _WITH_TEXTS):
-                state.restore_texts(counted[i])
+            if isinstance(state, _WITH_STRINGS):
+                state.restore_strings(counted[i])
 
     def _named_groups(self) -> Iterator[tuple[str, int]]:
         """Yield the name of each group in a checkpoint, and the number of its first key."""
@@ -197,7 +198,7 @@ class OverAggregates:
         yield from ((f"keys{i}", i * _MAX_KEYS) for i in range(1, len(self._own) + 1))
 
 
-class _Substreams:
+class _KeyGroup:
     """Substreams of the events of blocks.
 
     Parameters

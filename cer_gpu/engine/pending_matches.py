@@ -1,8 +1,8 @@
-"""Complex events that wait until the window that begins at their start has passed: those of ``f ; !R``.
+"""Matches pending on a trailing absence (``f ; !R``): reported once their window has closed without an R.
 
-Those of ``f ; !R FOR d`` wait until d has passed behind their end.
+Those of ``f ; !R FOR d`` are pending until d has passed after their end.
 
-The runtime finds what matches f, and what matches f and the next R (`cer_gpu.planning.trailing`).  The first wait
+The runtime finds what matches f, and what matches f and the next R (`cer_gpu.planning.pattern_spans`).  The first wait
 here; the second take them back.  The rest is known at the first event beyond the window of its start, its moment,
 or at the end of the stream.  It comes in the order of moment, end and start.
 """
@@ -21,8 +21,8 @@ from cer_gpu.backend.arguments import Matches, plain
 from cer_gpu.backend.joins.choosing import CHOICE_LEFT, N_SHARED_REGS, choose_at_ends
 from cer_gpu.backend.status import GO_ON
 from cer_gpu.backend.waiting import drop_rows
-from cer_gpu.output.choice import part_of
-from cer_gpu.planning.trailing import TAKES_BACK
+from cer_gpu.output.form import part_of
+from cer_gpu.planning.pattern_spans import TAKES_BACK
 from cer_gpu.runtime import joining
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
@@ -155,9 +155,9 @@ class PendingMatches:
         """
         if len(found):
             with self._room_for(found):
-                self._take(found, keys)
+                self._add_found(found, keys)
 
-    def _take(self, found: MatchBuffers, keys: list[pa.Array]) -> None:
+    def _add_found(self, found: MatchBuffers, keys: list[pa.Array]) -> None:
         n = len(self._rows)
         back = np.zeros(n + len(found), np.bool_)
         back[n:] = self._takes_back[found.marks[found.offsets[1:] - 1]]
@@ -165,14 +165,14 @@ class PendingMatches:
         at = self._events.at(found.spans[1 if self._waits_from_end else 0])
         if self._strategy.consecutive:
             kept[n:] &= self._are_consecutive(found)
-        self._rows = rows = _joined(self._rows, found)
+        self._rows = rows = _concat_matches(self._rows, found)
         columns = (rows.spans, rows.offsets, rows.positions, rows.marks)
         drop_rows(*columns, back, True, kept, _table_for(len(rows)))
         self._moments = np.concatenate([self._moments, np.full(len(found), _UNKNOWN)])
         self._clocks = np.concatenate([self._clocks, self._events.clocks[at]])
         self._partitions = np.concatenate([self._partitions, self._events.partitions[at]])
         self._keys = [pa.concat_arrays(pair) for pair in zip(self._keys, keys, strict=True)] if self._keys else keys
-        self._keep(kept)
+        self._filter_rows(kept)
 
     def _are_consecutive(self, found: MatchBuffers) -> Bools:
         """Return which complex events have kept events without others between."""
@@ -202,7 +202,7 @@ class PendingMatches:
 
     @property
     def next_deadline(self) -> int | None:
-        """Least clock of an event beyond the window of a complex event that waits; None: none waits."""
+        """Least clock of an event beyond the window of a complex event that waits, or None if none waits."""
         waiting = self._clocks[self._moments == _UNKNOWN]
         return int(waiting.min()) + int(self._length) + 1 if len(waiting) else None
 
@@ -241,9 +241,9 @@ class PendingMatches:
         OutOfMemoryError
         """
         with self._room_for(_NO_ROWS):
-            return self._known()
+            return self._take_decided()
 
-    def _known(self) -> tuple[FoundBuffers, list[pa.Array]] | None:
+    def _take_decided(self) -> tuple[FoundBuffers, list[pa.Array]] | None:
         rows = np.flatnonzero(self._moments != _UNKNOWN)
         if not len(rows):
             return None
@@ -258,34 +258,34 @@ class PendingMatches:
         rows = rows[order]
         taken = np.zeros(len(self._moments), np.bool_)
         taken[rows] = True
-        found, first = self._distinct(_projected(_taken(self._rows, rows), self._kept, self._mark_of))
+        found, first = self._distinct(_projected(_take_matches(self._rows, rows), self._kept, self._mark_of))
         rows = rows[first]
         if self._strategy.compares:
-            first = self._chosen(found, rows)
-            found, rows = _taken(found, first), rows[first]
+            first = self._choose_at_ends(found, rows)
+            found, rows = _take_matches(found, first), rows[first]
         if self._limit or self._only_ends:
             numbers = _numbers_at_ends(found.spans[1], rows)
             first = np.flatnonzero(numbers < (1 if self._only_ends else self._limit))
-            found, rows = _taken(found, first), rows[first]
+            found, rows = _take_matches(found, first), rows[first]
         counts = None
         if self._counted:
-            found, rows, counts = self._counts(found, rows)
+            found, rows, counts = self._count_ends(found, rows)
         if self._share is not None:
             first = np.arange(len(rows))[part_of(self._share, self._n_known)]
             self._n_known += len(rows)
-            found, rows = _taken(found, first), rows[first]
+            found, rows = _take_matches(found, first), rows[first]
             counts = None if counts is None else counts[first]
         keys = [key.take(pa.array(rows)) for key in self._keys]
-        self._keep(~taken)
+        self._filter_rows(~taken)
         if counts is not None:
             times = found.times[1] if self._options.timed else np.empty(0, np.int64)
             return CountBuffers(found.spans[1], counts, times), keys
         return found, keys
 
-    def _chosen(self, found: MatchBuffers, rows: Int64) -> Int64:
+    def _choose_at_ends(self, found: MatchBuffers, rows: Int64) -> Int64:
         """Return those of the complex events, all of their ends, that the strategy chooses."""
         order = np.lexsort((rows, found.spans[1]))
-        sorted_ = _taken(found, order)
+        sorted_ = _take_matches(found, order)
         # the loop moves rows: their numbers take the place of times
         numbers = np.stack([order, order])
         output = Matches(sorted_.spans.copy(), numbers, sorted_.offsets, sorted_.positions, sorted_.marks)
@@ -301,12 +301,12 @@ class PendingMatches:
         kept = np.repeat(begins[:-1] - before, n_kept) + np.arange(int(n_kept.sum()))
         return np.sort(numbers[0, kept])
 
-    def _counts(self, found: MatchBuffers, rows: Int64) -> tuple[MatchBuffers, Int64, Int64]:
+    def _count_ends(self, found: MatchBuffers, rows: Int64) -> tuple[MatchBuffers, Int64, Int64]:
         """Return one complex event of each end, and how many the end has; rows of one end stand together."""
         ends = found.spans[1]
         first = np.flatnonzero(np.concatenate([[True], ends[1:] != ends[:-1]]))
         counts = np.diff([*first, len(ends)]).astype(np.int64)
-        return _taken(found, first), rows[first], counts
+        return _take_matches(found, first), rows[first], counts
 
     def _whole_ends(self, rows: Int64, moments: Int64) -> tuple[Int64, Int64]:
         """Return the known rows whose ends are known as a whole, and have the latest moment of the end.
@@ -327,7 +327,7 @@ class PendingMatches:
         columns = (found.spans, found.offsets, found.positions, found.marks)
         drop_rows(*columns, np.empty(0, np.bool_), self._labelled, kept, _table_for(len(found)))
         first = np.flatnonzero(kept)
-        return (found if len(first) == len(found) else _taken(found, first)), first
+        return (found if len(first) == len(found) else _take_matches(found, first)), first
 
     # ---- room -----------------------------------------------------------------------------------------------
 
@@ -349,7 +349,7 @@ class PendingMatches:
         waiting = f"of {len(ends):,} that wait for the end of their window, and keeping these needs"
         return f"the complex events that end at {end} are {int(counts[most]):,} so far, {waiting}"
 
-    def _keep(self, kept: Bools) -> None:
+    def _filter_rows(self, kept: Bools) -> None:
         """Keep some of the complex events."""
         if kept.all():
             return
@@ -431,7 +431,7 @@ _NO_ROWS = MatchBuffers(
 )
 
 
-def _joined(one: MatchBuffers, other: MatchBuffers) -> MatchBuffers:
+def _concat_matches(one: MatchBuffers, other: MatchBuffers) -> MatchBuffers:
     """Return the complex events of two buffers."""
     offsets = np.concatenate([one.offsets, other.offsets[1:] + one.offsets[-1]]).astype(np.int32)
     return MatchBuffers(
@@ -443,7 +443,7 @@ def _joined(one: MatchBuffers, other: MatchBuffers) -> MatchBuffers:
     )
 
 
-def _taken(rows: MatchBuffers, chosen: Int64) -> MatchBuffers:
+def _take_matches(rows: MatchBuffers, chosen: Int64) -> MatchBuffers:
     """Return some complex events, in a given order."""
     lengths = np.diff(rows.offsets)[chosen]
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)

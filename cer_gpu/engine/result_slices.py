@@ -1,4 +1,4 @@
-"""Pipes: the first, or the last, of all results of a query, in the order in which they come.
+"""Slices of the results of a query: the first or the last by its pipes, and those between an offset and a limit.
 
 The results that pipes leave are an interval of their numbers.  Pipes of "head" before any other say where it ends, so
 that the results go on as they come, and no events are read behind.  Once there is a "tail", the number of all results
@@ -7,7 +7,7 @@ tells; until that is known, as many of the last results are held as the first "t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -16,17 +16,18 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Int64
 from cer_gpu.ceql.syntax import Pipe
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
+from cer_gpu.engine.query_execution import QueryExecution
 from cer_gpu.planning.physical import PhysicalPlan
 
 
 def make_pipes(physical: PhysicalPlan, options: EvaluationOptions) -> ResultSlices | None:
-    """Return the choice of a query's pipes, behind which a limit is one more; None: it has none."""
+    """Return the choice of a query's pipes, behind which a limit is one more, or None if it has none."""
     pipes = physical.plan.pipes
     if not pipes:
         return None
-    if options.limit is not None:
-        pipes = (*pipes, Pipe("head", options.limit))
+    if options.last_result is not None:
+        pipes = (*pipes, Pipe("head", options.last_result))
     return ResultSlices(pipes, numbered=physical.output.numbered, shard=options.shard)
 
 
@@ -39,7 +40,7 @@ class ResultSlices:
     numbered
         True: a result has several rows, of one number in the column "match".
     share
-        (k, n): of what they leave, part k of n; None: all.
+        (k, n): of what they leave, part k of n, or None for all.
     """
 
     def __init__(self, pipes: Sequence[Pipe], *, numbered: bool, shard: tuple[int, int] | None) -> None:
@@ -73,7 +74,7 @@ class ResultSlices:
         return (self.finish() or (nothing, 0)) if self.limit_reached else (nothing, 0)
 
     def finish(self) -> tuple[pa.RecordBatch, int] | None:
-        """Return the rows that the number of all results leaves, and their number; None: there are none."""
+        """Return the rows that the number of all results leaves, and their number, or None if there are none."""
         begin, end = 0, self._n
         for pipe in self._behind:
             if pipe.kind == "head":
@@ -111,3 +112,53 @@ class ResultSlices:
         """Go on from a snapshot."""
         self._n, self._n_left = map(int, arrays["counts"])
         self._held = [(batch, arrays["numbers"]) for batch in rows.combine_chunks().to_batches() if batch.num_rows]
+
+
+class ResultRange:
+    """The results of each query that an evaluation hands over, by the options `offset` and `limit`.
+
+    Parameters
+    ----------
+    options
+
+    Attributes
+    ----------
+    n_left_out : dict from str to int
+        Results of each query so far that `offset` leaves out.
+    """
+
+    def __init__(self, options: EvaluationOptions) -> None:
+        self._offset, self._limit = options.offset, options.limit
+        self.n_left_out: dict[str, int] = {}
+
+    def after_offset(
+        self, found: Iterator[tuple[str, pa.RecordBatch]], members: Mapping[str, QueryExecution]
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield results without the first of each query, as many as `offset` says."""
+        for name, rows in found:
+            before = self.n_left_out.get(name, 0)
+            n = self._offset - before
+            if n > 0 and not members[name].limits_rows:  # several rows of a result have its number
+                numbers = rows.column("match").to_numpy()
+                n = int(np.searchsorted(numbers, self._offset))
+                self.n_left_out[name] = self._offset if n < len(numbers) else before
+            elif n > 0:
+                self.n_left_out[name] = before + min(n, rows.num_rows)
+            yield name, rows.slice(n) if n > 0 else rows
+
+    def of_parts(
+        self, found: Iterator[tuple[str, pa.RecordBatch]], members: Mapping[str, QueryExecution]
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the results of parts of a stream, which leave out none and have all up to the last of these."""
+        found = self.after_offset(found, members)
+        if self._limit is None:
+            yield from found
+            return
+        remaining = {name: self._limit for name, member in members.items() if member.limits_rows}
+        for name, rows in found:
+            if name in remaining:
+                rows = rows.slice(0, remaining[name])
+                remaining[name] -= rows.num_rows
+            yield name, rows
+            if len(remaining) == len(members) and not any(remaining.values()):
+                return

@@ -18,7 +18,7 @@ from cer_gpu.predicates.shared_guards import SharedGuards
 
 
 class PartitionUser(Protocol):
-    """A query of the set, as its shared partitions see it; `cer_gpu.engine.pipeline.Pipeline` is one."""
+    """A query of the set, as its shared partitions see it; `cer_gpu.engine.partitioner.Partitioner` is one."""
 
     def shares(self, partitions: SharedPartitions) -> bool:
         """Return True if the query has a view on these partitions."""
@@ -76,7 +76,7 @@ class SharedState:
         self._memory: dict[Hashable, BufferSlot] = {}
         self._kept: NamedState | None = None  # of the partitions that no query shares yet
 
-    def another(self) -> SharedState:
+    def clone(self) -> SharedState:
         """Return the same for another evaluation of the queries."""
         return SharedState(*self._asked, self._before, self.types_seen)
 
@@ -97,7 +97,7 @@ class SharedState:
         if self._guards is None or not self._guards.schema.equals(schema, check_metadata=True):
             with outside_turns():  # a query that wakes asks for them in its own
                 guards, before = SharedGuards(schema, type_column, *self._asked), self._before.guards
-                self._guards = before.another() if before is not None and guards.may_be(before) else guards
+                self._guards = before.clone() if before is not None and guards.may_be(before) else guards
             self._guards.types_seen = self.types_seen
         return self._guards
 
@@ -107,11 +107,11 @@ class SharedState:
         if guards is not None:
             guards.prepare()
         if guards is not None and (before is None or not guards.may_be(before)):
-            self._before.guards = guards.another()
+            self._before.guards = guards.clone()
 
-    def ahead(self, blocks: Iterable[Block]) -> Iterable[Block]:
+    def prefetch(self, blocks: Iterable[Block]) -> Iterable[Block]:
         """Yield blocks whose guards can be read; on a GPU, those of the next are already in flight."""
-        return blocks if self._guards is None else self._guards.ahead(blocks)
+        return blocks if self._guards is None else self._guards.prefetch(blocks)
 
     def release(self) -> None:
         """Free the memory on a device."""
@@ -127,7 +127,7 @@ class SharedState:
                 self._partitions[key] = self._restored(key, SharedPartitions(keys.parts, numbered=numbered))
 
     def partitions(self, keys: PartitionKeys, *, numbered: bool) -> ViewOfPartitions | None:
-        """Return the view of one more query on the partitions of its keys; None: they are its own."""
+        """Return the view of one more query on the partitions of its keys, or None if they are its own."""
         shared = self._partitions.get((keys.identity, numbered))
         if shared is None or shared.is_given_up or shared.types != keys.parts:
             return None

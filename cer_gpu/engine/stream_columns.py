@@ -22,8 +22,7 @@ from cer_gpu.engine.over_groups import OverAggregates
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.derived import LagColumn, has_positions, lags_of
 from cer_gpu.output.retention import Retained
-from cer_gpu.partition.dealt import partitions_of
-from cer_gpu.partition.partitions import PartitionKeys
+from cer_gpu.partition.partitions import PartitionKeys, partitions_of
 from cer_gpu.planning.binding import Binding
 from cer_gpu.predicates.shared_guards import SharedGuards
 
@@ -37,13 +36,13 @@ class StreamColumns:
     key_shard
         (k, n): events of share k of n of the keys only; the others get any values.
     shared
-        Guards of the set that the query stands in, of the same schema; None: it stands alone.
+        Guards of the set that the query stands in, of the same schema, or None if it stands alone.
     """
 
     def __init__(
         self, binding: Binding, key_shard: tuple[int, int] | None = None, shared: SharedGuards | None = None
     ) -> None:
-        keys, types, lags = _keys(binding), binding.keys.parts, lags_of(binding.derived)
+        keys, types, lags = _partition_keys(binding), binding.keys.parts, lags_of(binding.derived)
         self._lags = Lags(lags, keys, types, key_shard) if lags else None
         self._pasts = None if binding.pasts is None else OverAggregates(binding.pasts, keys, types, key_shard, shared)
         self._positions = Positions(keys, types, key_shard) if has_positions(binding.derived) else None
@@ -56,7 +55,7 @@ class StreamColumns:
         EventsError
             When the values kept so far do not fit the new type of their column.
         """
-        keys = _keys(binding)
+        keys = _partition_keys(binding)
         if self._lags is not None:
             self._lags.rebind(lags_of(binding.derived), keys)
         if self._pasts is not None:
@@ -102,7 +101,7 @@ class StreamColumns:
             self._positions.restore(state.part("positions"), state.texts("position_texts"))
 
 
-def _keys(binding: Binding) -> PartitionKeys | None:
+def _partition_keys(binding: Binding) -> PartitionKeys | None:
     return binding.keys if binding.plan.partition else None
 
 
@@ -116,7 +115,7 @@ class Positions:
     Parameters
     ----------
     keys
-        Keys of PARTITION BY; None: there are none.
+        Keys of PARTITION BY, or None if there are none.
     types
         Types of the keys.
     key_shard
@@ -172,7 +171,7 @@ class Lags:
     columns
         Columns to make, at least one, by name.
     keys
-        Keys of PARTITION BY; None: there are none.
+        Keys of PARTITION BY, or None if there are none.
     types
         Types of the keys.
     key_shard
@@ -211,18 +210,18 @@ class Lags:
         types = {column.attribute: column.type for column in columns.values()}
         schema = pa.schema([(name, types[attribute]) for attribute, name in self._names.items()])
         if self._tail is not None:
-            self._tail = {a: _cast(v, schema.field(self._names[a]).type, a) for a, v in self._tail.items()}
+            self._tail = {a: _cast_to_first(v, schema.field(self._names[a]).type, a) for a, v in self._tail.items()}
         fresh = Retained(schema, list(self._names))
         if self._retained is not None:
             positions, rows = self._retained.snapshot()
-            columns_of = [_cast(rows[name].combine_chunks(), types[a], a) for a, name in self._names.items()]
+            columns_of = [_cast_to_first(rows[name].combine_chunks(), types[a], a) for a, name in self._names.items()]
             fresh.restore(positions, pa.Table.from_arrays(columns_of, schema=schema))
         self._retained = fresh
 
     def add_to(self, block: Block) -> None:
         """Make the columns of the next block."""
         values = {
-            attribute: _cast(plain_array(block.column(attribute)), column.type, attribute)
+            attribute: _cast_to_first(plain_array(block.column(attribute)), column.type, attribute)
             for attribute, column in {c.attribute: c for c in self._columns.values()}.items()
         }
         found = self._in_stream(values, block.n_rows) if self._keys is None else self._in_partitions(values, block)
@@ -251,7 +250,7 @@ class Lags:
         assert self._retained is not None
         rows = np.arange(block.n_rows, dtype=np.int32)
         _, rows, partitions, _ = self._partitions.assign(self._keys.arrays(block.batch, self._types), rows, rows)
-        self._make_room(self._partitions.n)
+        self._grow_rings(self._partitions.n)
         earlier = np.full((len(self._lags), block.n_rows), -1, np.int64)
         kept = np.zeros(block.n_rows, np.bool_)
         first = self._n_events
@@ -274,7 +273,7 @@ class Lags:
             self._retained.keep(np.sort(rings[rings > 0]) - 1)
         return found
 
-    def _make_room(self, n_partitions: int) -> None:
+    def _grow_rings(self, n_partitions: int) -> None:
         if n_partitions > len(self._counts):
             room = max(64, 2 * n_partitions)
             counts, rings = np.zeros(room, np.int64), np.zeros((room, self._most), np.int64)
@@ -305,13 +304,13 @@ class Lags:
                 self._tail = {a: rows[name].combine_chunks() for a, name in self._names.items()}
             return
         self._partitions.restore({n: arrays[f"keys.{n}"] for n in ("keys", "counts")}, texts)
-        self._make_room(self._partitions.n)
+        self._grow_rings(self._partitions.n)
         n = self._partitions.n
         self._counts[:n], self._rings[:n] = arrays["counts"], arrays["rings"]
         self._retained.restore(arrays["positions"], rows)
 
 
-def _cast(column: pa.Array, data_type: pa.DataType, attribute: str) -> pa.Array:
+def _cast_to_first(column: pa.Array, data_type: pa.DataType, attribute: str) -> pa.Array:
     try:
         return column if column.type == data_type else column.cast(data_type)
     except pa.ArrowException as error:

@@ -13,11 +13,9 @@ import numpy as np
 from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.backend.limits import every as loops
 from cer_gpu.columnar.clocks import Clock, earliest
-from cer_gpu.columnar.rows import SelectedRows
+from cer_gpu.columnar.columns import SelectedRows
 from cer_gpu.engine.blocks import EventBlock
-from cer_gpu.output.choice import part_of
-from cer_gpu.planning.binding import Binding
-from cer_gpu.planning.physical import PhysicalPlan
+from cer_gpu.output.form import part_of
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.events import RelevantEvents
 from cer_gpu.runtime.matches import MatchBuffers
@@ -25,15 +23,6 @@ from cer_gpu.runtime.protocol import FoundBuffers
 
 _INITIAL_SIZE = 1 << 10
 """Initial room for complex events that were kept within the length."""
-
-
-def make_spacing(physical: PhysicalPlan, binding: Binding, shard: tuple[int, int] | None) -> Throttle | None:
-    """Return the choice of LIMIT n EVERY d; None: the query has none."""
-    plan = physical.plan
-    if plan.every is None or binding.every is None:
-        return None
-    counts = plan.every.within.kind == "events" and bool(plan.partition)
-    return Throttle(plan.every.n, *binding.every, counts=counts, shard=shard)
 
 
 class Throttle:
@@ -69,7 +58,7 @@ class Throttle:
         self._entries = np.zeros((0, loops.N_ENTRY), np.int64)
         self._regs = np.zeros(loops.N_REGS, np.int64)
         self._regs[loops.FREE] = self._regs[loops.END] = -1
-        self._grow()
+        self._grow_entries()
         self.forget()
 
     @property
@@ -99,7 +88,7 @@ class Throttle:
     def choose(self, found: FoundBuffers) -> FoundBuffers:
         """Return the complex events that are kept."""
         if isinstance(found, CountBuffers):
-            chosen = self._chosen(found.ends, found.counts)
+            chosen = self._count_kept(found.ends, found.counts)
             rows = self._own(np.flatnonzero(chosen))
             times = found.times[rows] if len(found.times) else found.times
             return CountBuffers(found.ends[rows], chosen[rows], times)
@@ -110,7 +99,7 @@ class Throttle:
     def among(self, kept: Bools, ends: Int64) -> Bools:
         """Return which of the rows that HAVING keeps are chosen, given the end of each row."""
         rows = np.flatnonzero(kept)
-        rows = self._own(rows[self._chosen(ends[rows], np.empty(0, np.int64)) > 0])
+        rows = self._own(rows[self._count_kept(ends[rows], np.empty(0, np.int64)) > 0])
         chosen = np.zeros(len(kept), np.bool_)
         chosen[rows] = True
         return chosen
@@ -120,7 +109,7 @@ class Throttle:
         before, self._n_chosen = self._n_chosen, self._n_chosen + len(rows)
         return rows[part_of(self._shard, before)]
 
-    def _chosen(self, ends: Int64, amounts: Int64) -> Int64:
+    def _count_kept(self, ends: Int64, amounts: Int64) -> Int64:
         """Return how many complex events of each row are kept."""
         chosen = np.zeros(len(ends), np.int64)
         if not len(ends):
@@ -131,21 +120,21 @@ class Throttle:
         ((positions, partitions, clocks),) = self._noted
         at = np.searchsorted(positions, ends)
         partitions, clocks = partitions[at], clocks[at]
-        self._reserve(int(partitions.max()) + 1)
+        self._reserve_partitions(int(partitions.max()) + 1)
         begin, regs = 0, self._regs
         while begin < len(ends):
             kept = self._parts, self._entries, self._entries.view(self._clock)
             given = ends, amounts, partitions, clocks, self._n, self._length
             begin = loops.keep_some(*given, kept, begin, chosen, regs)
             if begin < len(ends):
-                self._grow()
+                self._grow_entries()
         return chosen
 
     # ---- partitions, and room -------------------------------------------------------------------------------
 
     def holds(self, n_partitions: int) -> Bools:
         """Return which of the first partitions have kept what a complex event to come may be too close to."""
-        self._reserve(n_partitions)
+        self._reserve_partitions(n_partitions)
         parts = self._parts[:n_partitions]
         holds: Bools = parts[:, loops.FIRST] >= 0
         if not self._counts:
@@ -155,14 +144,14 @@ class Throttle:
 
     def keep_partitions(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
-        self._reserve(len(kept))
+        self._reserve_partitions(len(kept))
         for first, last, _ in self._parts[: len(kept)][~kept & (self._parts[: len(kept), loops.FIRST] >= 0)].tolist():
             self._entries[last, loops.NEXT] = self._regs[loops.FREE]
             self._regs[loops.FREE] = first
         self._parts = self._parts[: len(kept)][kept]
-        self._reserve(1)
+        self._reserve_partitions(1)
 
-    def _reserve(self, n: int) -> None:
+    def _reserve_partitions(self, n: int) -> None:
         old = len(self._parts)
         if n > old:
             parts = np.full((max(n, 2 * old), loops.N_PART), -1, np.int64)
@@ -170,7 +159,7 @@ class Throttle:
             parts[:old] = self._parts
             self._parts = parts
 
-    def _grow(self) -> None:
+    def _grow_entries(self) -> None:
         """Make room for twice as many entries; the new ones are free."""
         old = len(self._entries)
         size = max(2 * old, _INITIAL_SIZE)

@@ -4,7 +4,8 @@ EQL has two truths.  A test of a value that is missing does not hold, and its ne
 each test, and not only where a whole condition is NULL.  Negations are therefore pushed to the tests, and a negated
 one holds, too, where something that it reads is NULL.  A test of a list holds if it does for one of its elements.
 
-Source: Elasticsearch, where a negation is a query of the documents that do not satisfy the test (docs/eql.md).
+Source: Elasticsearch, where a negation is a query of the documents that do not satisfy the test
+(docs/reference/eql.md).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The fields of ``by`` that all steps share are PARTITION BY; where steps have unlike ones, they are filters of equal
 values.  ``until``, and an event that must be missing, are absences between steps, and ``maxspan`` is WITHIN.
 
-Source: docs/eql.md, which names that of each rule.
+Source: docs/reference/eql.md, which names that of each rule.
 """
 
 from __future__ import annotations

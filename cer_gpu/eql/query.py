@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from cer_gpu.engine.options import OverridableDefault
+from cer_gpu.engine.evaluation_options import OverridableDefault
 from cer_gpu.eql.lowering import EVERY_MATCH, PENDING_ONLY, lower
 from cer_gpu.eql.parser import parse_eql
 from cer_gpu.eql.syntax import EqlSyntax

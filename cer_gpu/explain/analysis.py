@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.engine.execution import StreamingExecution
-from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import CerError
 from cer_gpu.explain.counting import TestCounts
 from cer_gpu.io.source import Source
@@ -64,7 +64,7 @@ def analyse_events(source: Source, bindings: Bindings, matches: FindMatches) -> 
     watched = Source(source.schema, read, source.n_rows, source.origins)
     n_found = sum(batch.num_rows for batch in stages.each(REST, matches(watched, evaluator)))
     pipeline = evaluator.pipeline
-    absent = {PARTITIONS: pipeline.partitions is None, LISTING: not pipeline.runtime.lists_by_itself}
+    absent = {PARTITIONS: pipeline.partitioner is None, LISTING: not pipeline.runtime.lists_by_itself}
     seconds = {name: stages.seconds[name] for name in STAGES if not absent.get(name)}
     return counts, {
         "n_events": evaluator.n_events,
@@ -95,4 +95,4 @@ def _evaluator(bindings: Bindings, stages: Stages = NO_STAGES) -> Evaluator:
     """Return an evaluator with an output that lists complex events, as HAVING chooses among them one by one."""
     output = "positions" if bindings.plan.having is None else "bindings"
     options = EvaluationOptions(stages=stages)
-    return Evaluator({"": StreamingExecution(bindings, options, output)}, options)
+    return Evaluator(StreamingExecution(bindings, options, output), options)

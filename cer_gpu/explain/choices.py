@@ -9,7 +9,7 @@ from typing import Any
 from cer_gpu.automaton.cea import ANY
 from cer_gpu.automaton.chain import ChainStep
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.ceql.functions import NO_EVENT_WITHIN, RISES
+from cer_gpu.ceql.functions import NO_EVENT_WITHIN, OVER_AGGREGATES, RISES
 from cer_gpu.errors import OptionError
 from cer_gpu.explain.recent import key_lines, memory_line
 from cer_gpu.explain.words import window_text
@@ -18,9 +18,9 @@ from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.distribution import Distribution
 from cer_gpu.planning.outputs import output_of, why_not_output
+from cer_gpu.planning.pattern_spans import UNLIMITED
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.planning.plan import LogicalPlan
-from cer_gpu.planning.spans import UNLIMITED
 from cer_gpu.predicates import guards
 from cer_gpu.predicates.generated import ROWS_TO_COMPILE, ROWS_TO_LOAD
 from cer_gpu.predicates.placement import AUTO, before_events
@@ -150,10 +150,8 @@ def _memory_of_the_past(plan: LogicalPlan) -> str:
             assert past.event is not None
             words += f"; and holds, for the absence of {held_text(past.event)}, the time of the last one{each}"
         else:
-            kept = {"MIN": "those of its events that are least", "MAX": "those of its events that are greatest"}
-            kept |= {"COUNT DISTINCT": "the distinct values of its events"}
-            what = kept.get(past.function, "its events")
-            words += f"; and holds, for {aggregate_of_past(past)}, {what} in that window{each}: one pass"
+            entries = OVER_AGGREGATES[past.function].state.value
+            words += f"; and holds, for {aggregate_of_past(past)}, {entries} in that window{each}: one pass"
     return words
 
 

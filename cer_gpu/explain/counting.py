@@ -11,7 +11,7 @@ from cer_gpu.arrays import Int64
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql.syntax import leaves
 from cer_gpu.columnar.columns import Block
-from cer_gpu.columnar.strings import DictionaryEncoder
+from cer_gpu.columnar.dictionary_encoding import DictionaryEncoder
 from cer_gpu.engine.blocks import BLOCK_ROWS
 from cer_gpu.engine.stream_columns import StreamColumns
 from cer_gpu.expressions.derived import makers_of
@@ -20,9 +20,8 @@ from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.planning.plan import LogicalPlan
-from cer_gpu.predicates.guards import BoundGuards, GuardEvaluator
-from cer_gpu.predicates.seen_types import SeenEventTypes
-from cer_gpu.predicates.symbols import SymbolTable, Words
+from cer_gpu.predicates.guards import BoundGuards, GuardEvaluator, SeenEventTypes
+from cer_gpu.predicates.symbol_table import SymbolTable, Words
 
 
 def type_tests(plan: LogicalPlan) -> list[Guard]:

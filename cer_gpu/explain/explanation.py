@@ -31,7 +31,7 @@ class Explanation:
     All its events are kept.
     """
 
-    _read_on = "(docs/how_it_works.md says what states, symbols, engines and plans are)"
+    _read_on = "(states, symbols, engines and plans are explained in docs/explanation/pipeline.md)"
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         self._facts = facts

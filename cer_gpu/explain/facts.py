@@ -31,9 +31,9 @@ from cer_gpu.explain.writing import guard_text, predicate_text, stream_of_variab
 from cer_gpu.io.source import Source
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding, Bindings
+from cer_gpu.planning.pattern_spans import TAKES_BACK
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.planning.plan import LogicalPlan
-from cer_gpu.planning.trailing import TAKES_BACK
 
 
 def explain(

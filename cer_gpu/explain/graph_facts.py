@@ -8,7 +8,7 @@ from typing import Any
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.explain.step_names import tests_text
 from cer_gpu.explain.writing import predicate_text, variable_text
-from cer_gpu.planning.trailing import TAKES_BACK
+from cer_gpu.planning.pattern_spans import TAKES_BACK
 from cer_gpu.runtime.join_plan import JoinPlan
 
 

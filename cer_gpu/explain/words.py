@@ -21,6 +21,7 @@ from cer_gpu.automaton.normal_form import (
     sequence,
 )
 from cer_gpu.automaton.strategies import Strategy
+from cer_gpu.ceql.functions import EMPTY
 from cer_gpu.ceql.syntax import (
     ANY_TYPE,
     Measure,
@@ -178,9 +179,9 @@ def _over(past: OverAggregate, *, grouped: bool) -> str:
         child, parent = map(attribute_text, past.ids)
         ancestor = f"a process above that of the event (by {child} and {parent}) had one of {events} before"
         return f"{aggregate_of_past(past)} is TRUE where {ancestor}, in the whole stream."
-    none = "0" if past.function.startswith("COUNT") else "NULL"
+    empty = "NULL" if EMPTY[past.function] is None else EMPTY[past.function]
     reach = f"at most {window_text(past.over)} before it, itself included"
-    return f"{aggregate_of_past(past)} at an event is over {events}{of} {reach}; {none} over none."
+    return f"{aggregate_of_past(past)} at an event is over {events}{of} {reach}; {empty} over none."
 
 
 # ---- the pattern --------------------------------------------------------------------------------------------------

@@ -19,9 +19,9 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.functions import TESTS
 from cer_gpu.ceql.paths import dotted, names_of
 from cer_gpu.ceql.traversal import children
+from cer_gpu.columnar.clocks import per_second, read_moment
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of
 from cer_gpu.columnar.fields import attribute_type, column_type, fields_hint
-from cer_gpu.columnar.moments import per_second, read_moment
 from cer_gpu.errors import NULL_HINT, QueryTypeError, nearest
 from cer_gpu.expressions import lists, texts
 from cer_gpu.expressions import terms as t

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Array, Bools
 from cer_gpu.columnar.columns import Block, is_string
-from cer_gpu.columnar.dictionaries import same_memory
+from cer_gpu.columnar.dictionary_encoding import same_memory
 
 _MAX_KEYS = 2**62
 

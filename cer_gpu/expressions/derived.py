@@ -19,6 +19,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.functions import DESCENDANT
 from cer_gpu.ceql.traversal import children, fold, walk, with_children
 from cer_gpu.ceql.variables import of_event
+from cer_gpu.columnar.clocks import has_zone
 from cer_gpu.columnar.columns import (
     BOOLEAN,
     DECIMAL,
@@ -32,7 +33,6 @@ from cer_gpu.columnar.columns import (
     kind_of,
     plain_type,
 )
-from cer_gpu.columnar.moments import has_zone
 from cer_gpu.errors import EventsError, did_you_mean
 from cer_gpu.expressions.calls import CallColumn, call_of_several
 from cer_gpu.expressions.combinations import OfOneText
@@ -40,7 +40,7 @@ from cer_gpu.expressions.derived_names import derived_name, is_derived, text_of_
 from cer_gpu.expressions.functions import MAX_DIGITS
 from cer_gpu.expressions.inputs import ExpressionBinder, Inputs
 from cer_gpu.expressions.operators import FUNCTIONS, Function
-from cer_gpu.expressions.over_aggregates import OverColumn, past_column, past_name
+from cer_gpu.expressions.over_aggregates import OverColumn, bind_over_column, over_column_name
 from cer_gpu.expressions.targets.numpy import values_of
 from cer_gpu.expressions.terms import MIRRORED, Value
 from cer_gpu.expressions.text_functions import NOCASE, TextFunction
@@ -186,8 +186,8 @@ def _derived(node: Any, parts: list[Any], binder: ExpressionBinder) -> Any:
             binder.add_derived(name, LagColumn(node.name, node.lag, plain_type(data_type)))
             return replace(node, name=name, lag=0)
         case s.Attribute() if node.past is not None:
-            name = past_name(node)
-            binder.add_derived(name, past_column(node, binder))
+            name = over_column_name(node)
+            binder.add_derived(name, bind_over_column(node, binder))
             return replace(node, name=name, past=None)
         case s.Call():
             return _call(node, binder)

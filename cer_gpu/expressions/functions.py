@@ -12,8 +12,8 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.columnar.clocks import has_zone, per_second
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, is_string, kind_of, plain_texts
-from cer_gpu.columnar.moments import has_zone, per_second
 from cer_gpu.errors import EventsError
 
 MAX_DIGITS = 15

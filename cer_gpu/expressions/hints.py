@@ -7,8 +7,8 @@ import re
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.columnar.clocks import ZoneError
 from cer_gpu.columnar.columns import BOOLEAN, MOMENT
-from cer_gpu.columnar.moments import ZoneError
 
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 

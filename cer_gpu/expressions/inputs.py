@@ -14,7 +14,7 @@ import pyarrow as pa
 from cer_gpu.arrays import Bools
 from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.columns import Block, stored_values
-from cer_gpu.columnar.dictionaries import DictionaryCache
+from cer_gpu.columnar.dictionary_encoding import DictionaryCache
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.resident import is_resident

@@ -7,8 +7,8 @@ from fractions import Fraction
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.columnar.clocks import has_zone
 from cer_gpu.columnar.columns import MOMENT, kind_of
-from cer_gpu.columnar.moments import has_zone
 
 LENGTH_HINT = "it is compared with a column of durations, or with the difference of two times: y.ts - x.ts <= 5 MINUTES"
 

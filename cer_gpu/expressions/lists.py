@@ -18,9 +18,9 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import dotted, path_of
 from cer_gpu.ceql.traversal import mapped
 from cer_gpu.columnar.columns import BOOLEAN, STRING, Block, DictionaryEncoded, RowsOfBlock, kind_of, take_rows
+from cer_gpu.columnar.dictionary_encoding import DictionaryEncoder
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.columnar.memory import read_only
-from cer_gpu.columnar.strings import DictionaryEncoder
 from cer_gpu.expressions.derived import DerivedColumn, makers_of
 from cer_gpu.expressions.inputs import Inputs, StatefulPredicate
 from cer_gpu.expressions.targets.numpy import rows_of

@@ -1,4 +1,4 @@
-"""Arithmetic on NumPy arrays and scalars, as docs/language.md defines it ("Numbers").
+"""Arithmetic on NumPy arrays and scalars, as docs/reference/ceql_predicates.md defines it ("Numbers").
 
 Integers are exact: terms of 64 bits are those whose results fit (`cer_gpu.expressions.arithmetic`), and all others
 are wide: arrays of int64 where the values of a block allow it, else of Python's integers.  Integer division truncates

@@ -2,7 +2,7 @@
 
 A target is a way to compute: NumPy over the rows of a block, source for Numba or CUDA over one row, programs of joins
 and row patterns (`cer_gpu.backend.joins.filters`), and Arrow for measures.  All of them give the same values, which
-docs/language.md defines ("Numbers"); tests/expressions holds each of them to Python's exact numbers.
+docs/reference/ceql_predicates.md defines ("Numbers"); tests/expressions holds each of them to Python's exact numbers.
 
 A new operator is a record here, and for compiled code a function in `cer_gpu.backend.operations` and one in
 ``kernels/numbers.cuh``.  Functions of one event are columns that Arrow makes, or Python from distinct operands

@@ -7,9 +7,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.functions import DESCENDANT, NO_EVENT_WITHIN, RISES
+from cer_gpu.ceql.functions import (
+    DESCENDANT,
+    NO_EVENT_WITHIN,
+    OVER_AGGREGATES,
+    RISES,
+    OverResult,
+    OverValues,
+)
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of, plain_type
+from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, INTEGER, MOMENT, NOTHING, STRING, kind_of, plain_type
 from cer_gpu.columnar.fields import fields_hint
 from cer_gpu.expressions.derived_names import derived_name
 from cer_gpu.expressions.hints import article
@@ -38,12 +45,12 @@ class OverColumn:
     type: pa.DataType
 
 
-def past_name(attribute: s.Attribute) -> str:
+def over_column_name(attribute: s.Attribute) -> str:
     """Return a name for the column that no other one has; the text alone may not tell two strings apart."""
     return derived_name(attribute.name[1:-1], repr(attribute.past))
 
 
-def past_column(attribute: s.Attribute, binder: ExpressionBinder) -> OverColumn:
+def bind_over_column(attribute: s.Attribute, binder: ExpressionBinder) -> OverColumn:
     """Return the column that stands for an aggregate over the past.
 
     Raises
@@ -62,9 +69,10 @@ def past_column(attribute: s.Attribute, binder: ExpressionBinder) -> OverColumn:
     data_type = written = plain_type(binder.column(s.Attribute(past.attribute, past.span)))
     if kind_of(data_type) == STRING:
         data_type = pa.large_string()  # one type for all that hold texts
-    if past.function == "COUNT":
+    function = OVER_AGGREGATES[past.function]
+    if function.takes is OverValues.EVENTS:
         return OverColumn(past, data_type, pa.int64())
-    kind, function = kind_of(data_type), past.function
+    kind = kind_of(data_type)
     if past.nocase and kind not in (STRING, NOTHING):
         raise binder.error(
             f"NOCASE is of strings, and column {dotted(past.attribute)!r} is {article(written)}", past.span
@@ -73,26 +81,29 @@ def past_column(attribute: s.Attribute, binder: ExpressionBinder) -> OverColumn:
 
     def refuse(reason: str, hint: str | None = None) -> None:
         shown = f"column {dotted(of)!r} is {article(written)}"
-        raise binder.error(f"{function} OVER the past {reason}, and {shown}", past.span, hint)
+        raise binder.error(f"{past.function} OVER the past {reason}, and {shown}", past.span, hint)
 
     if kind is None:
         refuse("reads single values", fields_hint(of, data_type))
-    if kind == DECIMAL and data_type.precision > _MAX_DIGITS and function not in ("AVG", "STDDEV"):
+    if kind == DECIMAL and data_type.precision > _MAX_DIGITS and function.gives is not OverResult.FLOAT:
         refuse(f"reads decimals of at most {_MAX_DIGITS} digits", "cast the column to fewer digits, or to float64")
-    if function == "COUNT DISTINCT":
-        return OverColumn(past, data_type, pa.int64())
-    if function in ("MIN", "MAX"):
-        if kind == STRING:
-            refuse("needs numbers or times", "COUNT and COUNT(DISTINCT ...) take texts")
-        return OverColumn(past, data_type, data_type)
-    if kind in (STRING, MOMENT):
+    if function.takes is OverValues.ORDERED and kind == STRING:
+        refuse("needs numbers or times", "COUNT and COUNT(DISTINCT ...) take strings")
+    if function.takes in (OverValues.SUMMABLE, OverValues.NUMBERS) and kind in (STRING, MOMENT):
         refuse("needs numbers", "MIN, MAX and COUNT take times" if kind == MOMENT else None)
-    if function != "SUM" and (pa.types.is_duration(data_type) or kind == BOOLEAN):
-        refuse("needs numbers", f"SUM({_written(past)}) OVER ... / COUNT({_written(past)}) OVER ... is their mean")
-    if kind == NOTHING:
-        return OverColumn(past, data_type, pa.null())
-    assert kind in (INTEGER, FLOAT, DECIMAL, BOOLEAN)
-    return OverColumn(past, data_type, sum_type(data_type) if function == "SUM" else pa.float64())
+    if function.takes is OverValues.NUMBERS and (pa.types.is_duration(data_type) or kind == BOOLEAN):
+        operand = _operand_text(past)
+        refuse("needs numbers", f"SUM({operand}) OVER ... / COUNT({operand}) OVER ... is their mean")
+    return OverColumn(past, data_type, _over_type(function.gives, data_type))
+
+
+def _over_type(gives: OverResult, values: pa.DataType) -> pa.DataType:
+    """Return the type of the results of an aggregate over values of a type that it takes."""
+    if gives is OverResult.INTEGER:
+        return pa.int64()
+    if gives is OverResult.VALUE or kind_of(values) == NOTHING:
+        return values
+    return sum_type(values) if gives is OverResult.SUM else pa.float64()
 
 
 def _descent_column(past: s.OverAggregate, binder: ExpressionBinder) -> OverColumn:
@@ -117,6 +128,6 @@ def _descent_column(past: s.OverAggregate, binder: ExpressionBinder) -> OverColu
     return OverColumn(past, pa.large_string(), pa.bool_())
 
 
-def _written(past: s.OverAggregate) -> str:
+def _operand_text(past: s.OverAggregate) -> str:
     """Return the attribute as it is written behind its type."""
     return f"{'*' if past.event is None else past.event.name}.{past.attribute}"

@@ -25,10 +25,9 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.functions import TESTS
 from cer_gpu.ceql.traversal import mapped
 from cer_gpu.ceql.variables import of_event
-from cer_gpu.columnar.clocks import window_length
+from cer_gpu.columnar.clocks import per_second, window_length
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, MOMENT, NOTHING, STRING, kind_of
 from cer_gpu.columnar.fields import column_type
-from cer_gpu.columnar.moments import per_second
 from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.bands import Difference, differences

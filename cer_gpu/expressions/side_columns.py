@@ -34,8 +34,7 @@ import pyarrow.compute as pc
 from cer_gpu.arrays import Bools, Int32, Int64
 from cer_gpu.backend.joins.filters import TextTables
 from cer_gpu.columnar.columns import Block, RowsOfBlock, plain_texts
-from cer_gpu.columnar.dictionaries import DictionaryCache
-from cer_gpu.columnar.strings import DictionaryEncoder
+from cer_gpu.columnar.dictionary_encoding import DictionaryCache, DictionaryEncoder
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.inputs import BlockInputs, Inputs
 from cer_gpu.expressions.targets.numpy import both, rows_of, values_of

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Array, Bools, Int32
-from cer_gpu.columnar.dictionaries import DictionaryCache, same_memory
+from cer_gpu.columnar.dictionary_encoding import DictionaryCache, same_memory
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions.by_arrow import arrow_rows
 from cer_gpu.expressions.globs.compiling import Pattern

@@ -50,7 +50,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class PollResult:
-    """Result of a look at a live source.
+    """Result of one poll of a live source: parts ready to read, and parts not yet settled.
 
     Attributes
     ----------
@@ -80,12 +80,12 @@ class LiveSource(Protocol):
 
     @property
     def identity(self) -> str:
-        """The source, by which it is told from others."""
+        """Stable identifier of the source, stored in the log and checked on restart."""
 
     def check(self) -> None:
         """Raise EventsError unless there is such a source."""
 
-    def look(self, read: Mapping[str, int], but: Collection[str] = ()) -> PollResult:
+    def poll(self, read: Mapping[str, int], but: Collection[str] = ()) -> PollResult:
         """Return what was added since, up to `STEP_FILES` or `STEP_BYTES`.
 
         Parameters
@@ -101,8 +101,8 @@ class LiveSource(Protocol):
             When the source cannot be read, or holds no more what was added.
         """
 
-    def remembered(self, read: Mapping[str, int]) -> Mapping[str, int]:
-        """Return those of the parts that were read which `look` must still be told of."""
+    def unacknowledged(self, read: Mapping[str, int]) -> Mapping[str, int]:
+        """Return processed parts that the next poll must still exclude."""
 
     def open(self, arrival: Arrival, first: int, expected: pa.Schema | None) -> Source | None:
         """Open a part.
@@ -113,12 +113,12 @@ class LiveSource(Protocol):
         first
             Position of its first event.
         expected
-            Schema of the first part; None: this is the first.
+            Schema of the first part, or None if this is the first.
 
         Returns
         -------
         Source or None
-            None: it has neither events nor a schema.
+            None if it has neither events nor a schema.
 
         Raises
         ------
@@ -155,7 +155,7 @@ class FolderWatcher:
 
     @property
     def identity(self) -> str:
-        """The folder, by which it is told from others."""
+        """Stable identifier of the folder, stored in the log and checked on restart."""
         return self._folder if "://" in self._folder else os.path.realpath(self._folder)
 
     def check(self) -> None:
@@ -164,9 +164,9 @@ class FolderWatcher:
         if "://" not in self._folder and not os.path.isdir(self._folder):
             raise EventsError(f"{self._folder}: is no folder\nhint: name the folder in which files appear")
 
-    def look(self, read: Mapping[str, int], but: Collection[str] = ()) -> PollResult:
-        """Look into the folder, as `LiveSource.look` says."""
-        here = self._files()
+    def poll(self, read: Mapping[str, int], but: Collection[str] = ()) -> PollResult:
+        """Look into the folder, as `LiveSource.poll` says."""
+        here = self._listed_arrivals()
         grown = [each.name for each in here if each.name in read and each.size != read[each.name]]
         coming = [each for each in here if each.name not in read and each.name not in but]
         if self._order == "modified":
@@ -190,18 +190,18 @@ class FolderWatcher:
             n_bytes += each.size
         return PollResult(finished, [each.name for each in coming[len(finished) :]], grown)
 
-    def remembered(self, read: Mapping[str, int]) -> Mapping[str, int]:
+    def unacknowledged(self, read: Mapping[str, int]) -> Mapping[str, int]:
         """Return all: any of them may still be in the folder."""
         return read
 
     def open(self, arrival: Arrival, first: int, expected: pa.Schema | None) -> Source | None:
-        """Open a file; None: it is a text without lines."""
+        """Open a file, or return None for text without lines."""
         found = format_of(arrival.name)
         if not arrival.size and found is not None and found.is_text:
             return None
         return open_next(arrival.file, first, expected, self._options)
 
-    def _files(self) -> list[Arrival]:
+    def _listed_arrivals(self) -> list[Arrival]:
         files = find_files(self._folder, self._options, may_be_none=True)
         store = files[0].store if files else None
         try:

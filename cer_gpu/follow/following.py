@@ -28,10 +28,15 @@ from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.errors import CerError, CheckpointError, EventsError, QueryTypeError, TimeOrderError
 from cer_gpu.follow.folder_watcher import Arrival, LiveSource
-from cer_gpu.follow.lock import locked
-from cer_gpu.follow.log import LOG_VERSION, LONGEST_LOG, CommitLog, write_whole
-from cer_gpu.follow.recovery import check_events, check_nothing_later, check_private, check_steps
-from cer_gpu.follow.targets import LiveTarget, last_published
+from cer_gpu.follow.log import LOG_VERSION, LONGEST_LOG, CommitLog, locked, write_whole
+from cer_gpu.follow.targets import (
+    LiveTarget,
+    check_events,
+    check_nothing_later,
+    check_private,
+    check_steps,
+    last_published,
+)
 from cer_gpu.io.sinks import Sink
 from cer_gpu.io.source import BATCH_ROWS, Source
 from cer_gpu.resolution.fields import find_field
@@ -46,7 +51,7 @@ class LiveEvaluation(Protocol):
 
     Attributes
     ----------
-    evaluator : cer_gpu.engine.evaluation.Evaluation
+    evaluator : cer_gpu.engine.evaluator.BaseEvaluator
     missing : set of str
         Fields that queries name, the events have not, and that are taken for NULL.
     """
@@ -78,7 +83,7 @@ class MicroBatch:
     n_rows : dict from str to int
         Number of rows of each query that has some.
     target : str or None
-        Name of the file that has them; None: there are no rows.
+        Name of the file that has them, or None without rows.
     skipped : dict from str to str
         Errors of files that were left out, by their names.
     """
@@ -117,7 +122,7 @@ class Follower:
     facts
         Options that a state depends on, by their names on the command line.
     expected
-        Schema of the events; None: that of the first file.
+        Schema of the events; by default (None) that of the first file.
     skip
         True: files that cannot be read are left out.
     whole
@@ -194,14 +199,14 @@ class Follower:
             self.read |= entry.get("read", files)  # of the line in place of many, or of a step
             self.skipped |= entry["skipped"]
         if self._log.entries:
-            self._schema = self._check(self._log.entries[0])
+            self._schema = self._check_header(self._log.entries[0])
             self.target.resume(self._log.entries)
         if self.number:
             self._publish(self._log.entries[-1])
         if self._schema is not None:
             self._restore(self._schema)
         for each in self.target.state.glob("state-*"):
-            if each != self._state(self.number):
+            if each != self._state_after(self.number):
                 each.unlink()
         for each in self.target.state.glob(".*.part"):  # files of the state that were not written as a whole
             each.unlink()
@@ -213,7 +218,7 @@ class Follower:
         """Put one line into the log in place of those of most steps."""
         *before, last = self._log.entries[1:]
         own = {each["name"] for each in last["files"]}
-        read = self.arrivals.remembered({name: size for name, size in self.read.items() if name not in own})
+        read = self.arrivals.unacknowledged({name: size for name, size in self.read.items() if name not in own})
         skipped = {name: error for name, error in self.skipped.items() if name not in last["skipped"]}
         numbers = Counter[str]()
         for entry in before:
@@ -221,7 +226,7 @@ class Follower:
         facts = {"read": read, "skipped": skipped, "n_rows": numbers, "published": last_published(before)}
         self._log.shorten({"step": before[-1]["step"], **facts})
 
-    def _check(self, header: Mapping[str, Any]) -> pa.Schema:
+    def _check_header(self, header: Mapping[str, Any]) -> pa.Schema:
         """Return the schema of the events; refuse a state of another version, folder or options."""
         version = header.get("version")
         if version not in range(1, LOG_VERSION + 1):
@@ -260,7 +265,7 @@ class Follower:
         """Number of events that were read."""
         return 0 if self.evaluation is None else int(self.evaluation.evaluator.n_pushed)
 
-    def _state(self, step: int) -> Any:
+    def _state_after(self, step: int) -> Any:
         return self.target.state / f"state-{step:09}"
 
     def _restore(self, schema: pa.Schema) -> None:
@@ -271,7 +276,7 @@ class Follower:
             evaluator.expect(schema)
             return
         try:
-            blob = self._state(self.number).read_bytes()
+            blob = self._state_after(self.number).read_bytes()
             evaluator._restore(NamedState.from_bytes(evaluator.identities, blob))
             check_events(self._log.entries[-1], evaluator.n_pushed)
         except FileNotFoundError as error:
@@ -284,12 +289,12 @@ class Follower:
                 said += f"; or {anew}"
             elif "hint: " not in said:
                 said += f"\nhint: restore the folder from a copy, or {anew}"
-            raise CheckpointError(f"{self._state(self.number)}: {said}") from None
+            raise CheckpointError(f"{self._state_after(self.number)}: {said}") from None
 
     # ---- steps ------------------------------------------------------------------------------------------------
 
     def step(self) -> MicroBatch | None:
-        """Read the files that have come, and commit their results; None: no file has come.
+        """Read the files that have come, and commit their results; return None if no file has come.
 
         Raises
         ------
@@ -298,22 +303,22 @@ class Follower:
         OSError
             When the results cannot be written; nothing of the step is kept, unless it is committed already.
         """
-        look = self.arrivals.look(self.read, self.skipped)
-        self.waiting, self.grown = look.waiting, look.grown
+        poll = self.arrivals.poll(self.read, self.skipped)
+        self.waiting, self.grown = poll.waiting, poll.grown
         skipped: dict[str, str] = {}
         while True:
-            files = [each for each in look.finished if each.name not in skipped]
+            files = [each for each in poll.finished if each.name not in skipped]
             if not files and not skipped:
                 return None
             try:
-                return self._step(files, skipped)
+                return self._run_step(files, skipped)
             except UnreadableFile as unreadable:
                 if not self.skip:
                     raise unreadable.error from unreadable.error.__cause__
                 skipped[unreadable.arrival.name] = str(unreadable.error)
                 self.evaluation = None  # which may have read a part of the file
 
-    def _step(self, files: Sequence[Arrival], skipped: Mapping[str, str]) -> MicroBatch | None:
+    def _run_step(self, files: Sequence[Arrival], skipped: Mapping[str, str]) -> MicroBatch | None:
         step = self.number + 1
         read, numbers = list[dict[str, Any]](), dict[str, int]()
         evaluation = self._evaluation(files)
@@ -326,7 +331,7 @@ class Follower:
         evaluator = evaluation.evaluator
         begin = evaluator.n_pushed
         with self.target.writing(step, evaluation.schema) as file, evaluation.ordered(file) as sink:
-            for name, batch in self._found(files, evaluator, read):
+            for name, batch in self._results_of_files(files, evaluator, read):
                 rows = evaluation.rows(name, batch)
                 if rows.num_rows:
                     numbers[name] = numbers.get(name, 0) + rows.num_rows
@@ -342,7 +347,7 @@ class Follower:
             self.target.drop_pending()
             raise
         with self.whole():
-            write_whole(self._state(step), state)
+            write_whole(self._state_after(step), state)
             self.passed("state")
             self._log.append(entry)
             self.read |= {each.name: each.size for each in files}
@@ -357,7 +362,7 @@ class Follower:
     def _settle(self, entry: Mapping[str, Any]) -> None:
         """Publish the rows of a committed step, and remove the state before."""
         self._publish(entry)
-        self._state(entry["step"] - 1).unlink(missing_ok=True)
+        self._state_after(entry["step"] - 1).unlink(missing_ok=True)
         self.passed("clean")
 
     def _publish(self, entry: Mapping[str, Any]) -> None:
@@ -368,11 +373,11 @@ class Follower:
         self.passed("publish")
 
     def _evaluation(self, files: Sequence[Arrival]) -> LiveEvaluation | None:
-        """Return the evaluation, which the first file with a schema begins; None: there is none yet."""
+        """Return the evaluation, which the first file with a schema begins, or None before that."""
         if self._schema is None:
             self._schema = self.expected
             for arrival in files if self._schema is None else ():
-                source = self._source(arrival)
+                source = self._open_arrival(arrival)
                 if source is not None:
                     self._schema = source.schema
                     break
@@ -386,14 +391,14 @@ class Follower:
             self._restore(self._schema)
         return self.evaluation
 
-    def _source(self, arrival: Arrival, first: int = 0) -> Source | None:
-        """Open a file; None: it has no events and no schema."""
+    def _open_arrival(self, arrival: Arrival, first: int = 0) -> Source | None:
+        """Open a file, or return None if it has no events and no schema."""
         try:
             return self.arrivals.open(arrival, first, self._schema)
         except EventsError as error:
             raise UnreadableFile(arrival, error) from error
 
-    def _found(
+    def _results_of_files(
         self, files: Sequence[Arrival], evaluator: Any, read: list[dict[str, Any]]
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield the results of files, and add facts on each file to `read`."""
@@ -405,7 +410,7 @@ class Follower:
             for arrival, batch in taken_together(self._batches(files, names, evaluator.n_pushed, origins, read)):
                 self.tick()
                 try:
-                    found = evaluator._pushed(batch)
+                    found = evaluator._group.push(batch)
                 except QueryTypeError as error:
                     raise UnreadableFile(arrival, EventsError(f"{arrival.file}: {error}")) from error
                 yield from found
@@ -423,13 +428,13 @@ class Follower:
         assert self._schema is not None
         for arrival in files:
             origins.append((first, str(arrival.file)))
-            source, n_events = self._source(arrival, first), 0
+            source, n_events = self._open_arrival(arrival, first), 0
             self.file_notes += () if source is None else source.notes
             if source is not None and not source.schema.equals(self._schema):
                 for name in self.evaluation.missing:
                     if find_field(source.schema, tuple(name.split("."))) is not None:
                         self.new_fields.setdefault(name, arrival.name)
-            for batch in () if source is None else _readable(arrival, source.batches(names)):
+            for batch in () if source is None else _batches_naming_file(arrival, source.batches(names)):
                 n_events += batch.num_rows
                 yield arrival, batch
             read.append({"name": arrival.name, "size": arrival.size, "first": first, "n_events": n_events})
@@ -459,7 +464,7 @@ def _together(held: list[tuple[Arrival, pa.RecordBatch]]) -> Iterator[tuple[Arri
     yield from held
 
 
-def _readable(arrival: Arrival, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _batches_naming_file(arrival: Arrival, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield batches; errors of reading them tell the file."""
     while True:
         try:

@@ -1,21 +1,55 @@
-"""Log of commits: one line of JSON for each step; a step is done once its line is on the disk.
+"""Log of commits, one line of JSON for each step, which is done once its line is on the disk; the lock of a state.
 
 Only the last line can be incomplete, if the process was killed while it wrote it: that step is not done, and the line
 is cut off before the next one is written.  Nothing is cut off by reading: a line can also be damaged after its step was
-done, which `cer_gpu.follow.recovery` tells by the files of the step.
+done, which `cer_gpu.follow.targets` tells by the files of the step.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cer_gpu.errors import CheckpointError
+from cer_gpu.errors import CheckpointError, OptionError
 from cer_gpu.io.sinks import naming
 from cer_gpu.private_files import open_to_append, open_to_change, replacing
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder during the block.
+
+    Raises
+    ------
+    OptionError
+        When another process has it.
+    """
+    with open_to_append(folder / "lock") as file:
+        try:
+            _lock(file)
+        except OSError:
+            raise OptionError(
+                f"{folder}: another process writes these results\nhint: stop it first, or write to another place"
+            ) from None
+        yield
+
+
+def _lock(file: Any) -> None:
+    try:
+        fcntl = importlib.import_module("fcntl")
+    except ImportError:  # Windows
+        windows = importlib.import_module("msvcrt")
+        file.seek(0)
+        windows.locking(file.fileno(), windows.LK_NBLCK, 1)
+        return
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
 
 LOG_VERSION = 3
 """Version of the log and of the state beside it; those of version 1 have no line in place of many, and those of version
@@ -106,7 +140,7 @@ def _line(entry: dict[str, Any]) -> bytes:
 
 
 def _entry(line: bytes) -> dict[str, Any] | None:
-    """Return the facts of a line; None: it is not whole."""
+    """Return the facts of a line, or None if it is cut short."""
     try:
         entry: dict[str, Any] = json.loads(line)
         check = entry.pop(_CHECK)

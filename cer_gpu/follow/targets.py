@@ -1,4 +1,4 @@
-"""Targets of a live source: a folder of part files, or one file of JSON lines that grows.
+"""Targets of a live source: a folder of part files, or one file of JSON lines that grows; checks of their states.
 
 The rows of a step are first written where no reader looks, to a new file whose name nobody can guess, and which the log
 names with its checksum.  When the step is committed they are published: a part file by a rename, lines by appending
@@ -6,6 +6,12 @@ those that are not there yet.  Publishing again changes nothing.
 
 The state lies with the results, or in a folder that the user names; then a file with the path of that folder is where
 the state would be, so that no second state comes to the same results.
+
+Checks of a state before anything of it is changed: the log must tell of every step that left something behind.
+
+A step that was not committed can have left its rows, and with them its state.  A state without rows (they were
+published), and a state two steps ahead, are of a step that was committed: a log without its line was cut off, damaged,
+or is an older copy.  To read the events again would write their results twice.
 """
 
 from __future__ import annotations
@@ -27,7 +33,7 @@ import pyarrow as pa
 from cer_gpu.errors import CheckpointError, OptionError
 from cer_gpu.follow.log import sync_folder
 from cer_gpu.io.sinks import SINK_FORMATS, Sink, naming, open_writer
-from cer_gpu.private_files import open_regular, open_to_append, unfinished
+from cer_gpu.private_files import open_regular, open_to_append, unfinished, why_not_private
 
 GROWING = ("jsonl", "ndjson")
 """Endings of names of a file that grows."""
@@ -49,7 +55,7 @@ class LiveTarget(ABC):
     format : str
         One of `cer_gpu.io.sinks.SINK_FORMATS`.
     usual : Path or None
-        Folder of the state unless another is named; None: one is always named.
+        Folder of the state unless another is named, or None if one is always named.
     state : Path
         Folder of the state.
     """
@@ -69,7 +75,7 @@ class LiveTarget(ABC):
 
     @property
     def identity(self) -> str:
-        """The target, by which it is told from others."""
+        """Stable identifier of the target, stored in the log and checked on restart."""
         return os.path.realpath(self.out)
 
     @property
@@ -129,7 +135,7 @@ class LiveTarget(ABC):
         return f"rows-{step:09}"
 
     def is_pending(self, step: int) -> bool:
-        """Return whether there are rows of a step that were not published."""
+        """Return True if there are rows of a step that were not published."""
         return any(
             stat.S_ISREG(each.lstat().st_mode)
             for each in self._hidden.glob(f"{self._begin_of(step)}*")
@@ -137,7 +143,7 @@ class LiveTarget(ABC):
         )
 
     def rows_of(self, entry: Mapping[str, Any]) -> Path | None:
-        """Return the path of the rows of a committed step that are not published; None: they are.
+        """Return the path of the rows of a committed step that are not published, or None if they are.
 
         Raises
         ------
@@ -307,7 +313,7 @@ class GrowingFile(LiveTarget):
 
     def later_than(self, step: int, entry: Mapping[str, Any]) -> str | None:
         """Return a sentence on lines after those of the step; whoever reads the file may have emptied it."""
-        size, end = self._size, entry.get("end", 0 if not step else None)
+        size, end = self._size_of_file, entry.get("end", 0 if not step else None)
         if end is None or size <= end:
             return None
         return f"{self.out} has {size:,} bytes, more than the {end:,} after it"
@@ -317,12 +323,12 @@ class GrowingFile(LiveTarget):
         return self.out.name
 
     @property
-    def _size(self) -> int:
+    def _size_of_file(self) -> int:
         return self.out.stat().st_size if self.out.exists() else 0
 
     def place(self, *, any_rows: bool) -> dict[str, Any]:
         """Return the place of the next line: the end of the file, which its reader may have emptied."""
-        size = self._size
+        size = self._size_of_file
         return {"at": size, "end": size + self.rows["size"]} if any_rows else {"end": size}
 
     def publish(self, entry: Mapping[str, Any]) -> None:
@@ -357,7 +363,7 @@ def _opened_to_append(path: Path) -> IO[bytes]:
 def live_target(
     out: str | os.PathLike[str], format: str | None = None, state: str | os.PathLike[str] | None = None
 ) -> LiveTarget:
-    """Return the target that a path names, with a state in a folder; None: with the results.
+    """Return the target that a path names, with a state in a folder, or beside the results if None.
 
     Raises
     ------
@@ -376,3 +382,85 @@ def live_target(
             "hint: name a folder, which gets part files, or a file that ends in .jsonl"
         )
     return PartFolder(path, format or SINK_FORMATS[0], folder)
+
+
+_HINT = (
+    "hint: restore the folder of the state from a copy that is as new as the results; or begin anew, with results and "
+    "state in another place; nothing was removed"
+)
+
+
+def check_private(state: Path) -> None:
+    """Refuse a folder of a state that others can change.
+
+    Raises
+    ------
+    OptionError
+        When it is one.
+    """
+    why = why_not_private(state)
+    if why is not None:
+        raise OptionError(
+            f"{state}: the folder of the state {why}\nhint: a folder that only you can write to (chmod go-w {state})"
+        )
+
+
+def check_steps(log: Path, entries: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a log without its first line, or whose steps do not follow each other.
+
+    Raises
+    ------
+    CheckpointError
+        When lines are missing, or come twice.
+    """
+    if entries and "version" not in entries[0]:
+        raise CheckpointError(f"{log}: its first line is missing\n{_HINT}")
+    before = 0
+    for number, entry in enumerate(entries[1:], 2):
+        step = entry.get("step")
+        if not isinstance(step, int) or (step != before + 1 and not (number == 2 and "read" in entry)):
+            raise CheckpointError(f"{log}: line {number}: expected step {before + 1:,}, found {step!r}\n{_HINT}")
+        before = step
+
+
+def check_nothing_later(log: Path, entries: Sequence[Mapping[str, Any]], target: LiveTarget) -> None:
+    """Refuse a log beside what later steps have left behind.
+
+    Raises
+    ------
+    CheckpointError
+        When there is a state, a part of the log or results of a step after the last one.
+    """
+    step = int(entries[-1]["step"]) if entries[1:] else 0
+    later = next(_later(step, target), None) or target.later_than(step, entries[-1] if step else {})
+    if later is not None:
+        tells = f"the log ends with step {step:,}" if step else "the log tells of no step"
+        raise CheckpointError(
+            f"{log}: {tells}, and {later}: the log was cut off or damaged, or is an older copy, or something else has "
+            f"written to the results\n{_HINT}"
+        )
+
+
+def _later(step: int, target: LiveTarget) -> Iterator[str]:
+    for path in sorted(target.state.iterdir()):
+        found = re.fullmatch(r"(state-|log-until-)([0-9]+)(\.jsonl)?", path.name)
+        if found is None or int(found[2]) <= step:
+            continue
+        uncommitted = found[1] == "state-" and int(found[2]) == step + 1 and target.is_pending(step + 1)
+        if not uncommitted:
+            yield f"{path} is of a later one"
+
+
+def check_events(entry: Mapping[str, Any], n_events: int) -> None:
+    """Refuse a state that has read other events than the last line of the log tells.
+
+    Raises
+    ------
+    CheckpointError
+        When it is of another step.
+    """
+    files = entry.get("files")
+    if files and n_events != (expected := files[-1]["first"] + files[-1]["n_events"]):
+        raise CheckpointError(
+            f"expected the state after {expected:,} events, and found that after {n_events:,}\n{_HINT}"
+        )

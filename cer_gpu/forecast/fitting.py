@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.columnar.clocks import TIME_UNITS
-from cer_gpu.columnar.moments import per_second
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.columnar.clocks import per_second
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.errors import OptionError, QueryErrorContext
 from cer_gpu.forecast.counting import StateNumbers, WaitCounter
 from cer_gpu.forecast.lengths import IN_EVENTS, IN_TIME, edges_of, parse_lengths
@@ -21,7 +21,7 @@ from cer_gpu.forecast.reading import MAX_ORDER, FollowedEvents, StateForm, State
 from cer_gpu.forecast.tree import build_tree
 from cer_gpu.forecast.words import contexts_in_words, state_words
 from cer_gpu.planning.plan import LogicalPlan
-from cer_gpu.planning.symbols import state_steps
+from cer_gpu.planning.state_steps import state_steps
 from cer_gpu.runtime.reading.symbols import NO_EVENTS, EventBuffers
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Int64
 from cer_gpu.errors import OptionError
-from cer_gpu.order.lateness import parse_lateness
+from cer_gpu.order.reorder_buffer import parse_lateness
 
 IN_TIME, IN_EVENTS = "time", "events"
 _BEYOND = 4

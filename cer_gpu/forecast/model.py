@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Int32, Int64
 from cer_gpu.columnar.columns import numbers_of
-from cer_gpu.engine.options import EvaluationOptions, Lateness, Sort, options_by_name
+from cer_gpu.engine.evaluation_options import EvaluationOptions, Lateness, Sort, options_by_name
 from cer_gpu.errors import OptionError
 from cer_gpu.forecast.counting import StateNumbers, WaitCounter
 from cer_gpu.forecast.estimates import Floats, quartiles, wilson
@@ -31,7 +31,7 @@ from cer_gpu.forecast.saving import save_forecast
 from cer_gpu.forecast.scoring import SCORES, Score, score_rows
 from cer_gpu.forecast.starts import LastOfEach, last_rows, starts_under_way
 from cer_gpu.forecast.tree import ContextTree
-from cer_gpu.output.symbols import STATE_CODE, without_states
+from cer_gpu.output.outputs import STATE_CODE, without_states
 from cer_gpu.runtime.reading.symbols import NO_EVENTS, EventBuffers
 
 WithinLengths = str | timedelta | Sequence[str | timedelta]

@@ -15,13 +15,15 @@ from cer_gpu.arrays import Array, Bools, Int32, Int64, UInt64
 from cer_gpu.backend.forecasts import states as loops
 from cer_gpu.columnar.columns import numbers_of
 from cer_gpu.columnar.memory import Scratch, read_only
-from cer_gpu.engine.options import EvaluationOptions
-from cer_gpu.engine.stream_input import StreamInput
+from cer_gpu.engine.evaluation_options import EvaluationOptions
+from cer_gpu.engine.execution_group import StreamInput
 from cer_gpu.errors import OptionError, QueryErrorContext
-from cer_gpu.order.rows import ROW_COLUMN
-from cer_gpu.planning.symbols import StateSteps, state_steps, with_symbols
+from cer_gpu.order.row_column import ROW_COLUMN
+from cer_gpu.planning.state_steps import StateSteps, state_steps, with_symbols
 from cer_gpu.runtime.events import RelevantEvents
 from cer_gpu.runtime.reading.symbols import EventBuffers
+from cer_gpu.output.outputs import CLOCK, PARTITION
+from cer_gpu.backend.counting import SYMBOL
 
 MAX_KNOWN_SYMBOLS = (1 << loops.BITS) - 2
 """Symbols that are told apart; all others are one more."""
@@ -293,7 +295,7 @@ def check_forecastable(query: Any) -> None:
     if query.reads_whole_table:
         raise OptionError(
             "forecasts are for queries that are evaluated event by event, and MATCH_RECOGNIZE reads the whole table\n"
-            "hint: write the pattern in CEQL (docs/language.md)"
+            "hint: write the pattern in CEQL (docs/reference/ceql_patterns.md)"
         )
     if query._plan.trailing:
         raise OptionError(

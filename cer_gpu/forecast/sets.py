@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.options import EvaluationOptions, Lateness, Sort, options_by_name
+from cer_gpu.engine.evaluation_options import EvaluationOptions, Lateness, Sort, options_by_name
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.forecast.fitting import FitRequest, fit_forecasts
 from cer_gpu.forecast.model import Forecast, WithinLengths

@@ -13,10 +13,10 @@ from cer_gpu.arrays import Int64
 from cer_gpu.backend.forecasts.states import AGES, mark_last
 from cer_gpu.columnar.columns import numbers_of
 from cer_gpu.columnar.memory import Scratch, read_only
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.forecast.reading import FollowedEvents, StateReader, every_event, read_rows, readable_again
-from cer_gpu.output.symbols import CLOCK, PARTITION, STATE_CODE
+from cer_gpu.output.outputs import CLOCK, PARTITION, STATE_CODE
 from cer_gpu.runtime.reading.symbols import EventBuffers
 
 _FEW = 1 << 16

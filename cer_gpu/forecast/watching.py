@@ -13,15 +13,15 @@ from cer_gpu.backend.forecasts.states import mark_passing
 from cer_gpu.columnar.columns import numbers_of
 from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import OF_LISTS, EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.forecast.model import Forecast
 from cer_gpu.forecast.reading import FollowedEvents, StateReader, check_forecastable
-from cer_gpu.output.symbols import STATE_CODE
-from cer_gpu.planning.symbols import with_symbols
+from cer_gpu.output.outputs import STATE_CODE
+from cer_gpu.planning.state_steps import with_symbols
 from cer_gpu.runtime.reading.symbols import EventBuffers
 
-_REFUSED = ("output", "shard", "limit", "aggregate", "errors", "position_column")
+_REFUSED = (*OF_LISTS, "shard", "errors", "position_column")
 """Options of an evaluator of matches that one of forecasts has not."""
 
 

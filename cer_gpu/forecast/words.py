@@ -12,7 +12,7 @@ from cer_gpu.explain.writing import name_text, predicate_text
 from cer_gpu.forecast.reading import OTHER, StateForm
 from cer_gpu.forecast.tree import AGE, ROOT, STEP, ContextTree
 from cer_gpu.planning.plan import LogicalPlan
-from cer_gpu.planning.symbols import state_steps, with_symbols
+from cer_gpu.planning.state_steps import state_steps, with_symbols
 
 _UNITS = (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1))
 

@@ -12,9 +12,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from cer_gpu.engine.options import options_by_name
-from cer_gpu.frames.forecasting import fit, forecast
-from cer_gpu.frames.matching import count, explain, match
+from cer_gpu.engine.evaluation_options import options_by_name
+from cer_gpu.frames.frame_matching import count, explain, fit, forecast, match
 
 NAME = "cer"
 """Name of the accessor."""
@@ -45,12 +44,12 @@ class Accessor:
 
     @options_by_name
     def match(self, query: Any, **options: Any) -> Any:
-        """Find complex events, as a frame of the same kind (`cer_gpu.frames.match`)."""
+        """Find matches, as a frame of the same kind (`cer_gpu.frames.match`)."""
         return match(self._frame, query, **options)
 
     @options_by_name
     def count(self, query: Any, **options: Any) -> Any:
-        """Count complex events (`cer_gpu.frames.count`)."""
+        """Count matches (`cer_gpu.frames.count`)."""
         return count(self._frame, query, **options)
 
     @options_by_name

@@ -78,7 +78,7 @@ def _to_polars(found: pa.Table) -> Any:
 
 
 def _lazily(schema: pa.Schema, result: _Result) -> Any:
-    """Return a LazyFrame that finds complex events when it is collected, batch by batch, as many as are asked for."""
+    """Return a LazyFrame that finds matches when it is collected, batch by batch, as many as are asked for."""
     import polars
     from polars.io.plugins import register_io_source
 

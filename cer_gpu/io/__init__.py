@@ -1,1 +1,1 @@
-"""Input and output: sources of events, and sinks of complex events."""
+"""Input and output: sources of events, and sinks of matches."""

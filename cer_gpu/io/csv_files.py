@@ -26,7 +26,7 @@ from cer_gpu.io.text_files import (
     rounded_message,
     time_type_of_format,
 )
-from cer_gpu.io.text_options import USUAL, TextOptions
+from cer_gpu.io.text_options import USUAL, TextOptions, time_type_by
 from cer_gpu.io.text_types import (
     UTC,
     WiderTypes,
@@ -39,7 +39,6 @@ from cer_gpu.io.text_types import (
     type_of_texts,
     zones_differ,
 )
-from cer_gpu.io.time_formats import time_type_by
 
 DELIMITERS = ",;\t|"
 """Separators that a header tells, the first of those that it has equally many of."""
@@ -62,7 +61,7 @@ def csv_source(
         Opens the bytes.
     options
     probe
-        Opens the first rows; None: `stream` can be called again.
+        Opens the first rows; if None, `stream` can be called again.
     name
         Name of the file, for messages.
     delimiter
@@ -99,16 +98,16 @@ class _Csv:
             head, self._at_first = _head(self._at_first), self._probe()
             delimiter = delimiter_of(head, delimiter)
         self._delimiter = options.delimiter or delimiter or ","
-        self._schema = self._found()
+        self._schema = self._schema_of_first_block()
         self._types = {field.name: field.type for field in self._schema}
 
     def source(self, types: Mapping[str, pa.DataType] | None = None) -> Source:
         """Return the rows, with columns of other types."""
         types = dict(types or {})
         schema = retyped(self._schema, types)
-        return Source(schema, partial(self._read, types=types), as_types=self.source, conflicts=self._conflicts)
+        return Source(schema, partial(self._read_csv, types=types), as_types=self.source, conflicts=self._conflicts)
 
-    def _open(
+    def _open_reader(
         self, opened: Any, types: Mapping[str, pa.DataType], columns: list[str] | None = None, **more: Any
     ) -> Any:
         options = self._options
@@ -126,11 +125,11 @@ class _Csv:
 
     # ---- types ------------------------------------------------------------------------------------------------
 
-    def _found(self) -> pa.Schema:
+    def _schema_of_first_block(self) -> pa.Schema:
         """Return the schema that the first block tells."""
         known = dict(self._options.column_types)
         raw = {**known, **dict.fromkeys(self._formats, pa.string())}
-        with self._open(self._at_first, raw) as reader:
+        with self._open_reader(self._at_first, raw) as reader:
             schema = reader.schema
             first = next(iter(reader), None)
         fields = []
@@ -165,7 +164,7 @@ class _Csv:
     def _reads(self, name: str, kind: pa.DataType) -> bool:
         """Return True if the first block of a column has a type."""
         try:
-            with self._open(self._probe(), {name: kind}, [name]) as reader:
+            with self._open_reader(self._probe(), {name: kind}, [name]) as reader:
                 reader.read_next_batch()
         except pa.ArrowInvalid:
             return False
@@ -173,7 +172,7 @@ class _Csv:
 
     # ---- rows -------------------------------------------------------------------------------------------------
 
-    def _read(self, columns: list[str], types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+    def _read_csv(self, columns: list[str], types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
         if not columns:  # the rows are counted, whatever is in them
             columns = self._schema.names[:1]
             types = dict.fromkeys(columns, pa.string())
@@ -186,21 +185,21 @@ class _Csv:
         told = dict(self._options.column_types)
         inferred = [name for name in raw if name not in told and self._is_rereadable]
         try:
-            with reading_to_its_end(opened, self._at_first), self._open(opened, raw, columns) as reader:
+            with reading_to_its_end(opened, self._at_first), self._open_reader(opened, raw, columns) as reader:
                 for batch in checked_for_rounding(reader, inferred, self._check_exact):
                     yield self._finished(batch, final, n_rows)
                     n_rows += batch.num_rows
         except pa.ArrowInvalid as error:
             if "conversion error" not in str(error):
                 raise
-            raise self._widened(
+            raise self._wider_csv_type(
                 error, {name: kind for name, kind in raw.items() if name not in self._formats}
             ) from None
 
     def _check_exact(self, name: str) -> None:
         """Raise EventsError for an integer of a column of floats that is none: the parser rounds it."""
         n_rows = 0
-        with self._open(self._stream(), {name: pa.string()}, [name]) as reader:
+        with self._open_reader(self._stream(), {name: pa.string()}, [name]) as reader:
             for batch in reader:
                 texts = batch.column(0)
                 if (row := inexact_integer(texts)) is not None:
@@ -237,7 +236,7 @@ class _Csv:
             or (options.null_values is not None and "" not in options.null_values)
         )
 
-    def _widened(self, error: Exception, types: Mapping[str, pa.DataType]) -> Exception:
+    def _wider_csv_type(self, error: Exception, types: Mapping[str, pa.DataType]) -> Exception:
         """Return the error for a value that has not the type of its column: with the type that all values have."""
         names = [name for name, kind in types.items() if not is_string(kind)]
         if not self._is_rereadable:
@@ -247,7 +246,7 @@ class _Csv:
         first, inexact = dict[str, tuple[int, str]](), dict[str, tuple[int, str]]()
         n_rows = 0
         strings = dict.fromkeys(names, pa.string())
-        with self._open(self._stream(), strings, names, strings_can_be_null=True) as reader:
+        with self._open_reader(self._stream(), strings, names, strings_can_be_null=True) as reader:
             for batch in reader:
                 for name in names:
                     texts = self._point(batch.column(name))

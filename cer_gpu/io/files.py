@@ -15,16 +15,15 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyarrow import fs
 
-from cer_gpu.columnar.columns import is_string
+from cer_gpu.columnar.record_batches import constant_column
 from cer_gpu.columnar.validation import validated
 from cer_gpu.errors import EventsError, nearest_file
-from cer_gpu.io.containers.zip_members import ZIP_ENDING
+from cer_gpu.io.compression import ZIP_ENDING
 from cer_gpu.io.folders import entries
 from cer_gpu.io.formats import ENDINGS, FORMAT_NAMES, format_of, is_name_of_events, is_recognised, stored_format
-from cer_gpu.io.logs.log_formats import LOG_FORMATS
 from cer_gpu.io.logs.processes import convert_ahead
-from cer_gpu.io.one_schema import expecting, in_one_schema
-from cer_gpu.io.source import READ_ERRORS, Parts, Source, ahead, check_columns, check_names
+from cer_gpu.io.one_schema import in_one_schema, with_stream_schema
+from cer_gpu.io.source import READ_ERRORS, Parts, Source, check_columns, check_names, prefetch
 from cer_gpu.io.stores import Address, StoredFile, StoreListing, listing, open_store, path_in_store, uri_in_store
 from cer_gpu.io.text_options import TEXT_HINT, USUAL, TextOptions
 from cer_gpu.printable import utf8
@@ -45,8 +44,8 @@ class Files:
     paths
         Path, folder, glob or address, or a sequence of these.
     null_values
-        Texts of fields of CSV that are NULL; None: those of pyarrow, such as the empty field, ``NA``, ``N/A``,
-        ``NULL``, ``null`` and ``NaN``.  In columns of text only the empty field is NULL, if it is among them.
+        Strings of fields of CSV that are NULL; by default (None) those of pyarrow, such as the empty field, ``NA``,
+        ``N/A``, ``NULL``, ``null`` and ``NaN``.  In columns of text only the empty field is NULL, if it is among them.
     strings_can_be_null
         True: all such fields are NULL in columns of text, too, where they otherwise stay texts.
     quoted_strings_can_be_null
@@ -54,7 +53,7 @@ class Files:
     empty_is_text
         True: an empty field of a column of text of CSV is the empty text.
     delimiter
-        Separator of CSV; None: the one of ``, ; | `` and tab that the header has most of.
+        Separator of CSV; by default (None) the one of ``, ; | `` and tab that the header has most of.
     decimal_comma
         True: numbers of CSV are written with a comma: ``3,14``.
     time_format
@@ -64,7 +63,7 @@ class Files:
         Types of columns of text files (pyarrow's, or their names), where their first rows tell another one.
     max_decompressed
         Most bytes that one compressed file, or all files of an archive, may have after decompression: a number, or a
-        text such as ``"100 GB"``; None: 64 GiB.
+        text such as ``"100 GB"``; by default (None) 64 GiB.
 
     Notes
     -----
@@ -146,7 +145,7 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = U
         check(columns)
         for i, (file, source) in enumerate(zip(files, sources, strict=True)):
             origins[i:] = [(n_rows, str(file))]
-            with _reading(file):
+            with _naming_file(file):
                 for batch in validated(source.batches(columns), columns, str(file), n_rows, runs=False):
                     yield batch
                     n_rows += batch.num_rows
@@ -160,7 +159,7 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = U
         check(columns)
         for file, parts, first, last in zip(files, every, begins, begins[1:], strict=False):
             if begin < last and first < end:
-                with _reading(file):
+                with _naming_file(file):
                     start = max(begin, first)
                     batches = parts.read(columns, start - first, min(end, last) - first)
                     yield from validated(batches, columns, str(file), start, runs=False)
@@ -171,7 +170,7 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = U
     starts = [begin + start for parts, begin in zip(every, begins, strict=False) for start in parts.begins[:-1]]
     return Source(
         schema,
-        lambda columns: ahead(read(columns)),
+        lambda columns: prefetch(read(columns)),
         begins[-1] if len(known) == len(counts) else None,
         origins,
         rereadable=all(source.rereadable for source in sources),
@@ -186,19 +185,18 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = U
 
 
 def time_of_logs(paths: Sequence[str | os.PathLike[str]], options: TextOptions = USUAL) -> str | None:
-    """Return the column of times of files that are logs, all of formats with one such column; None: others are there.
+    """Return the column of times of files that are logs, or None if not all are of formats with one such column.
 
     Raises
     ------
     EventsError
         When there is no such file, or one cannot be read.
     """
-    of_formats = {log.name: log.time_column for log in LOG_FORMATS}
     columns = set[str | None]()
     for file in (file for path in paths for file in find_files(os.fspath(path), options)):
-        with _reading(file):
+        with _naming_file(file):
             format = stored_format(file)
-        columns.add(None if format is None else of_formats.get(format.name))
+        columns.add(None if format is None else format.time_column)
         if len(columns) > 1:
             return None
     return columns.pop() if columns else None
@@ -213,8 +211,8 @@ def open_next(file: StoredFile, first: int, expected: pa.Schema | None, options:
     first
         Position of its first event.
     expected
-        Schema of the first of the files; None: this is the first.  Columns of JSON lines, and those that folders tell,
-        have its types; those that JSON lines have not are NULL.
+        Schema of the first of the files, or None if this is the first.  Columns of JSON lines, and those that folders
+        tell, have its types; those that JSON lines have not are NULL.
 
     Raises
     ------
@@ -229,20 +227,20 @@ def open_next(file: StoredFile, first: int, expected: pa.Schema | None, options:
         own = pa.schema([field for field in expected if field.name not in told])
     source = _open_file(file, options, own)
     if own is not None:
-        source = expecting(source, str(file), own, told)
+        source = with_stream_schema(source, str(file), own, told)
     source = _with_folders(source, file, told)
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
         if expected is not None:
             check_columns(file, source.schema, "the first file", expected, columns)
-        with _reading(file):
+        with _naming_file(file):
             yield from validated(source.batches(columns), columns, str(file), first, runs=False)
 
-    return replace(source, read=lambda columns: ahead(read(columns)), origins=[(first, str(file))], parts=None)
+    return replace(source, read=lambda columns: prefetch(read(columns)), origins=[(first, str(file))], parts=None)
 
 
 def _open_file(file: StoredFile, options: TextOptions, expected: pa.Schema | None = None) -> Source:
-    with _reading(file):
+    with _naming_file(file):
         format = stored_format(file)
         if format is None:  # it changed since it was found
             raise EventsError(f"{file}: is no {FORMAT_NAMES} file")
@@ -252,7 +250,7 @@ def _open_file(file: StoredFile, options: TextOptions, expected: pa.Schema | Non
 
 
 @contextmanager
-def _reading(file: StoredFile) -> Iterator[None]:
+def _naming_file(file: StoredFile) -> Iterator[None]:
     """Make errors of reading name the file."""
     try:
         yield
@@ -281,7 +279,7 @@ def find_files(given: str, options: TextOptions = USUAL, *, may_be_none: bool = 
     EventsError
         When there is none, unless it is a folder that `may_be_none`, or the store cannot be read.
     """
-    address = Address.of(given) if "://" in given or given.startswith("file:/") else Address("", "", given)
+    address = Address.parse(given) if "://" in given or given.startswith("file:/") else Address("", "", given)
     store = None if address.is_local else open_store(address)
     own = store or fs.LocalFileSystem()
     place = path_in_store(address, own)
@@ -290,7 +288,7 @@ def find_files(given: str, options: TextOptions = USUAL, *, may_be_none: bool = 
     try:
         listed = None if "\0" in place else listing(own, place)
     except FileNotFoundError:
-        hint = _HINT_OF_NAMES if ":" in given and "://" not in given else _hint(own, place)
+        hint = _HINT_OF_NAMES if ":" in given and "://" not in given else _nearest_name_hint(own, place)
         raise EventsError(f"{given}: no such file" + (f"\nhint: {hint}" if hint else "")) from None
     except (OSError, ValueError, pa.ArrowException) as error:
         told = address.credentials_hint or (_HINT_OF_NAMES if ":" in given and "://" not in given else None)
@@ -305,14 +303,14 @@ def find_files(given: str, options: TextOptions = USUAL, *, may_be_none: bool = 
             f"{given}: a table of {listed.table}, whose files may hold rows that were deleted since\n"
             "hint: give a pyarrow.dataset or a reader that its own library makes"
         )
-    files = _in_order(place, listed, store, address, options)
+    files = _ordered_files(place, listed, store, address, options)
     if not files and not may_be_none:
         kind = "in this folder" if place == listed.base else "fits this pattern"
         raise EventsError(f"{given}: no {FORMAT_NAMES} file {kind}")
     return files
 
 
-def _in_order(
+def _ordered_files(
     place: str, listed: StoreListing, store: fs.FileSystem | None, address: Address, options: TextOptions
 ) -> list[StoredFile]:
     """Return the event files of a folder or a glob."""
@@ -341,7 +339,7 @@ def _one_file(file: StoredFile) -> list[StoredFile]:
     EventsError
         When it has no format, or is an archive without a file of events.
     """
-    with _reading(file):
+    with _naming_file(file):
         if file.path.lower().endswith(ZIP_ENDING) or (not _is_binary_name(file) and file.is_archive()):
             members = [member for _, member in sorted(_members(file), key=lambda each: [*map(_rank, each[0])])]
             if not members:
@@ -363,7 +361,7 @@ def _is_binary_name(file: StoredFile) -> bool:
 def _members(file: StoredFile) -> list[tuple[list[str], StoredFile]]:
     """Return the files of events in an archive, each with the names on the way to it."""
     found = []
-    with _reading(file):
+    with _naming_file(file):
         for inside in file.members():
             names = inside.split("/")
             if any(name.startswith((".", "__MACOSX")) for name in names):
@@ -382,7 +380,7 @@ def _rank(name: str) -> tuple[str, int, str]:
     return (column if equals else name, number, value)
 
 
-def _hint(store: fs.FileSystem, place: str) -> str | None:
+def _nearest_name_hint(store: fs.FileSystem, place: str) -> str | None:
     """Return a hint for a path that leads nowhere: the nearest name of events beside it, if any is near."""
     parent, _, name = place.rpartition("/")
     if not isinstance(store, fs.LocalFileSystem):
@@ -409,10 +407,10 @@ def _folder_columns(files: Sequence[StoredFile]) -> dict[str, pa.DataType]:
     for file in files:
         for name, text in file.folders.items():
             texts.setdefault(name, []).append(text)
-    return {name: _kind(told) for name, told in texts.items()}
+    return {name: _folder_column_type(told) for name, told in texts.items()}
 
 
-def _kind(texts: Sequence[str]) -> pa.DataType:
+def _folder_column_type(texts: Sequence[str]) -> pa.DataType:
     values = [text for text in texts if text != _NO_VALUE]
     for kind, (form, parse) in _KINDS.items():
         if not all(form.fullmatch(value) for value in values):
@@ -450,7 +448,7 @@ def _with_folders(source: Source, file: StoredFile, folders: Mapping[str, pa.Dat
         def read_all(columns: list[str], *rows: int) -> Iterator[pa.RecordBatch]:
             asked = [name for name in columns if name in told]
             for batch in read([name for name in columns if name not in told], *rows):
-                arrays = [_repeated(values[name], batch.num_rows) for name in asked]
+                arrays = [constant_column(values[name], batch.num_rows) for name in asked]
                 yield pa.RecordBatch.from_arrays([*batch.columns, *arrays], names=[*batch.schema.names, *asked])
 
         return read_all
@@ -462,10 +460,3 @@ def _with_folders(source: Source, file: StoredFile, folders: Mapping[str, pa.Dat
         read=with_told(source.batches),
         parts=None if parts is None else Parts(parts.begins, with_told(parts.read)),
     )
-
-
-def _repeated(value: pa.Scalar, n_rows: int) -> pa.Array:
-    """Return a column of one value; a text as a dictionary, which is answered once."""
-    if is_string(value.type) and value.is_valid:
-        return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), n_rows), pa.array([value.as_py()]))
-    return pa.repeat(value, n_rows)

@@ -35,7 +35,7 @@ class Entry:
         return self.path.rsplit("/", 1)[-1]
 
     @classmethod
-    def of(cls, info: fs.FileInfo) -> Entry:
+    def from_info(cls, info: fs.FileInfo) -> Entry:
         """Return an entry of another store."""
         return cls(str(info.path), info.type, info.size or 0, info.mtime_ns or 0)
 
@@ -49,7 +49,7 @@ def entry_at(store: fs.FileSystem, path: str) -> Entry:
         If the store cannot tell.
     """
     if not isinstance(store, fs.LocalFileSystem):
-        return Entry.of(store.get_file_info(path))
+        return Entry.from_info(store.get_file_info(path))
     try:
         return _entry(path, os.stat(path))
     except OSError as error:
@@ -84,7 +84,9 @@ def entries(store: fs.FileSystem, folder: str, *, below: bool) -> list[Entry]:
         If a folder cannot be read.
     """
     if not isinstance(store, fs.LocalFileSystem):
-        return [*map(Entry.of, store.get_file_info(fs.FileSelector(folder, recursive=below, allow_not_found=True)))]
+        return [
+            *map(Entry.from_info, store.get_file_info(fs.FileSelector(folder, recursive=below, allow_not_found=True)))
+        ]
     found: list[Entry] = []
     try:
         waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [(folder, (_identity(os.stat(folder)),))]

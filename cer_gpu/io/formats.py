@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 
 from cer_gpu.columnar.columns import is_string, plain_type
 from cer_gpu.columnar.fields import attribute_type, names_in, retyped
-from cer_gpu.io.containers.compression import COMPRESSIONS, RawStream, check_size, named_codec
-from cer_gpu.io.containers.zip_members import ZIP_ENDING
+from cer_gpu.io.compression import COMPRESSIONS, ZIP_ENDING, RawStream, check_size, named_codec
 from cer_gpu.io.csv_files import csv_source
 from cer_gpu.io.json_documents import JsonDocuments, are_lines, is_json
 from cer_gpu.io.json_lines import TEXT_BYTES, json_source
@@ -133,6 +132,29 @@ def _open_ipc(stored: StoredFile) -> Source:
     return Source(schema, read, rereadable=True)
 
 
+def _open_orc(stored: StoredFile) -> Source:
+    from pyarrow import orc
+
+    with stored.open() as opened:
+        file = orc.ORCFile(opened)
+        schema, n_rows, n_stripes = file.schema, file.nrows, file.nstripes
+
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        names = columns or schema.names[:1]
+        # ORC takes a name with a dot for the path of a field
+        stored_names = None if any("." in name for name in names) else names
+        with stored.open() as opened:
+            file, remaining = orc.ORCFile(opened), n_rows
+            for stripe in range(n_stripes):
+                batch = file.read_stripe(stripe, stored_names).select(names)
+                remaining -= batch.num_rows
+                yield batch
+        if remaining:
+            raise EOFError(f"{remaining:,} rows are not there")
+
+    return Source(schema, read, n_rows, rereadable=True)
+
+
 # ---- text -----------------------------------------------------------------------------------------------------------
 
 
@@ -215,7 +237,7 @@ def _open_log(format: LogFormat, stored: StoredFile, _: TextOptions) -> Source:
 
 
 def log_identity(format: LogFormat, stored: StoredFile) -> tuple[object, ...] | None:
-    """Return what tells a file of this machine, as it is now, from all others; None: it is of another machine."""
+    """Return the identity of a file of this machine and its state, or None if it is of another machine."""
     if stored.store is not None:
         return None
     facts = os.stat(stored.path)
@@ -262,9 +284,11 @@ class Format:
     is_text
         True if the whole file may be compressed: its name then ends in one of `COMPRESSIONS`, too.
     open_as
-        Returns the rows of a file as those of a stream with a schema; None: they have their own types.
+        Returns the rows of a file as those of a stream with a schema; None if they have their own types.
     is_told_by_content
         True if the name may be that of a file of another format.
+    time_column
+        Column of the times of the rows, or None if each file has its own.
     """
 
     name: str
@@ -273,6 +297,7 @@ class Format:
     is_text: bool = False
     open_as: Callable[[StoredFile, TextOptions, pa.Schema], Source] | None = None
     is_told_by_content: bool = False
+    time_column: str | None = None
 
     def rows(self, stored: StoredFile, options: TextOptions, expected: pa.Schema | None) -> Source:
         """Return the rows of a file; where `expected` is the schema of its stream, text of JSON takes its types."""
@@ -283,12 +308,20 @@ class Format:
 
 _JSON = Format("JSON", (".json",), _open_json, is_text=True, open_as=_open_json, is_told_by_content=True)
 _LOGS = tuple(
-    Format(format.name, format.endings, partial(_open_log, format), is_text=True, is_told_by_content=True)
+    Format(
+        format.name,
+        format.endings,
+        partial(_open_log, format),
+        is_text=True,
+        is_told_by_content=True,
+        time_column=format.time_column,
+    )
     for format in LOG_FORMATS
 )
 _FORMATS = (
     Format("Parquet", (".parquet", ".pq", ".parq"), lambda stored, _: _open_parquet(stored)),
     Format("Arrow IPC", (".arrow", ".feather", ".ipc", ".arrows"), lambda stored, _: _open_ipc(stored)),
+    Format("ORC", (".orc",), lambda stored, _: _open_orc(stored)),
     Format("CSV", (".csv",), partial(_open_csv, ","), is_text=True),
     Format("CSV", (".tsv",), partial(_open_csv, "\t"), is_text=True),
     Format("JSON lines", (".jsonl", ".ndjson"), _open_json_lines, is_text=True, open_as=_open_json_lines),
@@ -305,8 +338,13 @@ ENDINGS = (
 """All endings, for messages."""
 
 
+def endings_of(name: str) -> tuple[str, ...]:
+    """Return the endings of the names of files of a format."""
+    return tuple(ending for format in _FORMATS if format.name == name for ending in format.endings)
+
+
 def format_of(name: str) -> Format | None:
-    """Return the format that the name of a file tells; None: the name tells none."""
+    """Return the format by the name of a file, or None if the name leaves it open."""
     name = name.lower()
     is_compressed = named_codec(name) is not None
     plain = name.rsplit(".", 1)[0] if is_compressed else name
@@ -322,7 +360,7 @@ def is_name_of_events(name: str) -> bool:
 
 
 def stored_format(stored: StoredFile) -> Format | None:
-    """Return the format of a file: by its name, or by its first bytes where the name leaves it open; None: it has none.
+    """Return the format of a file: by its name, or by its first bytes where the name leaves it open, or None.
 
     Raises
     ------

@@ -19,7 +19,7 @@ from cer_gpu.io.source import BATCH_ROWS, Source
 
 
 def open_frame(events: Any) -> Source | None:
-    """Open a frame of a library that is imported; None: the object is none, or of a library that is not named here.
+    """Open a frame of a library that is imported, or return None for any other object.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def is_a(value: Any, library: str, name: str) -> bool:
 
 
 @contextmanager
-def _reading(library: str, name: str, error: str) -> Iterator[None]:
+def _naming_library(library: str, name: str, error: str) -> Iterator[None]:
     """Make errors of a library those of events."""
     own = getattr(sys.modules[library], error)
     try:
@@ -48,8 +48,8 @@ def _reading(library: str, name: str, error: str) -> Iterator[None]:
         raise EventsError(f"cannot read this {name} as a table of events: {wrong}") from wrong
 
 
-_reading_polars = partial(_reading, "polars.exceptions", error="PolarsError")
-_reading_duckdb = partial(_reading, "duckdb", error="Error")
+_reading_polars = partial(_naming_library, "polars.exceptions", error="PolarsError")
+_reading_duckdb = partial(_naming_library, "duckdb", error="Error")
 
 
 class _Unreadable:

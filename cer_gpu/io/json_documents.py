@@ -142,7 +142,7 @@ class _Elements:
             yield self._object()
 
     def _wrapped_list(self) -> str | None:
-        """Return the name of the only list of objects in the only object of the text; None: its objects are rows.
+        """Return the name of the only list of objects in the only object of the text, or None if its objects are rows.
 
         An object that is longer than `PROBE_BYTES` counts as the only one if a list of objects begins in these.
         """
@@ -166,14 +166,14 @@ class _Elements:
         if self._next_char() == "}":
             return
         while True:
-            key, _ = self._value()
+            key, _ = self._next_value()
             if self._next_char() != ":":
                 raise self._wrong("an object without a colon")
             self._at += 1
             char = self._next_char()
             if key == list_key and char == "[":
                 yield from self._array()
-            elif _is_list_of_objects(self._value()[0]):
+            elif _is_list_of_objects(self._next_value()[0]):
                 raise EventsError(
                     f"{self._name}: has lists of objects in {list_key!r} and in {key!r}\n"
                     "hint: only one object with exactly one list of objects inside is read as its rows"
@@ -192,16 +192,16 @@ class _Elements:
 
     def _object(self) -> bytes:
         self._next_char()
-        value, text = self._value()
+        value, text = self._next_value()
         if not isinstance(value, dict):
             raise EventsError(
-                f"{self._name}: element {self._n:,} is {_kind(value)}, and no object\n"
+                f"{self._name}: element {self._n:,} is {_json_kind(value)}, and no object\n"
                 "hint: each event is an object of JSON"
             )
         self._n += 1
         return text.translate(_LINE_BREAKS).encode() + b"\n"
 
-    def _value(self) -> tuple[Any, str]:
+    def _next_value(self) -> tuple[Any, str]:
         """Return the next value and its text, and pass over it."""
         step = _STEP_BYTES
         while True:
@@ -280,6 +280,6 @@ def _after_space(text: str, at: int) -> int:
     return at
 
 
-def _kind(value: Any) -> str:
+def _json_kind(value: Any) -> str:
     names = {list: "a list", str: "a string", bool: "a truth value", type(None): "null"}
     return names.get(type(value), "a number")

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.json as pa_json
 
 from cer_gpu.ceql.paths import dotted, path_of
-from cer_gpu.columnar.batches import empty_batch
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.fields import retyped
+from cer_gpu.columnar.record_batches import empty_batch
 from cer_gpu.errors import EventsError
 from cer_gpu.io.json_documents import JsonDocuments
 from cer_gpu.io.source import Source
@@ -28,7 +28,7 @@ from cer_gpu.io.text_files import (
     time_type_of_format,
     zone_word,
 )
-from cer_gpu.io.text_options import USUAL, TextOptions
+from cer_gpu.io.text_options import USUAL, TextOptions, time_type_by
 from cer_gpu.io.text_types import (
     UTC,
     WiderTypes,
@@ -40,7 +40,6 @@ from cer_gpu.io.text_types import (
     to_times,
     zones_differ,
 )
-from cer_gpu.io.time_formats import time_type_by
 
 TEXT_BYTES = 1 << 22
 """Bytes of JSON lines to parse at once; the types of columns are those of the first so many."""
@@ -71,7 +70,7 @@ def json_source(
         Columns that have these types whatever the first rows have, and are NULL where there are none.  Other columns
         and fields of the first rows are in the schema, too.
     probe
-        Opens the first rows; None: `stream` can be called again.
+        Opens the first rows; if None, `stream` can be called again.
     name
         Name of the file, for messages.
     """
@@ -109,7 +108,7 @@ class _JsonLines:
         """Return the rows, with columns of other types."""
         types = dict(types or {})
         schema = retyped(self._schema, types)
-        return Source(schema, partial(self._read, types=types), as_types=self.source, conflicts=self._conflicts)
+        return Source(schema, partial(self._read_json, types=types), as_types=self.source, conflicts=self._conflicts)
 
     def expecting(self, expected: pa.Schema) -> Source:
         """Return the rows as those of a stream with a schema."""
@@ -137,11 +136,11 @@ class _JsonLines:
                 self._as_text.add(field.name)
                 field = field.with_type(pa.string())
             else:
-                field = field.with_type(self._plain(field.type, (field.name,)))
+                field = field.with_type(self._plain_json_type(field.type, (field.name,)))
             fields.append(field)
         return pa.schema(fields)
 
-    def _plain(self, kind: pa.DataType, path: tuple[str, ...]) -> pa.DataType:
+    def _plain_json_type(self, kind: pa.DataType, path: tuple[str, ...]) -> pa.DataType:
         if pa.types.is_struct(kind):
             fields = []
             for field in kind:
@@ -152,7 +151,7 @@ class _JsonLines:
                         "hint: only columns of the whole object are read as text then, not fields inside of others"
                     )
                 else:
-                    fields.append(field.with_type(self._plain(field.type, inside)))
+                    fields.append(field.with_type(self._plain_json_type(field.type, inside)))
             return pa.struct(fields)
         return kind
 
@@ -188,7 +187,7 @@ class _JsonLines:
 
     # ---- rows -------------------------------------------------------------------------------------------------
 
-    def _read(self, columns: list[str], types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+    def _read_json(self, columns: list[str], types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
         names = columns or self._schema.names[:1]
         final = {name: types.get(name, self._types.get(name, pa.null())) for name in names}
         raw = pa.schema([(name, self._raw_type(name, kind)) for name, kind in final.items()])
@@ -202,7 +201,7 @@ class _JsonLines:
                     yield self._finished(batch, final, n_rows)
                     n_rows += batch.num_rows
         except pa.ArrowInvalid as error:
-            raise self._widened(error, raw) from None
+            raise self._wider_json_type(error, raw) from None
 
     def _check_exact(self, name: str) -> None:
         """Raise EventsError for an integer of a column of floats that is none: the parser rounds it."""
@@ -291,7 +290,7 @@ class _JsonLines:
             )
             raise (WiderTypes(message, {name: wider}) if len(path) == 1 else EventsError(message)) from None
 
-    def _widened(self, error: Exception, raw: pa.Schema) -> Exception:
+    def _wider_json_type(self, error: Exception, raw: pa.Schema) -> Exception:
         """Return the error for a value that has not the type of its column: with the type that all values have."""
         hint = f"hint: columns have the types of the first {TEXT_BYTES >> 20} MiB: {raw.to_string()}"
         plain = EventsError(f"{self._name}: cannot be read: {error}\n{hint}")
@@ -302,7 +301,7 @@ class _JsonLines:
             for block in _blocks(self._stream()):
                 for field in _inferred(block)[0]:
                     if field.name in found:
-                        found[field.name] = _joined(found[field.name], field.type)
+                        found[field.name] = _common_type_of_structs(found[field.name], field.type)
         except (pa.ArrowInvalid, ValueError):
             return plain  # it is no JSON
         changed = {
@@ -377,7 +376,7 @@ def _inferred(block: bytes) -> tuple[pa.Schema, pa.RecordBatch | None]:
             raise
         whole: pa.DataType = pa.struct([])
         for row in rows:
-            whole = _joined(whole, _type_of_value(row))
+            whole = _common_type_of_structs(whole, _type_of_value(row))
         return pa.schema(list(whole)), None
     return pa.schema([field.with_type(_parsed_type(field.type)) for field in found.schema]), found
 
@@ -407,7 +406,7 @@ def _type_of_value(value: Any) -> pa.DataType:
     if isinstance(value, list):
         inner: pa.DataType = pa.null()
         for each in value:
-            inner = _joined(inner, _type_of_value(each))
+            inner = _common_type_of_structs(inner, _type_of_value(each))
         return pa.list_(inner)
     if value is None:
         return pa.null()
@@ -418,15 +417,15 @@ def _type_of_value(value: Any) -> pa.DataType:
     return pa.float64() if isinstance(value, float) else pa.string()
 
 
-def _joined(a: pa.DataType, b: pa.DataType) -> pa.DataType:
+def _common_type_of_structs(a: pa.DataType, b: pa.DataType) -> pa.DataType:
     """Return the type of values of two types; structs have the fields of both."""
     if pa.types.is_struct(a) and pa.types.is_struct(b):
         fields = {field.name: field.type for field in a}
         for field in b:
-            fields[field.name] = _joined(fields.get(field.name, pa.null()), field.type)
+            fields[field.name] = _common_type_of_structs(fields.get(field.name, pa.null()), field.type)
         return pa.struct(list(fields.items()))
     if pa.types.is_list(a) and pa.types.is_list(b):
-        return pa.list_(_joined(a.value_type, b.value_type))
+        return pa.list_(_common_type_of_structs(a.value_type, b.value_type))
     return common_type(a, b) or _MIXED
 
 

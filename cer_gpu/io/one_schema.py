@@ -85,7 +85,7 @@ def in_one_schema(sources: Sequence[Source], names: Sequence[str], told: Sequenc
     return OneSchema(brought, schema, conflicts, remarks)
 
 
-def expecting(source: Source, name: str, expected: pa.Schema, told: Collection[str]) -> Source:
+def with_stream_schema(source: Source, name: str, expected: pa.Schema, told: Collection[str]) -> Source:
     """Return a source of a stream whose columns have types already: times, and integers among floats, have them.
 
     Columns that a text file lacks are NULL.
@@ -177,10 +177,10 @@ def _as_types(source: Source, types: Mapping[str, pa.DataType], name: str) -> So
         for field in source.schema
         if field.name in types and field.type != types[field.name] and pa.types.is_timestamp(types[field.name])
     }
-    return _cast(source, times, name) if times else source
+    return _cast_columns(source, times, name) if times else source
 
 
-def _cast(source: Source, types: Mapping[str, pa.DataType], name: str) -> Source:
+def _cast_columns(source: Source, types: Mapping[str, pa.DataType], name: str) -> Source:
     """Return a source some of whose columns are cast."""
 
     def cast(batch: pa.RecordBatch) -> pa.RecordBatch:

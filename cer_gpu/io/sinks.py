@@ -1,9 +1,12 @@
-"""Sinks of complex events: a file that appears whole or not at all, or a pipe that is written without delay."""
+"""Sinks of matches: a file that appears whole or not at all, also in a store, or a pipe written without delay."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -12,12 +15,70 @@ from typing import IO, Protocol
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from cer_gpu.errors import OptionError
 from cer_gpu.io.parts import name_part, open_part, part_beside, remove_left_parts
-from cer_gpu.io.stored_results import is_stored, stored_result_file
-from cer_gpu.io.texts import TEXT, csv_header, csv_lines, is_quoted, json_lines, to_csv
+from cer_gpu.io.stores import Address, open_store, path_in_store
+from cer_gpu.io.value_strings import TEXT, csv_header, csv_lines, is_quoted, json_lines, to_csv
 from cer_gpu.private_files import unfinished
+
+_COPY_BYTES = 1 << 22
+_WHOLE_AT_ONCE = ("s3", "gcs", "abfs")
+"""File systems of pyarrow whose files can be seen only when they are closed."""
+
+
+def is_stored(path: str) -> bool:
+    """Return True for the address of a file in a store."""
+    return "://" in path and not Address.parse(path).is_local
+
+
+@contextlib.contextmanager
+def stored_result_file(path: str, inputs: Sequence[str] = ()) -> Iterator[IO[bytes]]:
+    """Yield a temporary file that is put into a store at the end of the ``with`` block; after an error, nothing is.
+
+    Parameters
+    ----------
+    path
+        Address of the file in the store.
+    inputs
+        Files that are being read, which must not be overwritten.
+
+    Raises
+    ------
+    OptionError
+        When the path is an input.
+    StoreError
+        When the store cannot be opened.
+    OSError
+        When the file cannot be written.
+    """
+    if path in inputs:
+        raise OptionError(f"{path}: is an input, and would be overwritten\nhint: write to another name")
+    address = Address.parse(path)
+    store = open_store(address)
+    place = path_in_store(address, store)
+    with tempfile.TemporaryFile(prefix="cer_gpu-") as file:
+        yield file
+        file.seek(0)
+        if store.type_name in _WHOLE_AT_ONCE:
+            _copy_to_store(file, store, place)
+            return
+        folder, _, name = place.rpartition("/")
+        part = f"{folder}/.cer-gpu-{secrets.token_hex(4)}-{name}.part"
+        try:
+            _copy_to_store(file, store, part)
+            store.move(part, place)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                store.delete_file(part)
+            raise
+
+
+def _copy_to_store(file: IO[bytes], store: fs.FileSystem, place: str) -> None:
+    with store.open_output_stream(place) as out:
+        shutil.copyfileobj(file, out, _COPY_BYTES)
+
 
 SINK_FORMATS = ("parquet", "arrow", "csv", "jsonl")
 PIPE_FORMATS = ("arrow", "csv", "jsonl")
@@ -41,10 +102,10 @@ class Writer(Protocol):
 
 
 class Sink(Protocol):
-    """Receiver of complex events."""
+    """Receiver of matches."""
 
     def write(self, batch: pa.RecordBatch, /) -> None:
-        """Write complex events, at once or gathered with later ones.
+        """Write matches, at once or gathered with later ones.
 
         Raises
         ------
@@ -59,7 +120,7 @@ class Sink(Protocol):
 def open_sink(
     path: str | os.PathLike[str], schema: pa.Schema, inputs: Sequence[str] = (), format: str | None = None
 ) -> Iterator[Sink]:
-    """Write a file of complex events.
+    """Write a file of matches.
 
     The rows go to a hidden file beside it, which takes the name at the end of the ``with`` block. If the block ends
     with any error, the hidden file is removed, and an earlier file of the name stays unchanged.  Hidden files that
@@ -71,11 +132,11 @@ def open_sink(
     path
         Path of the file, or its address in a store; without `format`, it must end in one of SINK_ENDINGS.
     schema
-        Schema of the complex events.
+        Schema of the matches.
     inputs
         Files and folders that are being read, which must not be overwritten.
     format
-        One of SINK_FORMATS; None: the format of the name's ending.
+        One of SINK_FORMATS; by default (None) the format of the name's ending.
 
     Raises
     ------
@@ -87,8 +148,8 @@ def open_sink(
 
     Notes
     -----
-    `cer_gpu.io.texts` defines the texts of values in CSV and JSON lines. Dictionaries are written as their values, as
-    an Arrow file has only one dictionary for all its rows.
+    `cer_gpu.io.value_strings` defines the strings of values in CSV and JSON lines. Dictionaries are written as their
+    values, as an Arrow file has only one dictionary for all its rows.
     """
     name = os.fspath(path)
     kind = _format(Path(path), format)
@@ -103,7 +164,7 @@ def open_sink(
 
 @contextlib.contextmanager
 def open_writer(file: IO[bytes], schema: pa.Schema, format: str, name: str) -> Iterator[Sink]:
-    """Write complex events to an open file, which stays open and is whole at the end of the ``with`` block.
+    """Write matches to an open file, which stays open and is whole at the end of the ``with`` block.
 
     Parameters
     ----------
@@ -177,14 +238,14 @@ def open_pipe(
     format: str,
     whole: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> Iterator[Sink]:
-    """Write complex events to a pipe, such as standard output, without delay.
+    """Write matches to a pipe, such as standard output, without delay.
 
     Parameters
     ----------
     file
         Pipe to write to, which stays open.
     schema
-        Schema of the complex events.
+        Schema of the matches.
     format
         One of PIPE_FORMATS; "arrow" is the stream format of Arrow IPC.
     whole

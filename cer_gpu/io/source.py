@@ -11,10 +11,12 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cer_gpu.ceql.paths import dotted, names_of, path_of
-from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, kind_of, types_within
+from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, kind_of, types_within, validity
 from cer_gpu.columnar.fields import attribute_type, columns_with, names_in, with_column
 from cer_gpu.errors import EventsError, TimeOrderError, did_you_mean
 
@@ -74,7 +76,7 @@ class Source:
     read : callable
         Yields the batches with at least some columns; to be called by `batches`.
     n_rows : int or None
-        Number of events; None: it is not known before reading.
+        Number of events, or None if unknown before reading.
     origins : sequence of (int, str)
         Position of the first event of each file, and the name of the file; it may grow while they are read.
     rereadable : bool
@@ -84,21 +86,21 @@ class Source:
     reads_ahead : bool
         True if another thread reads the next batches.
     parts : Parts or None
-        Parts to read at once; None: the source cannot be read in parts.
+        Parts to read at once, or None if the source cannot be read in parts.
     resident : bool
         True if columns may lie in the memory of a GPU, where the host must not read them.
     reads_fields : bool
         True if `read` also takes fields of structs, and omits their other fields.
     numbered : bool
-        True if a column has the row numbers of the events among more events (`cer_gpu.order.rows.ROW_COLUMN`).
+        True if a column has the row numbers of the events among more events (`cer_gpu.order.row_column.ROW_COLUMN`).
     ordered : bool
         False: the rows have an order only by their times, as those of a table.
     without : callable or None
         ``without(may_hold, kept)`` returns the source with NULL in place of the values of files that need not be read,
-        but for columns that are `kept`; None: nothing is told of the files.
+        but for columns that are `kept`; None if nothing is known of the files.
     as_types : callable or None
         ``as_types(types)`` returns the same rows of a text file with columns of these types; those that it has not are
-        NULL.  None: the types are stored with the rows.
+        NULL.  None if the types are stored with the rows.
     conflicts : mapping from str to str
         Errors of columns and fields that have no one type, by their names; raised if they are read.
     remarks : mapping from str to str
@@ -148,7 +150,7 @@ class Source:
         return self.read(columns if self.reads_fields else columns_with(self.schema, columns))
 
     def parts_for(self, n_threads: int) -> Parts | None:
-        """Return the parts for `n_threads` to read at once; None: there are none, or their sizes are too unequal."""
+        """Return the parts for `n_threads` to read at once, or None if there are none of about equal sizes."""
         return self.parts if self.parts is not None and self.parts.serve(n_threads) else None
 
     @contextmanager
@@ -203,7 +205,7 @@ def with_batches(source: Source, change: Callable[[pa.RecordBatch], pa.RecordBat
     return replace(source, read=changing(source.read), parts=read_parts, **others)
 
 
-def ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def prefetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield batches that another thread reads, up to `_BATCHES_AHEAD` of them in advance."""
     with ThreadPoolExecutor(1, thread_name_prefix="cer_gpu reader") as pool:
         coming = deque(pool.submit(next, batches, None) for _ in range(_BATCHES_AHEAD))
@@ -234,3 +236,52 @@ def check_columns(file: object, found: pa.Schema, first: object, expected: pa.Sc
         kinds = {kind_of(ours), kind_of(theirs)} - {NOTHING}
         if len(kinds) > 1 and not kinds <= {INTEGER, FLOAT, DECIMAL}:
             raise EventsError(f"{file}: column {name!r} is {ours}, and {theirs} in {first}")
+
+
+_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
+_PLACES = np.array([i for i in range(36) if i not in (8, 13, 18, 23)])
+"""Places of the digits; between them are hyphens."""
+
+
+def with_plain_uuids(source: Source) -> Source:
+    """Return a source whose columns of UUIDs are texts."""
+    schema = without_uuids(source.schema)
+    if schema is source.schema:
+        return source
+    return with_batches(source, plain_uuids, schema=schema)
+
+
+def without_uuids(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of events whose UUIDs are texts: the same where it has none."""
+    if pa.uuid() not in schema.types:
+        return schema
+    return pa.schema([field.with_type(pa.string()) if field.type == pa.uuid() else field for field in schema])
+
+
+def plain_uuids(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch whose columns of UUIDs are texts."""
+    if pa.uuid() not in batch.schema.types:
+        return batch
+    for i, (name, kind) in enumerate(zip(batch.schema.names, batch.schema.types, strict=True)):
+        if kind == pa.uuid():  # the other columns are not looked at: those that nobody reads may be damaged
+            batch = batch.set_column(i, name, uuid_texts(batch.column(i)))
+    return batch
+
+
+def uuid_texts(uuids: pa.Array) -> pa.Array:
+    """Return UUIDs as texts of 36 characters, in lower case."""
+    n, offset = len(uuids), uuids.offset
+    valid = validity(uuids.storage)
+    stored = uuids.storage.buffers()[1]
+    own = (
+        np.zeros((n, 16), np.uint8)
+        if stored is None
+        else np.frombuffer(stored, np.uint8)[16 * offset : 16 * (offset + n)]
+    )
+    own = own.reshape(n, 16)
+    texts = np.full((n, 36), ord("-"), np.uint8)
+    texts[:, _PLACES[::2]] = _DIGITS[own >> 4]
+    texts[:, _PLACES[1::2]] = _DIGITS[own & 15]
+    offsets = np.arange(n + 1, dtype=np.int32) * np.int32(36)
+    found = pa.Array.from_buffers(pa.string(), n, [None, pa.py_buffer(offsets), pa.py_buffer(texts.reshape(-1))])
+    return found if valid is None else pc.if_else(pa.array(valid), found, pa.scalar(None, pa.string()))

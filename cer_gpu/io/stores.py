@@ -1,4 +1,4 @@
-"""File systems that hold stored events, by the addresses of files, and the files that a folder or a glob names."""
+"""File systems that hold stored events, by the addresses and paths of files, and the files of a folder or a glob."""
 
 from __future__ import annotations
 
@@ -16,11 +16,42 @@ import pyarrow as pa
 from pyarrow import fs
 
 from cer_gpu.errors import EventsError
-from cer_gpu.io.containers.compression import MAGIC_BYTES, MAX_DECOMPRESSED, codec_of, decompressed, too_much
-from cer_gpu.io.containers.zip_members import is_zip, member_names, opened_member
+from cer_gpu.io.compression import (
+    MAGIC_BYTES,
+    MAX_DECOMPRESSED,
+    codec_of,
+    decompressed,
+    is_zip,
+    member_names,
+    opened_member,
+    too_much,
+)
 from cer_gpu.io.folders import Entry, entries, entry_at
-from cer_gpu.io.paths import open_local
 from cer_gpu.printable import printable
+
+
+def native_path(path: str | os.PathLike[str]) -> str | bytes:
+    """Return a path that pyarrow takes: its bytes where it is no UTF-8."""
+    text = os.fspath(path)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(text)
+    return text
+
+
+def open_local(path: str | os.PathLike[str], mode: str = "rb") -> pa.OSFile:
+    """Open a file of this machine as pyarrow does.
+
+    It is not mapped: a file that is cut short while it is mapped ends the process with SIGBUS.
+    """
+    return pa.OSFile(native_path(path), mode)
+
+
+def map_local(path: str | os.PathLike[str]) -> pa.MemoryMappedFile:
+    """Map a file of this machine that nobody else can cut short."""
+    return pa.memory_map(native_path(path))
+
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(/.*|)", re.DOTALL)
 _UNESCAPED = "/:@!$&'()*+,;=-._~"
@@ -69,7 +100,7 @@ class Address:
     path: str
 
     @classmethod
-    def of(cls, text: str) -> Address:
+    def parse(cls, text: str) -> Address:
         """Return the parts of a path, or of a URI, whose special characters are escaped (``%20``)."""
         found = _URI.fullmatch(text)
         if found is None:
@@ -92,7 +123,7 @@ class Address:
 
     @property
     def credentials_hint(self) -> str | None:
-        """A hint on the credentials of the store; None: it needs none."""
+        """A hint on the credentials of the store, or None if it needs none."""
         told = _CREDENTIALS.get(_KINDS.get(self.scheme, ""))
         if told is None:
             return None
@@ -110,11 +141,11 @@ class StoredFile:
     shown
         Path or URI for messages.
     store
-        The file system; None: this machine.
+        The file system, or None for this machine.
     folders
         Texts of the columns that the folders above tell, as ``year=2024``.
     member
-        Name within a zip archive, which is at `path`; None: the file itself.
+        Name within a zip archive, which is at `path`, or None for the file itself.
     most_bytes
         Limit of its bytes after decompression.
     """
@@ -142,15 +173,15 @@ class StoredFile:
 
     def open(self) -> pa.NativeFile:
         """Open the file for reading at any place, as it is stored."""
-        return self._open() if self.member is None else self._open_member()
+        return self._open_native() if self.member is None else self._open_member()
 
-    def _open(self) -> pa.NativeFile:
+    def _open_native(self) -> pa.NativeFile:
         return open_local(self.path) if self.store is None else self.store.open_input_file(self.path)
 
     def _open_member(self) -> pa.NativeFile:
         """Open a member of an archive: a small one in memory, others in a file without a name."""
         assert self.member is not None
-        with self._open() as archive, opened_member(archive, self.member, str(self)) as (member, n_bytes):
+        with self._open_native() as archive, opened_member(archive, self.member, str(self)) as (member, n_bytes):
             if n_bytes > self.most_bytes:
                 raise too_much(str(self), self.most_bytes)
             if n_bytes <= _MEMBER_BYTES or not os.path.isdir(_DESCRIPTORS):
@@ -165,7 +196,7 @@ class StoredFile:
         """Open the file for reading from its begin to its end, decompressed as its first bytes tell."""
         file = self.open()
         try:
-            codec = codec_of(_first(file, MAGIC_BYTES), self.name)
+            codec = codec_of(_read_head(file, MAGIC_BYTES), self.name)
             if self.store is not None and self.member is None:  # fewer and larger reads than at any place
                 file.close()
                 file = self.store.open_input_stream(self.path, compression=None)
@@ -183,16 +214,16 @@ class StoredFile:
         """Return True if it is a zip archive, by its first bytes."""
         if self.member is not None:
             return False
-        with self._open() as file:
-            return is_zip(_first(file, MAGIC_BYTES))
+        with self._open_native() as file:
+            return is_zip(_read_head(file, MAGIC_BYTES))
 
     def members(self) -> list[str]:
         """Return the names of the files in a zip archive."""
-        with self._open() as file:
+        with self._open_native() as file:
             return member_names(file, str(self), self.most_bytes)
 
 
-def _first(file: pa.NativeFile, n_bytes: int) -> bytes:
+def _read_head(file: pa.NativeFile, n_bytes: int) -> bytes:
     """Return the first bytes of a file that is read at any place."""
     data = bytes(file.read(n_bytes))
     file.seek(0)
@@ -206,8 +237,9 @@ def open_store(address: Address, arguments: Callable[[str], Mapping[str, Any]] |
     ----------
     address
     arguments
-        Returns the arguments for a class of `pyarrow.fs` by its name; None: those that the address tells.  Credentials
-        are looked for by pyarrow itself: in the environment, the files of the store's own tools, the machine's role.
+        Returns the arguments for a class of `pyarrow.fs` by its name; by default (None) those in the address.
+        Credentials are looked for by pyarrow itself: in the environment, the files of the store's own tools, the
+        machine's role.
 
     Raises
     ------
@@ -222,7 +254,7 @@ def open_store(address: Address, arguments: Callable[[str], Mapping[str, Any]] |
         kind = getattr(fs, _KINDS[scheme], None)
         if kind is not None:
             try:
-                return kind(**(_arguments(address) if arguments is None else arguments(_KINDS[scheme])))
+                return kind(**(_store_arguments(address) if arguments is None else arguments(_KINDS[scheme])))
             except (OSError, ValueError) as error:
                 hint = f"\nhint: {address.credentials_hint}" if address.credentials_hint else ""
                 raise StoreError(f"{scheme}://{authority}: pyarrow cannot open it: {error}{hint}") from error
@@ -230,7 +262,7 @@ def open_store(address: Address, arguments: Callable[[str], Mapping[str, Any]] |
     return _by_fsspec(f"{scheme}://{authority}/", missing)
 
 
-def _arguments(address: Address) -> Mapping[str, Any]:
+def _store_arguments(address: Address) -> Mapping[str, Any]:
     """Return the arguments that an address tells."""
     kind = _KINDS[address.scheme]
     if kind == "S3FileSystem":
@@ -335,7 +367,7 @@ class StoreListing:
         Paths in the store, and the names below the base on the way to each; without hidden ones (``.x``, ``_x``, but
         with ``_column=value``).  Links that lead nowhere are among them: opening one is an error.
     table
-        Table format that says which files have rows, such as "Delta"; None: the folder holds no such table.
+        Table format that says which files have rows, such as "Delta", or None if the folder holds no such table.
     """
 
     base: str
@@ -344,7 +376,7 @@ class StoreListing:
 
 
 def listing(store: fs.FileSystem, place: str) -> StoreListing | None:
-    """Return the files of a folder and of all folders in it, or of a glob; None: the path is one file.
+    """Return the files of a folder and of all folders in it, or of a glob; None if the path is one file.
 
     Globs have ``*``, ``**``, ``?``, ``[abc]`` and ``{a,b}``; a folder that one names stands for its files.
 
@@ -365,7 +397,7 @@ def listing(store: fs.FileSystem, place: str) -> StoreListing | None:
         if special is None:
             raise FileNotFoundError(place)
         slash = place.rfind("/", 0, special.start())
-        base, wanted = (place[: max(slash, slash == 0)] if slash >= 0 else ""), re.compile(_pattern(place))
+        base, wanted = (place[: max(slash, slash == 0)] if slash >= 0 else ""), re.compile(_regex_of_glob(place))
         below = "/" in place[slash + 1 :] or "**" in place
     # the current folder has no name in the pattern of a relative glob
     own = isinstance(store, fs.LocalFileSystem) and not base
@@ -396,7 +428,7 @@ def _hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
-def _pattern(glob: str) -> str:
+def _regex_of_glob(glob: str) -> str:
     """Return a regular expression of the paths that a glob names, and of those below them."""
     found, depth, i = "", 0, 0
     while i < len(glob):

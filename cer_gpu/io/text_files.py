@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.columnar.clocks import has_zone
 from cer_gpu.columnar.columns import is_string
-from cer_gpu.columnar.moments import has_zone
 from cer_gpu.errors import EventsError
+from cer_gpu.io.text_options import EPOCH_FORMAT, parse_times, time_type_by
 from cer_gpu.io.text_types import UTC, fitted, name_of_type
-from cer_gpu.io.time_formats import EPOCH_FORMAT, parse_times, time_type_by
 
 
 @contextlib.contextmanager
@@ -154,5 +154,5 @@ def declared(types: Iterable[tuple[str, pa.DataType]]) -> str:
 
 
 def zone_word(data_type: pa.DataType) -> str:
-    """Return whether times of a type have a zone, in words."""
+    """Return True if times of a type have a zone, in words."""
     return "with an offset or Z" if has_zone(data_type) else "without an offset"

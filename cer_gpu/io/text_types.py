@@ -1,4 +1,4 @@
-"""Types of columns of text files: those that their texts tell, and the one type of a column over blocks and files.
+"""Types of the columns of text files by their strings, one type over blocks and files, and times in other events.
 
 | texts | type |
 | --- | --- |
@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import contextlib
 import re
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.columnar.columns import is_string
-from cer_gpu.columnar.moments import has_zone
-from cer_gpu.errors import EventsError, OptionError
+from cer_gpu.columnar.clocks import has_zone
+from cer_gpu.columnar.columns import is_string, plain_array
+from cer_gpu.columnar.fields import attribute_type, retyped
+from cer_gpu.errors import EventsError, OptionError, QueryTypeError
+from cer_gpu.io.source import Source, with_batches, with_field_column
 
 UTC = "UTC"
 MICROSECONDS = pa.timestamp("us")
@@ -86,14 +89,14 @@ def name_of_type(data_type: pa.DataType) -> str:
 
 
 def time_type(texts: pa.Array) -> pa.DataType | None:
-    """Return the type of times of texts that all are times in ISO 8601; None: they are none, or only some have a zone.
+    """Return the type of strings that are all times in ISO 8601, or None if they are not, or only some have a zone.
 
     Parameters
     ----------
     texts
         An array of strings; NULL and blank texts are passed over.
     """
-    texts = _told(texts)
+    texts = _nonblank_strings(texts)
     if not len(texts) or not _LIKE_TIME.match(texts[0].as_py().strip()):
         return None
     zoned = pc.match_substring_regex(texts[:1], _WITH_ZONE)[0].as_py()
@@ -107,7 +110,7 @@ def time_type(texts: pa.Array) -> pa.DataType | None:
 
 def mixed_zones(texts: pa.Array) -> tuple[int, int] | None:
     """Return the rows of a time with an offset or Z and of one without, if all texts are times; else None."""
-    told = _told(texts)
+    told = _nonblank_strings(texts)
     if not len(told) or not _LIKE_TIME.match(told[0].as_py().strip()):
         return None
     zoned = pc.match_substring_regex(told, _WITH_ZONE)
@@ -117,7 +120,7 @@ def mixed_zones(texts: pa.Array) -> tuple[int, int] | None:
     return pc.index(texts, first_with).as_py(), pc.index(texts, first_without).as_py()
 
 
-def _told(texts: pa.Array) -> pa.Array:
+def _nonblank_strings(texts: pa.Array) -> pa.Array:
     """Return the texts that are neither NULL nor blank, trimmed."""
     texts = pc.utf8_trim_whitespace(texts.drop_null())
     return texts.filter(pc.not_equal(texts, ""))
@@ -142,7 +145,7 @@ def to_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def type_of_texts(texts: pa.Array) -> pa.DataType:
     """Return the narrowest type of strings, as the reader of CSV tells it, with the times of this module."""
-    told = _told(texts)
+    told = _nonblank_strings(texts)
     if not len(told):
         return pa.null()
     for kind in (pa.int64(), pa.bool_(), pa.date32(), pa.float64()):
@@ -155,7 +158,7 @@ def type_of_texts(texts: pa.Array) -> pa.DataType:
 
 
 def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    """Return the type that holds the values of two types exactly, or refuses those that it cannot hold; None: none."""
+    """Return the type that holds the values of two types exactly or refuses them, or None if no type does."""
     if a.equals(b) or pa.types.is_null(b):
         return a
     if pa.types.is_null(a):
@@ -221,7 +224,7 @@ def fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def first_misfit(array: pa.Array, kind: pa.DataType) -> int | None:
-    """Return the first row whose value cannot be cast to a type; None: all can."""
+    """Return the first row whose value cannot be cast to a type, or None if all can."""
     if pa.types.is_null(kind):
         row = int(pc.index(array.is_valid(), True).as_py())
         return None if row < 0 else row
@@ -250,7 +253,78 @@ def _casts(array: pa.Array, kind: pa.DataType) -> bool:
 
 
 def inexact_integer(texts: pa.Array) -> int | None:
-    """Return the first row of texts that is an integer, and no float exactly; None: there is none."""
+    """Return the first row of texts that is an integer, and no float exactly, or None."""
     trimmed = pc.utf8_trim_whitespace(texts).fill_null("")
     rows = np.flatnonzero(pc.match_substring_regex(trimmed, r"^[+-]?[0-9]{16,}$").to_numpy(zero_copy_only=False))
     return next((int(row) for row in rows if int(float(trimmed[row].as_py())) != int(trimmed[row].as_py())), None)
+
+
+_HINT = "make timestamps of it first, as pyarrow.compute.strptime"
+
+
+def with_times(source: Source, name: str) -> Source:
+    """Return a source whose times are timestamps, if they are texts in ISO 8601; all of them are looked at first.
+
+    Parameters
+    ----------
+    source
+    name
+        The time column.
+
+    Raises
+    ------
+    QueryTypeError
+        When they are other texts, or the events can be read only once.
+    EventsError
+        When some have an offset or Z, and others have not.
+    """
+    kind = attribute_type(source.schema, name)
+    if kind is not None and source.n_rows == 0 and name in source.schema.names:  # a frame without rows has no types
+        return _without_rows(source, name) if pa.types.is_null(kind) or is_string(kind) else source
+    if kind is None or not is_string(kind.value_type if pa.types.is_dictionary(kind) else kind):
+        return source
+    source = with_field_column(source, name)
+    found = _type_of_times(source, name) if source.rereadable else None
+    if found is None:
+        raise QueryTypeError(
+            f"the time column {name!r} must be a timestamp, a date, a duration or an integer, and is {kind}",
+            hint=source.time_hint.format(name) if source.time_hint else _HINT,
+        )
+    times = found
+
+    def cast(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if name not in batch.schema.names:
+            return batch
+        at = batch.schema.names.index(name)
+        return batch.set_column(at, name, to_times(plain_array(batch.column(at)), times))
+
+    return with_batches(source, cast, schema=retyped(source.schema, {name: times}))
+
+
+def _without_rows(source: Source, name: str) -> Source:
+    schema = source.schema.set(source.schema.names.index(name), pa.field(name, MICROSECONDS))
+    return replace(source, schema=schema, read=lambda columns: iter(()), parts=None)
+
+
+def _type_of_times(source: Source, name: str) -> pa.DataType | None:
+    """Return the type of all times of a column of strings, or None if some are no times, or there are none."""
+    found: pa.DataType = pa.null()
+    n_rows = 0
+    for batch in source.batches([name]):
+        texts = plain_array(batch.column(name)).cast(pa.string())
+        kind = pa.null() if texts.null_count == len(texts) else time_type(texts)
+        common = None if kind is None else common_type(found, kind)
+        if common is None:
+            rows = mixed_zones(texts)
+            if rows is None and kind is not None:
+                rows = 0, 0
+            if rows is not None:
+                row = max(rows)
+                raise EventsError(
+                    f"the time column {name!r} has times with an offset or Z and without: {texts[row].as_py()!r} in "
+                    f"event {n_rows + row:,} is unlike those before\nhint: give all an offset, or none"
+                )
+            return None
+        found = common
+        n_rows += batch.num_rows
+    return None if pa.types.is_null(found) else found

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cer_gpu.io.paths import open_local
+from cer_gpu.io.stores import open_local
 
 _Bounds = tuple[str, str]
 

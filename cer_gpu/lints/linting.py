@@ -20,7 +20,7 @@ import pyarrow as pa
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.columnar.fields import attribute_type
-from cer_gpu.engine.options import options_by_name
+from cer_gpu.engine.evaluation_options import options_by_name
 from cer_gpu.errors import QueryError
 from cer_gpu.explain.writing import expression_text
 from cer_gpu.lints.truths import OF_NULL, OF_ORDER, OF_TEST, OF_VALUE, Contradiction, Truths, TypeOf, below_of, truths

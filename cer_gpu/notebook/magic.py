@@ -1,15 +1,22 @@
-"""The cell magic ``%%ceql``: a cell that is a query, over a variable or a file."""
+"""The cell magic ``%%ceql``: a cell that is a query, over a variable or a file, and its results."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import io
 import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+from click import BadParameter, Choice, IntRange, Option
 from IPython.core.completer import (
     CompletionContext,
     SimpleCompletion,
@@ -21,34 +28,108 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from cer_gpu.cli.options import OF_TEXT_FILES, reading_of, text_file_options, with_sort
+from cer_gpu.cli.preview import cells, preview
+from cer_gpu.cli.shared_options import (
+    OF_TEXT_FILES,
+    QUERY_OPTIONS,
+    TEXT_FILE_OPTIONS,
+    declared_option,
+    options_of,
+    reading_of,
+    with_sort,
+)
+from cer_gpu.cli.tally import Tally, counted
 from cer_gpu.editing.completing import completions, word_before
-from cer_gpu.editing.known import KnownEvents
-from cer_gpu.editing.problems import compiled_or_errors
+from cer_gpu.editing.known import KnownEvents, compiled_or_errors
+from cer_gpu.engine.evaluation_options import OF_COMMANDS
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
 from cer_gpu.explain.explanation import Explanation
+from cer_gpu.frames.frame_matching import COMPILING_OPTIONS, CompiledForFrame, checked
 from cer_gpu.frames.kinds import Kind, kind_of_frame
-from cer_gpu.frames.matching import COMPILING_OPTIONS, checked
 from cer_gpu.io.files import Files
 from cer_gpu.io.sources import open_events
 from cer_gpu.io.text_options import USUAL, TextOptions
-from cer_gpu.notebook.shown import Shown
+from cer_gpu.plot import timeline
+from cer_gpu.printable import html_text
+from cer_gpu.query import Query
 
-_OPTIONS = (
-    "language",
-    "type_column",
-    "time_column",
-    "time_unit",
-    "missing_fields",
-    "selection",
-    "output",
-    "limit",
-    "threads",
-    "undecided",
-    "max_memory",
-)
+_TEXT_WIDTH = 120
+"""Width of the table in a terminal, in characters."""
+MAX_LANES = 40
+"""Most values of a key that have a line of their own in the picture."""
 
 
+class Shown:
+    """Results of a query, to be displayed.
+
+    Attributes
+    ----------
+    result
+        The results as a frame of the kind of the events.
+    """
+
+    def __init__(self, query: CompiledForFrame, result: Any, found: pa.Table, output: str | None, n_rows: int) -> None:
+        self.result = result
+        self._query = query
+        self._found = found
+        self._output = output
+        self._first = found.slice(0, max(n_rows, 0))
+
+    @property
+    def _summary(self) -> str:
+        """The number of results, and of those that are shown."""
+        n_rows = self._found.num_rows
+        if not isinstance(self._query, Query):
+            every = counted(n_rows, "row")
+        elif n_rows == 0:
+            return "no complex events"
+        else:
+            tally = Tally(self._output or self._query.default_output)
+            for batch in self._found.to_batches():
+                tally.take(batch)
+            every = str(tally)
+        n_shown = self._first.num_rows
+        return every if n_shown == n_rows else f"the first {n_shown:,} of {every}"
+
+    def __repr__(self) -> str:
+        """Show the first results in a terminal."""
+        return f"{preview(self._first, _TEXT_WIDTH)}\n{self._summary}" if self._first.num_rows else self._summary
+
+    def _repr_html_(self) -> str:
+        """Show the first results and the timeline in a notebook."""
+        return f"<div>{self._table_html()}<p>{html_text(self._summary)}</p>{self._picture()}</div>"
+
+    def _table_html(self) -> str:
+        if not self._first.num_rows:
+            return ""
+        columns = [cells(column.combine_chunks()) for column in self._first.columns]
+        heads = "".join(f"<th>{html_text(name)}</th>" for name in self._first.column_names)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html_text(cell).replace(chr(10), '<br>')}</td>" for cell in row) + "</tr>"
+            for row in zip(*columns, strict=True)
+        )
+        return f'<div style="overflow-x: auto"><table><tr>{heads}</tr>{rows}</table></div>'
+
+    def _picture(self) -> str:
+        """Return the timeline as an element of HTML; "" without one, or without Matplotlib."""
+        found = self._found
+        if not isinstance(self._query, Query) or not {"start", "end"} <= {*found.column_names} or not found.num_rows:
+            return ""
+        if find_spec("matplotlib") is None:
+            return ""
+        from matplotlib.figure import Figure
+
+        keys = [names[0] for names in self._query.partition_keys if names[0] in found.column_names]
+        by = keys[0] if keys and pc.count_distinct(found[keys[0]], mode="all").as_py() <= MAX_LANES else None
+        figure = Figure(figsize=(8, 2.5), layout="constrained")
+        timeline(found, figure.subplots(), by=by)
+        file = io.BytesIO()
+        figure.savefig(file, format="png", dpi=96)
+        return f'<img alt="timeline" src="data:image/png;base64,{base64.b64encode(file.getvalue()).decode("ascii")}">'
+
+
+_COMPILING = ("language", "type_column", "time_column", "time_unit", "missing_fields", "selection")
+_OPTIONS = (*_COMPILING, *OF_COMMANDS)
 _HEAD = "%%ceql "
 
 
@@ -60,22 +141,37 @@ def register_in(shell: InteractiveShell) -> None:
         shell.Completer.custom_matchers.append(magics.complete)
 
 
-def _text_file_arguments(function: Any) -> Any:
-    """Add the options for reading text files, as the command line has them."""
-    for option in reversed(text_file_options()):
+def _command_arguments(function: Any) -> Any:
+    """Add options of commands: those for compiling queries, for their evaluation, and for reading text files."""
+    compiling = [each for each in options_of(*QUERY_OPTIONS) if each.name in (*_COMPILING, "no_type_column")]
+    evaluation = options_of(*map(declared_option, OF_COMMANDS))
+    for option in reversed([*compiling, *evaluation, *options_of(*TEXT_FILE_OPTIONS)]):
         name, is_negative = option.opts[0], bool(option.secondary_opts)
+        kind: dict[str, Any] = {}
         if is_negative:
-            kind: dict[str, Any] = {"action": "store_false"}
+            kind = {"action": "store_false"}
             name = option.secondary_opts[0]
         elif option.is_flag:
             kind = {"action": "store_true"}
         elif option.multiple:
             kind = {"action": "append", "default": []}
         else:
-            kind = {}
+            kind = {"metavar": option.metavar}
+            if isinstance(option.type, IntRange):
+                kind["type"] = int  # the record of options checks the range, and the words of choices
+            elif not isinstance(option.type, Choice):
+                kind["type"] = partial(_converted, option)
         text = (option.help or "").replace("%", "%%")
         function = argument(name, dest=option.name, help=text, **kind)(function)
     return function
+
+
+def _converted(option: Option, text: str) -> Any:
+    """Return the value of an option as commands have it."""
+    try:
+        return option.type.convert(text, option, None)
+    except BadParameter as error:
+        raise UsageError(f"{option.opts[0]}: {error.message}") from None
 
 
 @magics_class
@@ -84,20 +180,7 @@ class CeqlMagics(Magics):
 
     @magic_arguments()
     @argument("events", help="A variable with events, or else a file, folder, glob or address.")
-    @argument("--language", help="ceql, eql or match_recognize.  [default: by the text]")
-    @argument("--type-column", help="The column of event types.  [default: type; of EQL event.category]")
-    @argument("--no-type-column", action="store_true", help="The stream's name (FROM) is the type of its events.")
-    @argument("--time-column", help="The column of times.  [default: of EQL @timestamp]")
-    @argument("--time-unit", help="The unit of an integer time column: s, ms, us or ns.")
-    @argument("--missing-fields", help="Of EQL, a field that the events have not: error or null.")
-    @argument("--selection", help="Of EQL, the matches of a sequence: recent or all.")
-    @argument("--output", help="positions, bindings, events, count, ends, measures or rows.")
-    @argument("--limit", type=int, help="Stop after so many results.")
-    @argument("--threads", type=int, help="Threads to use.")
-    @argument("--sort", metavar="[COLUMN,...]", help="Sort the events by time first: --sort, or --sort ts,sequence.")
-    @argument("--undecided", help="Complex events that only the end of the input completes: report or hold.")
-    @argument("--max-memory", metavar="SIZE", help="Most memory for the matches of one end: 2GiB, 500MB, ...")
-    @_text_file_arguments
+    @_command_arguments
     @argument("--rows", type=int, default=10, help="Rows to show.  [default: 10]")
     @argument("--explain", action="store_true", help="Explain the query in place of evaluating it.")
     @argument("-o", "--out", metavar="NAME", help="A variable for the result: a frame of the kind of the events.")
@@ -117,15 +200,13 @@ class CeqlMagics(Magics):
         if given.out is not None and not given.out.isidentifier():
             raise UsageError(f"-o: expected the name of a variable, got {given.out!r}")
         options = {name: value for name in _OPTIONS if (value := getattr(given, name)) is not None}
-        if given.sort is not None:
-            options["sort"] = given.sort.split(",") if given.sort else True
         if given.no_type_column:
             options["type_column"] = None
         try:
-            kind = self._events(given.events)
+            kind = self._events_named(given.events)
             reading = reading_of({name: getattr(given, name) for name in OF_TEXT_FILES})
             if reading != USUAL:
-                kind = replace(kind, events=self._files(kind.events, reading))
+                kind = replace(kind, events=self._files_with_options(kind.events, reading))
             query, rest = checked(cell, options)
             if given.explain:
                 return query.explain(kind.events)
@@ -136,7 +217,7 @@ class CeqlMagics(Magics):
         except CerError as error:
             raise UsageError(str(error)) from None  # IPython shows it without a traceback
         if given.out is not None:
-            self._names[given.out] = shown.result
+            self._user_names[given.out] = shown.result
         return shown
 
     def _parsed(self, line: str) -> Any:
@@ -147,7 +228,7 @@ class CeqlMagics(Magics):
             raise UsageError(f"{error}: quotes stand as in a shell") from None
 
     @staticmethod
-    def _files(events: Any, reading: TextOptions) -> Files:
+    def _files_with_options(events: Any, reading: TextOptions) -> Files:
         """Return files of events with options for reading them."""
         if not isinstance(events, str | os.PathLike):
             raise OptionError("options for reading text files are those of files, and the events are a variable")
@@ -156,13 +237,13 @@ class CeqlMagics(Magics):
     def _all_errors(self, cell: str, options: Mapping[str, Any], name: str) -> str:
         """Return all errors of a query, each with its place; "" where there are none before events are read."""
         compiling = {each: value for each, value in options.items() if each in COMPILING_OPTIONS}
-        _, errors = compiled_or_errors(cell, self._known(name).schema, compiling)
+        _, errors = compiled_or_errors(cell, self._known_events_of(name).schema, compiling)
         return "\n\n".join(dict.fromkeys(map(str, errors)))
 
-    def _known(self, name: str) -> KnownEvents:
+    def _known_events_of(self, name: str) -> KnownEvents:
         """Return what is known of the events of a name, without reading them."""
         try:
-            return KnownEvents(open_events(self._events(name).events).schema)
+            return KnownEvents(open_events(self._events_named(name).events).schema)
         except (CerError, OSError):
             return KnownEvents()
 
@@ -177,13 +258,13 @@ class CeqlMagics(Magics):
         with contextlib.suppress(UsageError):
             given = self._parsed(head.removeprefix(_HEAD))
             begun = cell[word_before(cell, offset) : offset]
-            found = completions(cell, offset, self._known(given.events), given.language)
+            found = completions(cell, offset, self._known_events_of(given.events), given.language)
             shown = [SimpleCompletion(text=each.text, type=each.kind.value) for each in found]
             return {"completions": shown, "matched_fragment": begun, "suppress": True, "ordered": True}
         return {"completions": []}
 
     @property
-    def _names(self) -> dict[str, Any]:
+    def _user_names(self) -> dict[str, Any]:
         """The variables of the notebook."""
         return self._shell.user_ns  # type: ignore[no-any-return]
 
@@ -192,9 +273,9 @@ class CeqlMagics(Magics):
         assert self.shell is not None
         return self.shell
 
-    def _events(self, name: str) -> Kind:
+    def _events_named(self, name: str) -> Kind:
         """Return the events of a variable, or of the files that a path, a glob or an address names."""
-        names = self._names
+        names = self._user_names
         if name not in names:
             if name.isidentifier() and not Path(name).exists():
                 known = [each for each in names if each[0] != "_" and each not in self._shell.user_ns_hidden]

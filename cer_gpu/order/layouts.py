@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.columnar.batches import empty_batch
 from cer_gpu.columnar.columns import FLOAT, INTEGER, NOTHING, STRING, check_movable, is_string, kind_of, plain_type
+from cer_gpu.columnar.record_batches import empty_batch
 
 PLAIN = pa.large_string()
 CODED = pa.dictionary(pa.int32(), PLAIN)
@@ -52,7 +52,7 @@ class Layouts:
             For a column of a type whose values Arrow cannot move.
         """
         if self._last is None or not self._last[0].equals(batch.schema):
-            self._last = batch.schema, self._place(batch.schema)
+            self._last = batch.schema, self._layout_number(batch.schema)
         layout = self._last[1]
         arrays: dict[int, pa.Array] = {}
         for column, array in zip(self._layouts[layout], batch.columns, strict=True):
@@ -91,11 +91,11 @@ class Layouts:
         """Return the events of a batch with the columns that they came with, in as few batches as possible."""
         batch = self.conform(batch)
         if len(self._layouts) == 1:
-            return [self._select(batch, 0)]
+            return [self._select_columns(batch, 0)]
         layouts = batch.column(_LAYOUT).to_numpy()
         starts = [0, *(np.flatnonzero(np.diff(layouts)) + 1).tolist(), len(layouts)]
         spans = pairwise(starts)
-        return [self._select(batch.slice(a, b - a), int(layouts[a])) for a, b in spans if b > a]
+        return [self._select_columns(batch.slice(a, b - a), int(layouts[a])) for a, b in spans if b > a]
 
     def bare(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a batch with codes in place of dictionaries, for a file."""
@@ -124,7 +124,7 @@ class Layouts:
 
     # ---- schemas ----------------------------------------------------------------------------------------
 
-    def _place(self, schema: pa.Schema) -> int:
+    def _layout_number(self, schema: pa.Schema) -> int:
         """Find or make the columns for batches of a schema, and return the number of their layout."""
         layout: list[int] = []
         for field in schema:
@@ -172,14 +172,14 @@ class Layouts:
 
     def _build(self, arrays: dict[int, pa.Array], n_rows: int, layouts: pa.Array | int) -> pa.RecordBatch:
         columns = [
-            _cast(arrays[i], data_type) if i in arrays else pa.nulls(n_rows, data_type)
+            _cast_wider(arrays[i], data_type) if i in arrays else pa.nulls(n_rows, data_type)
             for i, data_type in enumerate(self._types)
         ]
         if len(self._layouts) > 1:
             columns.append(pa.array(np.full(n_rows, layouts, np.int32)) if isinstance(layouts, int) else layouts)
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _select(self, batch: pa.RecordBatch, layout: int) -> pa.RecordBatch:
+    def _select_columns(self, batch: pa.RecordBatch, layout: int) -> pa.RecordBatch:
         columns = self._layouts[layout]
         return pa.RecordBatch.from_arrays([batch.column(i) for i in columns], names=[self._names[i] for i in columns])
 
@@ -240,20 +240,20 @@ def stored_type(data_type: pa.DataType) -> pa.DataType:
 
 def to_stored(array: pa.Array) -> pa.Array:
     """Return values in the type in which they are stored."""
-    return _cast(array, stored_type(array.type))
+    return _cast_wider(array, stored_type(array.type))
 
 
-def _cast(array: pa.Array, data_type: pa.DataType) -> pa.Array:
+def _cast_wider(array: pa.Array, data_type: pa.DataType) -> pa.Array:
     """Cast to a type that holds every value."""
     if array.type == data_type:
         return array
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), data_type)
     if pa.types.is_run_end_encoded(array.type):
-        return _cast(pc.run_end_decode(array), data_type)
+        return _cast_wider(pc.run_end_decode(array), data_type)
     if pa.types.is_dictionary(array.type):
         values = array.dictionary
-        return _cast((values.cast(PLAIN) if is_string(values.type) else values).take(array.indices), data_type)
+        return _cast_wider((values.cast(PLAIN) if is_string(values.type) else values).take(array.indices), data_type)
     return array.cast(data_type)
 
 

@@ -1,27 +1,115 @@
-"""External sort of events by time, in bounded memory."""
+"""External sort of events by time, in bounded memory, and of events of one time by further columns."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from cer_gpu.columnar.columns import Block
-from cer_gpu.errors import EventsError
-from cer_gpu.io.paths import open_local
-from cer_gpu.io.source import BATCH_ROWS, Source
+from cer_gpu.columnar.columns import Block, kind_of, plain_array, take_rows
+from cer_gpu.columnar.fields import column_type
+from cer_gpu.errors import EventsError, QueryTypeError
+from cer_gpu.io.source import BATCH_ROWS, Source, with_field_column
+from cer_gpu.io.stores import open_local
 from cer_gpu.order.layouts import Layouts, n_bytes
 from cer_gpu.order.merge import Chunk, merge_runs, rebatch, sort_chunks
-from cer_gpu.order.rows import ROW_COLUMN, check_no_rows, with_rows
+from cer_gpu.order.row_column import ROW_COLUMN, check_no_rows, with_rows
 from cer_gpu.order.times import TimeKeys, Times, order_column_type, to_keys
 from cer_gpu.private_files import forget_unfinished, note_unfinished
+
+
+def order_ties(source: Source, column: str, further: Sequence[str]) -> Source:
+    """Return a source in which events of one time are in the order of further columns, ascending, NULL last.
+
+    Events that are alike in all of them keep their order.  The events of one time are held at once.
+
+    Parameters
+    ----------
+    source
+        In the order of `column`.
+    column
+    further
+        Columns, or paths of fields of structs.
+
+    Raises
+    ------
+    QueryTypeError
+        When there is no such column, or its values have no order.
+    """
+    for name in further:
+        kind = column_type(source.schema, name, None, None)
+        if kind_of(kind) is None:
+            raise QueryTypeError(f"sort needs values in an order, and {name!r} is {kind}")
+        source = with_field_column(source, name)
+    ordered = source
+
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        wanted = list(dict.fromkeys([*columns, column, *further]))
+        held: list[pa.RecordBatch] = []
+        for batch in ordered.batches(wanted):
+            keys = to_keys(Block(batch).numbers(column))
+            if not len(keys):
+                continue
+            last = int(np.searchsorted(keys, keys[-1]))  # events of the last time may go on in the next batch
+            first = int(np.searchsorted(keys, keys[0], side="right"))
+            if held and _last_key(held[-1], column) == int(keys[0]):
+                held.append(batch.slice(0, first))
+            else:
+                yield from _order_ties(held, column, further, columns)
+                held, first = [], 0
+            if first == len(keys):
+                continue
+            yield from _order_ties(held, column, further, columns)
+            if first < last:
+                yield from _order_ties([batch.slice(first, last - first)], column, further, columns)
+            held = [batch.slice(max(first, last))]
+        yield from _order_ties(held, column, further, columns)
+
+    return replace(ordered, read=read, reads_fields=False, parts=None, rereadable=False, in_memory=False)
+
+
+def _last_key(batch: pa.RecordBatch, column: str) -> int:
+    return int(to_keys(Block(batch.slice(batch.num_rows - 1)).numbers(column))[0])
+
+
+def _order_ties(
+    batches: Sequence[pa.RecordBatch], column: str, further: Sequence[str], columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of batches, which are in the order of time, with the named columns."""
+    batches = [batch for batch in batches if batch.num_rows]
+    if not batches:
+        return
+    piece = batches[0] if len(batches) == 1 else _concat_batches(batches)
+    keys = to_keys(Block(piece).numbers(column))
+    if (keys[1:] == keys[:-1]).any():
+        names = [str(i) for i in range(len(further) + 1)]
+        arrays = [pa.array(keys), *(_comparable(piece.column(name)) for name in further)]
+        order = [(name, "ascending") for name in names]
+        rows = pc.sort_indices(pa.table(arrays, names=names), sort_keys=order)  # NULL at the end
+        piece = pa.RecordBatch.from_arrays([take_rows(each, rows) for each in piece.columns], names=piece.schema.names)
+    yield piece.select(list(dict.fromkeys(columns)))
+
+
+def _concat_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    names = batches[0].schema.names
+    return pa.RecordBatch.from_arrays(
+        [pa.concat_arrays([plain_array(batch.column(name)) for batch in batches]) for name in names], names=names
+    )
+
+
+def _comparable(values: pa.Array) -> pa.Array:
+    values = plain_array(values)
+    return values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
+
 
 WAYS = 64
 """Most sorted runs merged at once: each has its file open and a chunk in memory."""
@@ -73,14 +161,16 @@ def sort_source(source: Source, column: str, *, memory: int = 1 << 28) -> Source
         wanted = [name for name in dict.fromkeys([*columns, column]) if name != ROW_COLUMN]
         if numbered and source.numbered:
             wanted.append(ROW_COLUMN)
-        return _sorted(source, wanted, column, memory, numbered)
+        return _sort_events(source, wanted, column, memory, numbered)
 
     schema = source.schema if source.numbered else source.schema.append(pa.field(ROW_COLUMN, pa.int64()))
     return Source(schema, read, source.n_rows, remarks=source.remarks, notes=source.notes)
 
 
-def _sorted(source: Source, columns: list[str], column: str, memory: int, numbered: bool) -> Iterator[pa.RecordBatch]:
-    if source.rereadable and _in_order(source, column):
+def _sort_events(
+    source: Source, columns: list[str], column: str, memory: int, numbered: bool
+) -> Iterator[pa.RecordBatch]:
+    if source.rereadable and _is_in_order(source, column):
         n_rows = 0
         for batch in source.batches(columns):
             yield with_rows(batch, n_rows) if numbered else batch
@@ -91,7 +181,7 @@ def _sorted(source: Source, columns: list[str], column: str, memory: int, number
     size = 0
     with _Spill(layouts, column, memory) as spill:
         n_rows = 0
-        for keys, piece in _read(source, columns, column):
+        for keys, piece in _read_keyed(source, columns, column):
             held.append(Chunk(keys, layouts.take_in(with_rows(piece, n_rows) if numbered else piece)))
             n_rows += len(keys)
             # joining and then sorting the held events takes twice their bytes
@@ -105,7 +195,7 @@ def _sorted(source: Source, columns: list[str], column: str, memory: int, number
             yield from layouts.give_out(batch)
 
 
-def _read(source: Source, columns: list[str], column: str) -> Iterator[tuple[TimeKeys, pa.RecordBatch]]:
+def _read_keyed(source: Source, columns: list[str], column: str) -> Iterator[tuple[TimeKeys, pa.RecordBatch]]:
     """Yield the events in pieces of bounded length, with the keys of their times."""
     times = Times(column)
     for batch in source.batches(columns):
@@ -119,9 +209,9 @@ def _read(source: Source, columns: list[str], column: str) -> Iterator[tuple[Tim
             yield keys, piece
 
 
-def _in_order(source: Source, column: str) -> bool:
+def _is_in_order(source: Source, column: str) -> bool:
     last = 0
-    for keys, _ in _read(source, [column], column):
+    for keys, _ in _read_keyed(source, [column], column):
         if int(keys[0]) < last or (keys[1:] < keys[:-1]).any():
             return False
         last = int(keys[-1])

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.columnar.batches import empty_batch
-from cer_gpu.columnar.clocks import Clock
+from cer_gpu.columnar.clocks import Clock, has_zone
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, NUMPY_TYPES, STRING, Block, kind_of
-from cer_gpu.columnar.moments import has_zone
+from cer_gpu.columnar.record_batches import empty_batch
 from cer_gpu.errors import EventsError, QueryTypeError, did_you_mean
 from cer_gpu.io.source import BATCH_ROWS, Source
 from cer_gpu.order.layouts import CODED, PLAIN, Layouts, stored_type, to_stored
 from cer_gpu.order.merge import Chunk, joined_chunks, merge_runs
-from cer_gpu.order.rows import ROW_COLUMN, with_rows
+from cer_gpu.order.row_column import ROW_COLUMN, with_rows
 from cer_gpu.order.times import order_column_type, to_keys
 
 STREAM_COLUMN = "$stream"
@@ -38,7 +37,7 @@ def merge_sources(sources: Mapping[str, Source], column: str | None) -> Source:
     sources
         Sources by the names of the streams, at least one; each in the order of `column`.
     column
-        Name of the time column, the same in all of them.  None: there is one stream, whose order is not checked.
+        Name of the time column, the same in all of them, or None if there is one stream, whose order is not checked.
 
     Returns
     -------
@@ -150,7 +149,7 @@ def _merged_type(a: pa.DataType, b: pa.DataType, is_time: bool = False) -> pa.Da
         return None
     if DECIMAL in kinds:
         # Arrow's own rule leaves too few digits for integers
-        (x, x_scale), (y, y_scale) = _digits(a), _digits(b)
+        (x, x_scale), (y, y_scale) = _decimal_digits(a), _decimal_digits(b)
         scale = max(x_scale, y_scale, 0)
         n_digits = max(x - x_scale, y - y_scale) + scale
         if n_digits > 76:
@@ -165,7 +164,7 @@ def _merged_type(a: pa.DataType, b: pa.DataType, is_time: bool = False) -> pa.Da
         return None
 
 
-def _digits(data_type: pa.DataType) -> tuple[int, int]:
+def _decimal_digits(data_type: pa.DataType) -> tuple[int, int]:
     """Return the number of digits that values of a type have, and the number of those after the point."""
     if pa.types.is_decimal(data_type):
         return data_type.precision, data_type.scale
@@ -241,7 +240,7 @@ class _Stream:
         """Return a batch with the columns of all streams."""
         n = batch.num_rows
         columns = {
-            name: self._cast(name, batch.column(name), data_type)
+            name: self._cast_column(name, batch.column(name), data_type)
             if name in batch.schema.names
             else pa.nulls(n, CODED if kind_of(data_type) == STRING else data_type)
             for name, data_type in self.types.items()
@@ -252,7 +251,7 @@ class _Stream:
             columns[ROW_COLUMN] = with_rows(batch, self.n_rows).column(ROW_COLUMN)
         return pa.RecordBatch.from_pydict(columns)
 
-    def _cast(self, name: str, array: pa.Array, data_type: pa.DataType) -> pa.Array:
+    def _cast_column(self, name: str, array: pa.Array, data_type: pa.DataType) -> pa.Array:
         """Cast to the type that a column has over all streams; a type unlike the schema's is left to the layouts."""
         kept = stored_type(array.type)
         if kept == data_type or kind_of(data_type) == STRING or _merged_type(data_type, kept) != data_type:

@@ -1,20 +1,85 @@
-"""The form of results as Arrow rows: the columns that results may have, and the protocol of outputs."""
+"""The form of results as Arrow rows: their columns, the protocol of outputs, and the choice among their rows."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import pyarrow as pa
 
-from cer_gpu.arrays import Int64
+from cer_gpu.arrays import Bools, Int64
 from cer_gpu.columnar.clocks import times_to_arrow
 from cer_gpu.errors import OptionError
-from cer_gpu.output.choice import Choosing
-from cer_gpu.output.measures import BoundMeasures
+from cer_gpu.output.bound_measures import BoundMeasures
 from cer_gpu.output.reductions import Aggregation
 from cer_gpu.output.retention import Retained
+
+
+def part_of(shard: tuple[int, int] | None, n_before: int) -> slice:
+    """Return the slice of the next rows that are of a shard (k, n), given the number of all rows before."""
+    if shard is None:
+        return slice(None)
+    part, n_parts = shard
+    return slice((part - n_before) % n_parts, None, n_parts)
+
+
+class Choosing(Protocol):
+    """A choice among rows, which come in the order of their ends."""
+
+    def among(self, kept: Bools, ends: Int64) -> Bools:
+        """Return which of the kept rows are chosen, given the end of each row."""
+
+
+class RowChoice:
+    """Choice among kept rows, which come in the order of their ends.
+
+    Parameters
+    ----------
+    limit
+        Most rows at one end.
+    shard
+        (k, n): of these, keep part k of n; None for all.
+    """
+
+    def __init__(self, limit: int, shard: tuple[int, int] | None) -> None:
+        self._limit, self._shard = limit, shard
+        self._end, self._n_at_end, self._n = -1, 0, 0
+
+    def among(self, kept: Bools, ends: Int64) -> Bools:
+        """Return which of the kept rows are chosen, given the end of each row."""
+        rows = np.flatnonzero(kept)
+        if not len(rows):
+            return kept
+        own = ends[rows]
+        if bool((own[1:] < own[:-1]).any()):  # each end is whole here
+            order = np.argsort(own, kind="stable")
+            own, places = own[order], rows[order]
+        else:
+            places = rows
+        numbers = np.arange(len(rows))
+        begins = np.concatenate([[True], own[1:] != own[:-1]])
+        before = np.maximum.accumulate(np.where(begins, numbers, 0))
+        numbers -= before
+        if own[0] == self._end:
+            numbers[before == 0] += self._n_at_end
+        self._end, self._n_at_end = int(own[-1]), int(numbers[-1]) + 1
+        rows = np.sort(places[numbers < self._limit])
+        n_before, self._n = self._n, self._n + len(rows)
+        rows = rows[part_of(self._shard, n_before)]
+        chosen = np.zeros(len(kept), np.bool_)
+        chosen[rows] = True
+        return chosen
+
+    def snapshot(self) -> list[int]:
+        """Return the state from which `restore` goes on."""
+        return [self._end, self._n_at_end, self._n]
+
+    def restore(self, state: list[int]) -> None:
+        """Go on from a snapshot."""
+        self._end, self._n_at_end, self._n = state
+
 
 Fields = list[tuple[str, pa.DataType]]
 """Names and types of columns."""
@@ -39,7 +104,7 @@ class Columns:
     variables : tuple of str
         Variables that the query selects.
     time_type : pyarrow.DataType or None
-        Type of the time column; None: there is none, or no event has been seen.
+        Type of the time column, or None if there is none, or no event has been seen.
     keys : tuple of (str, pyarrow.DataType)
         Keys of PARTITION BY; empty while no event has been seen.
     attributes : pyarrow.Schema or None
@@ -82,35 +147,6 @@ class Output(ABC):
 
     Attributes
     ----------
-    name : str
-    row : str
-        Meaning of a row, as a noun in the singular.
-    counted : bool
-        True: complex events are counted instead of listed.
-    row_each : bool
-        True: a row is one complex event.
-    most_at_an_end : int
-        Most complex events that are asked for at one end; 0: those that the query asks for.
-    labelled : bool
-        True: complex events that differ only in the variables of their events are different.
-    keeps_events : bool
-        True: attributes of events are retained for as long as a complex event may hold them.
-    positions : tuple of str
-        Columns that hold positions, beside those of variables.
-    measured : bool
-        True: its columns are those of measures.
-    may_choose : bool
-        True: a row is a valuation, which HAVING may drop.
-    whole_ends : bool
-        True: no share of the complex events splits an end, and `rest` has the last one of a batch.
-    numbered : bool
-        True: complex events have numbers, from the begin of the stream on.
-    weighed : bool
-        True: complex events are weighed where others are counted.
-    by_starts : bool
-        True: a row is an event that satisfies the first step of a chain, whether or not a complex event begins there.
-    each_event : bool
-        True: a row is an event, whatever it satisfies.
     schema : pyarrow.Schema
         Schema of `rows`.
     result_schema : pyarrow.Schema
@@ -120,25 +156,45 @@ class Output(ABC):
     """
 
     choice: Choosing | None = None
+
+    # ---- a row ----
     name: ClassVar[str]
     row: ClassVar[str] = "complex event"
-    counted: ClassVar[bool] = False
+    """Meaning of a row, as a noun in the singular."""
     row_each: ClassVar[bool] = True
-    most_at_an_end: ClassVar[int] = 0
-    labelled: ClassVar[bool] = False
-    keeps_events: ClassVar[bool] = False
-    positions: ClassVar[tuple[str, ...]] = ("start", "end", "positions")
-    measured: ClassVar[bool] = False
-    may_choose: ClassVar[bool] = False
-    whole_ends: ClassVar[bool] = False
-    numbered: ClassVar[bool] = False
-    weighed: ClassVar[bool] = False
-    by_starts: ClassVar[bool] = False
+    """True: a row is one match."""
     each_event: ClassVar[bool] = False
+    """True: a row is an event, whatever it satisfies."""
+    by_starts: ClassVar[bool] = False
+    """True: a row is an event that satisfies the first step of a chain, whether or not a match begins there."""
+    positions: ClassVar[tuple[str, ...]] = ("start", "end", "positions")
+    """Columns that hold positions, beside those of variables."""
+
+    # ---- the attributes that it shows ----
+    keeps_events: ClassVar[bool] = False
+    """True: attributes of events are retained for as long as a match may hold them."""
+    measured: ClassVar[bool] = False
+    """True: its columns are those of measures."""
+
+    # ---- the matches that it needs ----
+    counted: ClassVar[bool] = False
+    """True: matches are counted instead of listed."""
+    weighed: ClassVar[bool] = False
+    """True: matches are weighed where others are counted."""
+    most_at_an_end: ClassVar[int] = 0
+    """Most matches that are asked for at one end, or 0 for those that the query asks for."""
+    labelled: ClassVar[bool] = False
+    """True: matches that differ only in the variables of their events are different."""
+    may_choose: ClassVar[bool] = False
+    """True: a row is a valuation, which HAVING may drop."""
+    numbered: ClassVar[bool] = False
+    """True: matches have numbers, from the begin of the stream on."""
+    whole_ends: ClassVar[bool] = False
+    """True: no shard of the matches splits an end, and `rest` has the last one of a batch."""
 
     def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
         self.result_schema: pa.Schema = self.schema_of(columns)
-        self.schema: pa.Schema = pa.schema(list(self.result_schema)[: len(self._fields(columns))])
+        self.schema: pa.Schema = pa.schema(list(self.result_schema)[: len(self._result_fields(columns))])
         self._columns, self._labels, self._retained = columns, labels, retained
 
     @classmethod
@@ -162,7 +218,7 @@ class Output(ABC):
         OptionError
             When two columns would have one name.
         """
-        fields = cls._fields(columns)
+        fields = cls._result_fields(columns)
         if columns.streams:
             fields = [*fields, *cls._of_streams(columns)]
         names = [name for name, _ in fields]
@@ -189,15 +245,15 @@ class Output(ABC):
     def _of_streams(cls, columns: Columns) -> Fields:
         """Return a column for each one of positions, with the stream of each of these."""
         names, text = cls._names_of_positions(columns), pa.string()
-        of_positions = [(name, kind) for name, kind in cls._fields(columns) if name in names]
+        of_positions = [(name, kind) for name, kind in cls._result_fields(columns) if name in names]
         return [(f"{name}_stream", pa.list_(text) if pa.types.is_list(kind) else text) for name, kind in of_positions]
 
     @classmethod
     @abstractmethod
-    def _fields(cls, columns: Columns) -> Fields:
+    def _result_fields(cls, columns: Columns) -> Fields:
         """Return names and types of the columns, in their order."""
 
-    def _times(self, *times: Int64) -> list[pa.Array]:
+    def _time_columns(self, *times: Int64) -> list[pa.Array]:
         """Return columns of times, of which there are none without a time column."""
         time_type = self._columns.time_type
         return [] if time_type is None else [times_to_arrow(each, time_type) for each in times]
@@ -227,7 +283,7 @@ class Output(ABC):
         raise NotImplementedError
 
     def rest(self) -> pa.RecordBatch | None:
-        """Return the rows that a batch leaves, after all its buffers; None: there are none."""
+        """Return the rows that a batch leaves, after all its buffers, or None if there are none."""
         return None
 
     def snapshot(self) -> list[int]:

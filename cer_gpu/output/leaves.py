@@ -52,7 +52,7 @@ class MeasureLeaf:
     function : str
         "FIRST", "LAST", "COUNT", "SUM", "AVG", "MIN", "MAX" or "LIST".
     variable : str or None
-        None: all kept events.
+        None for all kept events.
     attribute : str or None
         None for COUNT.
     type : pyarrow.DataType
@@ -83,24 +83,24 @@ class HeldRows:
     segments: Segments
     each: bool = False
 
-    def _room(self, dtype: npt.DTypeLike) -> Array:
+    def _empty_array(self, dtype: npt.DTypeLike) -> Array:
         return np.empty(len(self.segments.marks) if self.each else len(self.segments.offsets) - 1, dtype)
 
     def count(self, valid: Bools = _NO_NULL) -> Int64:
         """Return the number of rows that are not NULL."""
-        counts = self._room(np.int64)
+        counts = self._empty_array(np.int64)
         count_held(tuple(self.segments), valid, self.each, counts)
         return counts
 
     def find(self, *, first: bool, nth: int = 0) -> Array:
         """Return the `nth` row from the first or from the last one, -1 for none."""
-        found = self._room(self.segments.rows.dtype)
+        found = self._empty_array(self.segments.rows.dtype)
         find_held(tuple(self.segments), first, nth, self.each, found)
         return found
 
     def extreme(self, function: str, ranks: Array, valid: Bools) -> Array:
         """Return the row with the least ("MIN") or greatest ("MAX") value, the first of equals; -1 for none."""
-        found = self._room(self.segments.rows.dtype)
+        found = self._empty_array(self.segments.rows.dtype)
         extreme_held(tuple(self.segments), ranks, valid, 1 if function == "MAX" else -1, self.each, found)
         return found
 
@@ -109,7 +109,7 @@ class HeldRows:
 
         A decimal is a multiple of its least unit.
         """
-        counts, sums = self._room(np.int64), self._room(values.dtype)
+        counts, sums = self._empty_array(np.int64), self._empty_array(values.dtype)
         limits = _INTEGERS if values.dtype == np.int64 else _FLOATS
         row: int = sum_held(tuple(self.segments), values, valid, limits, self.each, sums, counts)
         if row >= 0:
@@ -174,7 +174,7 @@ class Values:
     ) -> None:
         self.n: int
         self._found, self._labels, self._retained, self.n = found, labels, retained, len(found)
-        self._fields = {name: i for i, name in enumerate(attributes)}
+        self._result_fields = {name: i for i, name in enumerate(attributes)}
         self._ones: dict[tuple[str | None, bool], Int32] = {}
         self._computed: dict[MeasureLeaf, pa.Array] = {}
         self._numbers: dict[str, Array] = {}
@@ -215,8 +215,8 @@ class Values:
         return inverse.astype(np.int32), self._retained.take(distinct)
 
     @cached_property
-    def _pattern(self) -> Int32 | None:
-        """The marks of each complex event, where all have the same; None: they differ."""
+    def _common_marks(self) -> Int32 | None:
+        """The marks of each complex event, where all have the same, or None if they differ."""
         found = self._found
         n_marks = len(found.marks) // max(len(found), 1)
         if not n_marks or n_marks > 2**8 or n_marks * len(found) != len(found.marks):
@@ -226,38 +226,38 @@ class Values:
         return marks[:n_marks] if same and bool((offsets[1:] - offsets[:-1] == n_marks).all()) else None
 
     def _n_in_pattern(self, variable: str | None) -> int:
-        return int(np.count_nonzero(self._holds(variable)[self._pattern]))
+        return int(np.count_nonzero(self._marks_of(variable)[self._common_marks]))
 
-    def _held(self, variable: str | None) -> HeldRows:
+    def _held_rows(self, variable: str | None) -> HeldRows:
         return self._held_at(variable, self._placed[0])
 
     def _held_at(self, variable: str | None, rows: Int32) -> HeldRows:
-        return HeldRows(Segments(self._found.offsets, self._found.marks, self._holds(variable), rows, _NO_FIRSTS))
+        return HeldRows(Segments(self._found.offsets, self._found.marks, self._marks_of(variable), rows, _NO_FIRSTS))
 
     def _one(self, leaf: MeasureLeaf) -> Int32:
         """Return the row of the first or last event that a variable holds; -1 for none."""
         key = leaf.variable, leaf.function == LAST_HELD
         if key not in self._ones:
-            if self._pattern is not None:
-                held, places = np.flatnonzero(self._holds(leaf.variable)[self._pattern]), self._placed[0]
+            if self._common_marks is not None:
+                held, places = np.flatnonzero(self._marks_of(leaf.variable)[self._common_marks]), self._placed[0]
                 at = held[-1 if leaf.function == LAST_HELD else 0] if len(held) else None
-                one = np.full(len(self._found), -1, np.int32) if at is None else places[at :: len(self._pattern)]
+                one = np.full(len(self._found), -1, np.int32) if at is None else places[at :: len(self._common_marks)]
             else:
-                one = self._held(leaf.variable).find(first=leaf.function != LAST_HELD)
+                one = self._held_rows(leaf.variable).find(first=leaf.function != LAST_HELD)
             self._ones[key] = one
         return self._ones[key]
 
-    def _events(self, attribute: str) -> pa.Array:
-        return self._placed[1].field(self._fields[attribute])
+    def _event_values(self, attribute: str) -> pa.Array:
+        return self._placed[1].field(self._result_fields[attribute])
 
-    def _valid(self, attribute: str) -> Bools:
-        valid = validity(self._events(attribute))
+    def _event_validity(self, attribute: str) -> Bools:
+        valid = validity(self._event_values(attribute))
         return _NO_NULL if valid is None else valid
 
     def _numbers_of(self, attribute: str) -> Array:
         """Return an attribute as int64 or float64."""
         if attribute not in self._numbers:
-            events = self._events(attribute)
+            events = self._event_values(attribute)
             kind = kind_of(events.type)
             if kind == NOTHING or events.type == pa.uint64():
                 events = events.cast(pa.uint64())
@@ -269,7 +269,7 @@ class Values:
 
     def _ranks_of(self, attribute: str) -> Array:
         """Return an attribute as numbers in the order of its values."""
-        events = self._events(attribute)
+        events = self._event_values(attribute)
         kind = kind_of(events.type)
         if kind in (INTEGER, MOMENT, BOOLEAN, NOTHING, FLOAT) and events.type != pa.uint64():
             return self._numbers_of(attribute)
@@ -279,36 +279,38 @@ class Values:
 
     # ---- leaves -----------------------------------------------------------------------------------------------
 
-    def _holds(self, variable: str | None) -> Bools:
+    def _marks_of(self, variable: str | None) -> Bools:
         return np.array([variable is None or variable in held for held in self._labels], np.bool_)
 
     def _compute(self, leaf: MeasureLeaf) -> pa.Array:
         if leaf.function == "COUNT":
-            return self._count(leaf.variable)
+            return self._count_events(leaf.variable)
         assert leaf.attribute is not None
-        events = self._events(leaf.attribute)
-        if leaf.function in _OF_ONE and self._pattern is not None and self._n_in_pattern(leaf.variable) == 1:
+        events = self._event_values(leaf.attribute)
+        if leaf.function in _OF_ONE and self._common_marks is not None and self._n_in_pattern(leaf.variable) == 1:
             value = taken(events, self._one(leaf))
-            return value if value.type == leaf.type else _widened(value, leaf.type)
+            return value if value.type == leaf.type else _as_sum_type(value, leaf.type)
         match leaf.function:
             case "SUM" | "AVG":
                 return self._sum(leaf, leaf.attribute, events)
             case "LIST":
-                return self._held(leaf.variable).lists(str(leaf), lambda rows: events.take(pa.array(rows)), leaf.type)
+                return self._held_rows(leaf.variable).lists(
+                    str(leaf), lambda rows: events.take(pa.array(rows)), leaf.type
+                )
             case "MIN" | "MAX":
-                ranks, valid = self._ranks_of(leaf.attribute), self._valid(leaf.attribute)
-                return taken(events, self._held(leaf.variable).extreme(leaf.function, ranks, valid))
+                ranks, valid = self._ranks_of(leaf.attribute), self._event_validity(leaf.attribute)
+                return taken(events, self._held_rows(leaf.variable).extreme(leaf.function, ranks, valid))
         return taken(events, self._one(leaf))
 
-    def _count(self, variable: str | None) -> pa.Array:
+    def _count_events(self, variable: str | None) -> pa.Array:
         if variable is None:
             return pa.array(np.diff(self._found.offsets).astype(np.int64))
-        if self._pattern is not None:
+        if self._common_marks is not None:
             return self.repeated(pa.scalar(self._n_in_pattern(variable), pa.int64()))
         return pa.array(self._held_at(variable, _NO_ROWS).count())
 
     def _sum(self, leaf: MeasureLeaf, attribute: str, events: pa.Array) -> pa.Array:
-        held, valid, kind = self._held(leaf.variable), self._valid(attribute), kind_of(events.type)
+        held, valid, kind = self._held_rows(leaf.variable), self._event_validity(attribute), kind_of(events.type)
         if leaf.function == "AVG" or kind == FLOAT:
             return held.summed(leaf.function, floats_of(events), valid, leaf.type)
         if not (kind == DECIMAL and events.type.precision > 18):
@@ -356,7 +358,7 @@ class Values:
         )
 
 
-def _widened(value: pa.Array, data_type: pa.DataType) -> pa.Array:
+def _as_sum_type(value: pa.Array, data_type: pa.DataType) -> pa.Array:
     """Return values as their sum or average."""
     if pa.types.is_floating(data_type):
         valid = validity(value)

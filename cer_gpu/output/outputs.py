@@ -12,15 +12,93 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Bools
 from cer_gpu.errors import QueryTypeError
-from cer_gpu.output.choice import RowChoice
-from cer_gpu.output.form import Columns, Fields, Output
+from cer_gpu.output.form import Columns, Fields, Output, RowChoice
 from cer_gpu.output.leaves import Values
-from cer_gpu.output.progress import ProgressOutput
 from cer_gpu.output.reductions import Reduction, reduced_type
 from cer_gpu.output.retention import Retained
 from cer_gpu.output.weights import weighed_values
 from cer_gpu.runtime.counts import CountBuffers, WeighedBuffers
 from cer_gpu.runtime.matches import MatchBuffers
+from cer_gpu.runtime.progress.buffers import STOPPED, ProgressBuffers
+from cer_gpu.runtime.reading.symbols import EventBuffers
+
+_FUNNEL_POSITIONS = pa.list_(pa.int64())
+
+
+class ProgressOutput(Output):
+    """A row for each event that satisfies the first step: the steps reached, at the earliest events, and its stop.
+
+    `stopped` is one of `STOPPED`: "complete", "window", "barred" by the event `barred_by`, or "end" of the events.
+    """
+
+    name = "funnel"
+    row = "start"
+    row_each = False
+    positions: ClassVar[tuple[str, ...]] = ("start", "positions", "barred_by")
+    by_starts = True
+
+    @classmethod
+    def _result_fields(cls, columns: Columns) -> Fields:
+        time_type = columns.time_type
+        times: Fields = [] if time_type is None else [("times", pa.list_(time_type))]
+        return [
+            ("start", pa.int64()),
+            *columns.keys,
+            ("step", pa.int64()),
+            ("positions", _FUNNEL_POSITIONS),
+            *times,
+            ("stopped", pa.string()),
+            ("barred_by", pa.int64()),
+        ]
+
+    def rows(self, found: ProgressBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+        """Return one row for each start."""
+        offsets = pa.array(found.offsets)
+        columns = [
+            pa.array(found.positions[found.offsets[:-1]]),
+            *keys,
+            pa.array(np.diff(found.offsets).astype(np.int64)),
+            pa.ListArray.from_arrays(offsets, pa.array(found.positions)),
+            *(pa.ListArray.from_arrays(offsets, times) for times in self._time_columns(found.times)),
+            pa.array(STOPPED, pa.string()).take(pa.array(found.states)),
+            pa.array(found.barring, mask=found.barring < 0),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+PARTITION, STATE_CODE, CLOCK = " partition", " state", " clock"
+"""Columns beside the keys, by names that no key is likely to have."""
+
+
+def without_states(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the positions, times and keys of rows alone."""
+    return rows.select([name for name in rows.schema.names if name not in (PARTITION, STATE_CODE, CLOCK)])
+
+
+class EventsRead(Output):
+    """A row for each event that the taker of the runtime returns: its position, time and keys, and the state after it.
+
+    No query is asked for it by name: `cer_gpu.planning.state_steps.with_symbols` makes the plans that have it.
+    """
+
+    name = "symbols"
+    row = "event"
+    row_each = False
+    positions: ClassVar[tuple[str, ...]] = ("end",)
+    each_event = True
+
+    @classmethod
+    def _result_fields(cls, columns: Columns) -> Fields:
+        times = [] if columns.time_type is None else [("end_time", columns.time_type)]
+        own = [(PARTITION, pa.int32()), (STATE_CODE, pa.int64()), (CLOCK, pa.uint64())]
+        return [("end", pa.int64()), *times, *columns.keys, *own]
+
+    def rows(self, found: EventBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+        """Return one row for each event."""
+        own = [pa.array(each) for each in (found.partitions, found.states, found.clocks)]
+        columns = [pa.array(found.ends), *self._time_columns(found.times), *keys, *own]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
 
 _POSITIONS = pa.list_(pa.int64())
 
@@ -31,7 +109,7 @@ class PositionsOutput(Output):
     name = "positions"
 
     @classmethod
-    def _fields(cls, columns: Columns) -> Fields:
+    def _result_fields(cls, columns: Columns) -> Fields:
         fields: Fields = [("start", pa.int64()), ("end", pa.int64()), ("positions", _POSITIONS)]
         if columns.time_type is not None:
             fields += [("start_time", columns.time_type), ("end_time", columns.time_type)]
@@ -41,7 +119,7 @@ class PositionsOutput(Output):
         """Return one row for each complex event."""
         offsets = pa.array(found.offsets)
         positions = pa.ListArray.from_arrays(offsets, pa.array(found.positions))
-        columns = [*map(pa.array, found.spans), positions, *self._times(*found.times), *keys]
+        columns = [*map(pa.array, found.spans), positions, *self._time_columns(*found.times), *keys]
         columns += [*self._heads(found), *self._beside(found, offsets)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -76,11 +154,11 @@ class Valuations(PositionsOutput):
         """Return the rows of the valuations that HAVING keeps."""
         measures = self._columns.measures
         if measures is not None and measures.chooses:
-            values = self._values(found)
-            kept = self._kept(found, measures.kept(measures.columns(values), values))
+            values = self._valuation_values(found)
+            kept = self._choose_rows(found, measures.kept(measures.columns(values), values))
             found, keys = found.at(kept), [key.filter(pa.array(kept)) for key in keys]
-        rows = self._rows(found, keys)
-        self._count(len(found))
+        rows = self._valuation_rows(found, keys)
+        self._count_results(len(found))
         return rows
 
     def n_of(self, found: MatchBuffers) -> int:
@@ -97,16 +175,16 @@ class Valuations(PositionsOutput):
         if isinstance(self.choice, RowChoice):
             self.choice.restore(state[1:])
 
-    def _rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+    def _valuation_rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         return super().rows(found, keys)
 
-    def _values(self, found: MatchBuffers) -> Values:
+    def _valuation_values(self, found: MatchBuffers) -> Values:
         return Values(found, self._labels, self._retained, self._columns.retained)
 
-    def _kept(self, found: MatchBuffers, kept: Bools) -> Bools:
+    def _choose_rows(self, found: MatchBuffers, kept: Bools) -> Bools:
         return kept if self.choice is None else self.choice.among(kept, found.ends)
 
-    def _count(self, n: int) -> None:
+    def _count_results(self, n: int) -> None:
         self._n_last = n
         self.n_matches += n
 
@@ -125,9 +203,9 @@ class BindingsOutput(Valuations):
         self._holds = [np.array([name in held for held in labels]) for name in columns.variables]
 
     @classmethod
-    def _fields(cls, columns: Columns) -> Fields:
+    def _result_fields(cls, columns: Columns) -> Fields:
         return [
-            *super()._fields(columns),
+            *super()._result_fields(columns),
             *((name, pa.int64() if name in columns.single else _POSITIONS) for name in columns.variables),
         ]
 
@@ -157,8 +235,8 @@ class EventsOutput(PositionsOutput):
     keeps_events = True
 
     @classmethod
-    def _fields(cls, columns: Columns) -> Fields:
-        fields = super()._fields(columns)
+    def _result_fields(cls, columns: Columns) -> Fields:
+        fields = super()._result_fields(columns)
         if columns.attributes is not None:
             fields.append(("events", pa.list_(pa.struct(list(columns.attributes)))))
         return fields
@@ -182,21 +260,21 @@ class MeasuresOutput(Valuations):
     positions: ClassVar[tuple[str, ...]] = ("start", "end")
 
     @classmethod
-    def _fields(cls, columns: Columns) -> Fields:
+    def _result_fields(cls, columns: Columns) -> Fields:
         measures = () if columns.measures is None else columns.measures.fields
-        spans = [field for field in super()._fields(columns) if field[0] != "positions"]
+        spans = [field for field in super()._result_fields(columns) if field[0] != "positions"]
         return [*spans, *measures]
 
     def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return one row for each valuation."""
-        measures, values = self._columns.measures, self._values(found)
+        measures, values = self._columns.measures, self._valuation_values(found)
         assert measures is not None
         measured = measures.columns(values)
-        columns = [*map(pa.array, found.spans), *self._times(*found.times), *keys, *measured]
+        columns = [*map(pa.array, found.spans), *self._time_columns(*found.times), *keys, *measured]
         rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         if measures.chooses:
-            rows = rows.filter(pa.array(self._kept(found, measures.kept(measured, values))))
-        self._count(rows.num_rows)
+            rows = rows.filter(pa.array(self._choose_rows(found, measures.kept(measured, values))))
+        self._count_results(rows.num_rows)
         return rows
 
 
@@ -210,11 +288,11 @@ class RowsOutput(Valuations):
     numbered = True
 
     @classmethod
-    def _fields(cls, columns: Columns) -> Fields:
+    def _result_fields(cls, columns: Columns) -> Fields:
         fields: Fields = [("match", pa.int64()), ("variable", pa.string()), ("position", pa.int64())]
         return [*fields, *((field.name, field.type) for field in columns.attributes or ())]
 
-    def _rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+    def _valuation_rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return the rows of valuations, by position, and for one event in the order of the variables."""
         names = self._columns.variables
         holds = np.array([[name in held for name in names] for held in self._labels], np.bool_)
@@ -264,16 +342,16 @@ class Count(Output):
     counted = True
 
     @classmethod
-    def _fields(cls, columns: Columns) -> Fields:
+    def _result_fields(cls, columns: Columns) -> Fields:
         name = "count" if columns.aggregate is None else columns.aggregate.name
         return _fields_at_ends(columns, (name, pa.int64()))
 
     def rows(self, found: CountBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return one row for each position that ends complex events."""
-        columns = [pa.array(found.ends), self._values(found), *self._times(found.times), *keys]
+        columns = [pa.array(found.ends), self._valuation_values(found), *self._time_columns(found.times), *keys]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _values(self, found: CountBuffers) -> pa.Array:
+    def _valuation_values(self, found: CountBuffers) -> pa.Array:
         return pa.array(found.counts)
 
 
@@ -289,10 +367,10 @@ class Weighed(Count):
         return False
 
     @classmethod
-    def _fields(cls, columns: Columns) -> Fields:
+    def _result_fields(cls, columns: Columns) -> Fields:
         return _reduced_fields(columns)
 
-    def _values(self, found: CountBuffers) -> pa.Array:
+    def _valuation_values(self, found: CountBuffers) -> pa.Array:
         assert isinstance(found, WeighedBuffers)
         assert self._columns.aggregate is not None
         return weighed_values(found, self._columns.aggregate.function, self.schema.types[1])
@@ -317,7 +395,7 @@ class Aggregated(Valuations):
         self._reduction = Reduction(self._columns.aggregate.function, self.schema.types[1], shard)
 
     @classmethod
-    def _fields(cls, columns: Columns) -> Fields:
+    def _result_fields(cls, columns: Columns) -> Fields:
         return _reduced_fields(columns)
 
     def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
@@ -325,17 +403,20 @@ class Aggregated(Valuations):
         measures = self._columns.measures
         assert measures is not None
         assert self._reduction is not None
-        (values,) = measures.columns(self._values(found))
-        columns, names = [pa.array(found.ends), *self._times(found.times[1]), *keys], ["end", *self.schema.names[2:]]
+        (values,) = measures.columns(self._valuation_values(found))
+        columns, names = (
+            [pa.array(found.ends), *self._time_columns(found.times[1]), *keys],
+            ["end", *self.schema.names[2:]],
+        )
         shown = pa.RecordBatch.from_arrays(columns, names=names)
-        self._count(len(found))
-        return self._shown(self._reduction.take(values, shown))
+        self._count_results(len(found))
+        return self._show_reduced(self._reduction.take(values, shown))
 
     def rest(self) -> pa.RecordBatch | None:
         """Return the row of the last end, once all its valuations were given."""
         assert self._reduction is not None
         found = self._reduction.rest()
-        return None if found is None else self._shown(found)
+        return None if found is None else self._show_reduced(found)
 
     def snapshot(self) -> list[int]:
         """Return the state from which `restore` goes on."""
@@ -348,7 +429,7 @@ class Aggregated(Valuations):
         super().restore(state[:1])
         self._reduction.restore(state[1:])
 
-    def _shown(self, found: pa.RecordBatch) -> pa.RecordBatch:
+    def _show_reduced(self, found: pa.RecordBatch) -> pa.RecordBatch:
         end, *others = found.columns
         return pa.RecordBatch.from_arrays([end, others[-2], *others[:-2]], schema=self.schema)
 
@@ -366,12 +447,12 @@ class Ends(Output):
     most_at_an_end = 1
 
     @classmethod
-    def _fields(cls, columns: Columns) -> Fields:
+    def _result_fields(cls, columns: Columns) -> Fields:
         return _fields_at_ends(columns)
 
     def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return one row for each position that ends complex events."""
-        columns = [pa.array(found.ends), *self._times(found.times[1]), *keys]
+        columns = [pa.array(found.ends), *self._time_columns(found.times[1]), *keys]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
@@ -383,12 +464,12 @@ class CountedEnds(Count):
     most_at_an_end = 0
 
     @classmethod
-    def _fields(cls, columns: Columns) -> Fields:
+    def _result_fields(cls, columns: Columns) -> Fields:
         return _fields_at_ends(columns)
 
     def rows(self, found: CountBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return one row for each position that ends complex events."""
-        columns = [pa.array(found.ends), *self._times(found.times), *keys]
+        columns = [pa.array(found.ends), *self._time_columns(found.times), *keys]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def n_of(self, found: CountBuffers) -> int:

@@ -32,7 +32,7 @@ class Aggregation:
 
 
 def reduced_type(function: str, data_type: pa.DataType) -> pa.DataType | None:
-    """Return the type of an aggregate of values; None: there is none."""
+    """Return the type of an aggregate of values, or None if there is none."""
     kind = kind_of(data_type)
     if kind is None or (function in ("SUM", "AVG") and kind in (STRING, MOMENT)):
         return None
@@ -110,7 +110,7 @@ class Reduction:
         return self._finished(found.slice(0, len(begins) - 1))
 
     def rest(self) -> pa.RecordBatch | None:
-        """Return the end that was held back, as no more of it comes; None: there is none."""
+        """Return the end that was held back, as no more of it comes, or None if there is none."""
         held, self._held = self._held, None
         return None if held is None else self._finished(held)
 

@@ -156,7 +156,7 @@ class BoundWeights:
                 if self._of_integers:
                     if len(numbers):
                         amount += int(most) * max(int(numbers.max()), -int(numbers.min()))
-                    self._check(int(amount), named.name)
+                    self._check_bounds(int(amount), named.name)
                     total += numbers.astype(np.int64) * np.int64(self._sign * factor)
                 else:
                     floats = numbers.astype(np.float64)
@@ -178,7 +178,7 @@ class BoundWeights:
                 found[:, 2 * n_steps + k] = total
         return found
 
-    def _check(self, amount: int, name: str) -> None:
+    def _check_bounds(self, amount: int, name: str) -> None:
         if amount > MAX_WEIGHT // len(self._terms):
             raise EventsError(
                 f"the values of column {name!r} are too large for an aggregate that lists nothing\n"

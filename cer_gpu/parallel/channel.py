@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 class _Stop(Exception):
-    """Signal to a filling thread that nobody reads any more."""
+    """Raised in the producer once the consumer has gone."""
 
 
 class ChannelReader:

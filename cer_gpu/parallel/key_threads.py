@@ -11,14 +11,14 @@ import queue
 import threading
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Int64
-from cer_gpu.engine.evaluation import BaseEvaluator, FoundBatches
+from cer_gpu.engine.execution_group import ExecutionGroup, NamedBatches
 from cer_gpu.parallel.channel import Channel, ChannelReader
+from cer_gpu.parallel.stream_splitter import StreamSplitter
 
 KEY_BATCH_ROWS = 1 << 20
 """Most rows that all threads read before their results are merged, of one query or of few."""
@@ -29,10 +29,10 @@ MAX_WAITING_BATCHES = 16
 
 
 class _Worker:
-    """One share of the work, on a thread of its own."""
+    """One shard of the work, on a thread of its own."""
 
-    def __init__(self, evaluator: BaseEvaluator[Any, Any], reading: ChannelReader) -> None:
-        self.evaluator = evaluator
+    def __init__(self, group: ExecutionGroup, reading: ChannelReader) -> None:
+        self.group = group
         self._reading = reading
         self._batches: queue.Queue[pa.RecordBatch | None] = queue.Queue()
         # pieces of results; None after the last piece of a batch
@@ -46,16 +46,16 @@ class _Worker:
         """Evaluate batches until there are no more, and end the stream."""
         with self._found.filling():
             while (batch := self._reading.next_of(self._batches)) is not None:
-                self._put(self.evaluator.push_batches(batch))
+                self._put(self.group.push(batch))
             self._found.check()
-            self._put(self.evaluator.finish_batches())
+            self._put(self.group.finish())
 
-    def _put(self, pieces: FoundBatches) -> None:
+    def _put(self, pieces: NamedBatches) -> None:
         for name, found in pieces:
             self._found.check()
             if found.num_rows:
                 self._found.put((name, found))
-        self._firsts.append(self.evaluator._first_held)
+        self._firsts.append(StreamSplitter.first_pending(self.group))
         self._found.put(("", None))
 
     def push(self, batch: pa.RecordBatch | None) -> None:
@@ -69,18 +69,18 @@ class _Worker:
     def first(self) -> str | None:
         """Return the query of some piece of the results of a batch; None after the last one."""
         name = next((name for name, pieces in self._waiting.items() if pieces), None)
-        if name is not None or not self._read():
+        if name is not None or not self._read_piece():
             return name
         return self.first()
 
     def next(self, name: str) -> pa.RecordBatch | None:
         """Return the next piece of the results of a query and a batch; None after the last one."""
         waiting = self._waiting[name]
-        while not waiting and self._read():
+        while not waiting and self._read_piece():
             pass
         return waiting.popleft() if waiting else None
 
-    def _read(self) -> bool:
+    def _read_piece(self) -> bool:
         """Read a piece; False: there are no more of the batch."""
         if self._is_read:
             return False
@@ -94,25 +94,22 @@ class _Worker:
         return True
 
 
-def on_threads_by_key(
-    evaluator: BaseEvaluator[Any, Any], batches: Iterable[pa.RecordBatch], n_threads: int
-) -> FoundBatches:
-    """Yield the complex events of a stream, those of each query in the order of their ends.
+def on_threads_by_key(splitter: StreamSplitter, batches: Iterable[pa.RecordBatch], n_threads: int) -> NamedBatches:
+    """Yield the matches of a stream, those of each query in the order of their ends.
 
     Parameters
     ----------
-    evaluator
-        Evaluation that `may_be_cut` and knows the schema.  It evaluates nothing itself: its numbers of events and
-        complex events become those of the workers together.
+    splitter
+        Splitter of a group that `may_split`, whose counts become those of the workers together.
     batches
     n_threads
     """
     reading = ChannelReader()
-    workers = [_Worker(evaluator._share_of(k, n_threads), reading) for k in range(n_threads)]
-    by_starts = {name: list[pa.RecordBatch]() for name in evaluator._first_held}
+    workers = [_Worker(splitter.shard_group(k, n_threads), reading) for k in range(n_threads)]
+    by_starts = {name: list[pa.RecordBatch]() for name in splitter.first_pending(splitter.group)}
     n_ahead = 0
     threads = [threading.Thread(target=worker.run, name="cer_gpu") for worker in workers]
-    n_rows = KEY_BATCH_ROWS * evaluator._longer
+    n_rows = KEY_BATCH_ROWS * splitter.group.block_factor
     try:
         for thread in threads:
             thread.start()
@@ -123,25 +120,24 @@ def on_threads_by_key(
                 n_ahead += 1
                 if n_ahead > BATCHES_AHEAD:
                     n_ahead -= 1
-                    yield from _merged(workers, by_starts)
+                    yield from _merge_results(workers, by_starts)
         for worker in workers:
             worker.push(None)
         for _ in range(n_ahead + 1):  # and what is known at the end
-            yield from _merged(workers, by_starts)
+            yield from _merge_results(workers, by_starts)
     finally:
         reading.stop()
         for worker in workers:
             worker.push(None)
-        n_events = evaluator._intake.n_pushed = max(worker.evaluator.n_events for worker in workers)
+        n_events = splitter.group.input.n_pushed = max(worker.group.blocks.n_events for worker in workers)
         for worker in workers:
-            own = worker.evaluator
-            evaluator._take_over(n_events, own._numbers, own._tallies)
+            splitter.take_over(n_events, worker.group.n_matches, splitter.tallies(worker.group))
         for thread in threads:
             thread.join()
-        evaluator._intake.close()
+        splitter.group.input.close()
 
 
-def _merged(workers: list[_Worker], by_starts: dict[str, list[pa.RecordBatch]]) -> FoundBatches:
+def _merge_results(workers: list[_Worker], by_starts: dict[str, list[pa.RecordBatch]]) -> NamedBatches:
     """Yield the results of one batch: query by query, each in the order of their ends, or of their starts.
 
     Parameters
@@ -180,12 +176,12 @@ def _merged_of(name: str, workers: list[_Worker]) -> Iterator[pa.RecordBatch]:
             pieces[k] = workers[k].next(name)
             continue
         # complex events that end up to here are complete: later pieces of each worker end after it
-        bound = min(_ends(piece)[-1] for piece in pieces if piece is not None)
+        bound = min(_end_positions(piece)[-1] for piece in pieces if piece is not None)
         ready: list[pa.RecordBatch] = []
         for k, piece in enumerate(pieces):
             if piece is None:
                 continue
-            n = int(np.searchsorted(_ends(piece), bound, "right"))
+            n = int(np.searchsorted(_end_positions(piece), bound, "right"))
             if n:
                 ready.append(piece.slice(0, n))
                 pieces[k] = piece.slice(n) if n < piece.num_rows else workers[k].next(name)
@@ -193,9 +189,9 @@ def _merged_of(name: str, workers: list[_Worker]) -> Iterator[pa.RecordBatch]:
 
 
 def _by_end(found: pa.RecordBatch) -> pa.RecordBatch:
-    return found.take(pa.array(np.argsort(_ends(found), kind="stable")))
+    return found.take(pa.array(np.argsort(_end_positions(found), kind="stable")))
 
 
-def _ends(found: pa.RecordBatch) -> Int64:
+def _end_positions(found: pa.RecordBatch) -> Int64:
     ends: Int64 = found.column("end").to_numpy()
     return ends

@@ -10,9 +10,8 @@ import pyarrow as pa
 from cer_gpu.arrays import Array, Int32, Int64, UInt64
 from cer_gpu.backend.partitions import UNASSIGNED, assign_partitions, find_runs, hash_keys
 from cer_gpu.columnar.columns import is_string, known_codes, numbers_of, validity
-from cer_gpu.columnar.dictionaries import DictionaryCache
+from cer_gpu.columnar.dictionary_encoding import DictionaryCache, DictionaryEncoder
 from cer_gpu.columnar.memory import GatherBuffer, Scratch, read_only, room
-from cer_gpu.columnar.strings import DictionaryEncoder
 
 KeyWords = UInt64
 
@@ -74,7 +73,7 @@ class Texts:
     def __init__(self) -> None:
         self._taken = Scratch(np.int32)
         self._n_in_dictionary = 0
-        self._forget()
+        self._forget_strings()
 
     def __call__(self, array: pa.Array, rows: Int32 | None) -> KeyWords:
         """Return the words of an array, or of some of its rows, valid until the next call."""
@@ -116,10 +115,10 @@ class Texts:
 
     def restore(self, texts: pa.Array) -> None:
         """Replace all texts by these, with their indices as words."""
-        self._forget()
+        self._forget_strings()
         self._coder.number(texts)
 
-    def _forget(self) -> None:
+    def _forget_strings(self) -> None:
         self._coder = DictionaryEncoder(bounded=False)
         self._of_dictionary = DictionaryCache(self._coder.number)
 

@@ -10,9 +10,8 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Int32, Int64
 from cer_gpu.backend.compaction import gather
-from cer_gpu.columnar.columns import take_rows
+from cer_gpu.columnar.columns import SelectedRows, take_rows
 from cer_gpu.columnar.memory import Scratch, read_only
-from cer_gpu.columnar.rows import SelectedRows
 from cer_gpu.partition.partitions import Partitions
 
 MAX_SHARED = 1 << 16
@@ -126,16 +125,16 @@ class ViewOfPartitions:
         if not len(picked.rows) and not self.shared.numbered:  # ordinals count the events of all blocks
             return picked, np.empty(0, np.int32), np.empty(0, np.int64)
         ids, all_ordinals, some_have_none = self.shared.ids(keys_of_block, picked.some)
-        partitions = self._of(ids, picked.rows, self._ids)
+        partitions = self._gather_rows(ids, picked.rows, self._ids)
         if some_have_none:
             kept = np.flatnonzero(partitions >= 0)
             picked, partitions = picked.at(kept), partitions[kept]
         if not self.shared.numbered:
             return picked, partitions, all_ordinals
-        return picked, partitions, self._of(all_ordinals, picked.rows, self._ordinals)
+        return picked, partitions, self._gather_rows(all_ordinals, picked.rows, self._ordinals)
 
     @staticmethod
-    def _of(values: Any, rows: Int32, memory: Scratch) -> Any:
+    def _gather_rows(values: Any, rows: Int32, memory: Scratch) -> Any:
         taken = memory.empty(len(rows))
         gather(read_only(values), rows, taken)
         return taken

@@ -5,32 +5,37 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted
+from cer_gpu.ceql.syntax import Within
 from cer_gpu.columnar.clocks import time_column_type, window_length
 from cer_gpu.columnar.columns import plain_type
 from cer_gpu.columnar.fields import attribute_type, column_type, is_field_column, narrowest
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.expressions.derived import DerivedColumn, pasts_of, read_by
 from cer_gpu.expressions.relations import BoundRelations, bind_keys, bind_relations
-from cer_gpu.order.rows import ROW_COLUMN
+from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
+from cer_gpu.output.bound_measures import BoundMeasures, bind_measures
 from cer_gpu.output.form import Columns, Head, Output
-from cer_gpu.output.measures import BoundMeasures, bind_measures
 from cer_gpu.output.weights import BoundWeights, Linear, bind_weights
 from cer_gpu.partition.partitions import PartitionKeys
-from cer_gpu.planning.over_binding import BoundOverAggregates, bind_pasts
+from cer_gpu.planning.over_binding import BoundOverAggregates, bind_over_aggregates
+from cer_gpu.planning.pattern_spans import same_clock
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import LogicalPlan
-from cer_gpu.planning.windows import same_clock
 from cer_gpu.predicates.guards import BoundGuards
 from cer_gpu.runtime.join_plan import JoinPlan
 from cer_gpu.runtime.join_tables import JoinTables
 from cer_gpu.runtime.parallel_tables import ParallelTables
 from cer_gpu.runtime.recent.tables import RecentTables
+
+WindowLength = np.uint64 | np.float64
+"""WindowLength of a window, in units of its column or in events."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +54,9 @@ class Binding:
         Column in which the window is measured; None: positions, or there is no window.
     window_length : numpy.uint64 or numpy.float64 or None
     lasting : numpy.uint64 or numpy.float64 or None
-        Length for which complex events wait behind their last event (`LogicalPlan.lasts`), in the same column.
+        WindowLength for which complex events wait behind their last event (`LogicalPlan.lasts`), in the same column.
     gap : numpy.uint64 or numpy.float64 or None
-        Length of EACH STEP, where it is measured in the same column as the window.
+        WindowLength of EACH STEP, where it is measured in the same column as the window.
     every : (str or None, numpy.uint64 or numpy.float64) or None
         Column in which the length of LIMIT n EVERY d is measured (None: positions), and the length.
     keys : PartitionKeys
@@ -60,7 +65,7 @@ class Binding:
     columns_on_host : tuple of str
         Columns that not only predicates read, of single events or, where a GPU computes them, sides of filters.
     compared : BoundRelations or None
-        Columns that filters between events read; None: there are no such filters, and no conjunction.
+        Columns that filters between events read, or None if there are no such filters, and no conjunction.
     joins : JoinTables or None
         Tables of an atom graph.
     parallel : ParallelTables or None
@@ -68,7 +73,7 @@ class Binding:
     recent : RecentTables or None
         Tables of the steps of SELECT RECENT.
     pasts : BoundOverAggregates or None
-        Aggregates over the past; None: there are none.
+        Aggregates over the past, or None if there are none.
     """
 
     plan: LogicalPlan
@@ -77,10 +82,10 @@ class Binding:
     guards: BoundGuards
     time_type: pa.DataType | None
     window_column: str | None
-    window_length: np.uint64 | np.float64 | None
-    lasting: np.uint64 | np.float64 | None
-    gap: np.uint64 | np.float64 | None
-    every: tuple[str | None, np.uint64 | np.float64] | None
+    window_length: WindowLength | None
+    lasting: WindowLength | None
+    gap: WindowLength | None
+    every: tuple[str | None, WindowLength] | None
     keys: PartitionKeys
     clocks: tuple[str, ...]
     columns_on_host: tuple[str, ...]
@@ -97,7 +102,7 @@ class Binding:
         return {**of_tests, **_derived(self.guards, self.compared)}
 
     @cached_property
-    def reach(self) -> tuple[str | None, np.uint64 | np.float64]:
+    def reach(self) -> tuple[str | None, WindowLength]:
         """Column of the window, and how much lies before an event that may end a complex event: what it may read.
 
         Aggregates over the past read their own length before the window; with ranges, all are of one clock.
@@ -150,7 +155,7 @@ class Binding:
 
     @cached_property
     def measures(self) -> BoundMeasures | None:
-        """Measures of SELECT, with HAVING; None: there are none.
+        """Measures of SELECT, with HAVING, or None if there are none.
 
         Raises
         ------
@@ -234,10 +239,10 @@ class Binding:
 
     def fits(self, schema: pa.Schema) -> bool:
         """Return True if batches of another schema can be evaluated with this binding."""
-        return all(attribute_type(schema, name) == data_type for name, data_type in self._types.items())
+        return all(attribute_type(schema, name) == data_type for name, data_type in self._column_types.items())
 
     @cached_property
-    def _types(self) -> dict[str, pa.DataType | None]:
+    def _column_types(self) -> dict[str, pa.DataType | None]:
         return {name: attribute_type(self.schema, name) for name in self.columns}
 
 
@@ -251,7 +256,6 @@ def bind(plan: LogicalPlan, schema: pa.Schema, position_column: str | None = Non
     EventsError
         When the query names several streams, and the events have no column of streams.
     """
-    text = plan.text
     stream_column = STREAM_COLUMN if plan.several_streams else None
     if stream_column is not None and stream_column not in schema.names:
         raise EventsError(
@@ -259,76 +263,113 @@ def bind(plan: LogicalPlan, schema: pa.Schema, position_column: str | None = Non
             "hint: give a mapping from stream name to events (NAME=PATH on the command line), or push each batch "
             "with its stream's name"
         )
-    guards = BoundGuards(plan.guards, schema, plan.type_column, text, stream_column)
+    guards = BoundGuards(plan.guards, schema, plan.type_column, plan.text, stream_column)
+    windows = _bind_windows(plan, schema)
+    keys = PartitionKeys(plan.partition, schema, plan.text)
+    position_columns = _position_columns(schema, position_column)
+    joins = _bind_joins(plan, schema, windows.lasting)
+    derived = _derived(guards, joins.compared)
+    pasts = bind_over_aggregates(pasts_of(derived), plan, schema)
+    own = (each.later.name for each in plan.distances if each.within.kind == "attribute")
+    spaced = None if windows.every is None else windows.every[0]
+    named = (plan.time_column, windows.column, spaced, *own, *(() if pasts is None else pasts.clocks))
+    clocks = tuple(dict.fromkeys(name for name in named if name is not None))
+    read = [*read_by(derived), *(() if pasts is None else pasts.read)]
+    if joins.compared is not None:
+        read += joins.compared.names_on_host
+    return Binding(
+        plan=plan,
+        schema=schema,
+        position_column=position_column,
+        guards=guards,
+        time_type=windows.time_type,
+        window_column=windows.column,
+        window_length=windows.length,
+        lasting=windows.lasting,
+        gap=windows.gap,
+        every=windows.every,
+        keys=keys,
+        clocks=clocks,
+        columns_on_host=tuple(dict.fromkeys([*clocks, *keys.columns, *position_columns, *read])),
+        compared=joins.compared,
+        joins=joins.graph,
+        parallel=joins.parallel,
+        recent=joins.recent,
+        pasts=pasts,
+    )
+
+
+class _Windows(NamedTuple):
+    """The lengths of a plan in units of their columns; attributes as of `Binding`."""
+
+    time_type: pa.DataType | None
+    column: str | None
+    length: WindowLength | None
+    lasting: WindowLength | None
+    gap: WindowLength | None
+    every: tuple[str | None, WindowLength] | None
+
+
+def _bind_windows(plan: LogicalPlan, schema: pa.Schema) -> _Windows:
+    """Measure the lengths of a plan in the columns of a schema."""
     time_type = None if plan.time_column is None else time_column_type(schema, plan.time_column)
     if plan.time_unit is not None and (time_type is None or not pa.types.is_integer(time_type)):
         raise QueryTypeError(
             f"time_unit={plan.time_unit!r} is the unit of an integer time column, and "
             + ("none is named" if time_type is None else f"{plan.time_column!r} is {time_type}")
         )
-    window_column, length = None, None
-    if plan.within is not None:
-        window_column, length = window_length(plan.within, schema, plan.time_column, plan.time_unit, text)
-    lasting = None
-    if plan.lasts is not None:
-        lasting = window_length(plan.lasts, schema, plan.time_column, plan.time_unit, text)[1]
-    gap, step = None, plan.syntax.each_step
-    if step is not None and plan.within is not None and same_clock(step, plan.within):
-        gap = window_length(step, schema, plan.time_column, plan.time_unit, text)[1]
-    every = None
-    if plan.every is not None:
-        every = window_length(plan.every.within, schema, plan.time_column, plan.time_unit, text)
-    keys = PartitionKeys(plan.partition, schema, text)
-    positions = [] if position_column is None else [position_column]
-    numbers = [ROW_COLUMN] if ROW_COLUMN in schema.names else []
-    streams = [STREAM_COLUMN] if numbers and STREAM_COLUMN in schema.names else []
-    for name in [*positions, *numbers]:
-        if column_type(schema, name, None, None) != pa.int64():
-            raise QueryTypeError(f"the column of positions {name!r} must be int64, and is {schema.field(name).type}")
-    compared, joins, parallel, recent = None, None, None, None
+
+    def measured(within: Within) -> tuple[str | None, WindowLength]:
+        return window_length(within, schema, plan.time_column, plan.time_unit, plan.text)
+
+    column, length = (None, None) if plan.within is None else measured(plan.within)
+    step = plan.syntax.each_step
+    has_gap = step is not None and plan.within is not None and same_clock(step, plan.within)
+    return _Windows(
+        time_type,
+        column,
+        length,
+        lasting=None if plan.lasts is None else measured(plan.lasts)[1],
+        gap=measured(step)[1] if has_gap and step is not None else None,
+        every=None if plan.every is None else measured(plan.every.within),
+    )
+
+
+class _Joins(NamedTuple):
+    """The join predicates of a plan over a schema, and the tables of its evaluation; attributes as of `Binding`."""
+
+    compared: BoundRelations | None = None
+    graph: JoinTables | None = None
+    parallel: ParallelTables | None = None
+    recent: RecentTables | None = None
+
+
+def _bind_joins(plan: LogicalPlan, schema: pa.Schema, lasting: WindowLength | None) -> _Joins:
+    """Bind the join predicates of a plan to a schema."""
     if plan.parallel is not None:
         values = [[member.expression for member in members] for members in plan.parallel.variables]
-        compared, columns = bind_keys(values, plan.parallel.predicates, schema, text)
-        parallel = ParallelTables(plan.parallel, compared, columns)
-    elif plan.recent is not None:
+        compared, columns = bind_keys(values, plan.parallel.predicates, schema, plan.text)
+        return _Joins(compared, parallel=ParallelTables(plan.parallel, compared, columns))
+    if plan.recent is not None:
         pattern = plan.recent
-        compared, columns = bind_keys(pattern.key_columns, pattern.equalities, schema, text, pattern.predicates)
-        recent = RecentTables(pattern, compared, columns, lasting)
-    elif plan.graph is not None:
-        compared = bind_relations([relation.predicate for relation in plan.graph.relations], schema, text)
-        join_plan = JoinPlan(plan.graph, compared, bool(plan.partition))
-        compared, joins = join_plan.bound, JoinTables(join_plan)
-    derived = _derived(guards, compared)
-    pasts = bind_pasts(pasts_of(derived), plan, schema)
-    read = [*read_by(derived), *(() if pasts is None else pasts.read)]
-    if compared is not None:
-        read += compared.names_on_host
-    own = (each.later.name for each in plan.distances if each.within.kind == "attribute")
-    spaced = None if every is None else every[0]
-    named = (plan.time_column, window_column, spaced, *own, *(() if pasts is None else pasts.clocks))
-    clocks = tuple(dict.fromkeys(name for name in named if name is not None))
-    numbered = [*positions, *numbers, *streams]
-    on_host = tuple(dict.fromkeys([*clocks, *keys.columns, *numbered, *read]))
-    return Binding(
-        plan=plan,
-        schema=schema,
-        position_column=position_column,
-        guards=guards,
-        time_type=time_type,
-        window_column=window_column,
-        window_length=length,
-        lasting=lasting,
-        gap=gap,
-        every=every,
-        keys=keys,
-        clocks=clocks,
-        columns_on_host=on_host,
-        compared=compared,
-        joins=joins,
-        parallel=parallel,
-        recent=recent,
-        pasts=pasts,
-    )
+        compared, columns = bind_keys(pattern.key_columns, pattern.equalities, schema, plan.text, pattern.predicates)
+        return _Joins(compared, recent=RecentTables(pattern, compared, columns, lasting))
+    if plan.graph is not None:
+        relations = [relation.predicate for relation in plan.graph.relations]
+        join_plan = JoinPlan(plan.graph, bind_relations(relations, schema, plan.text), bool(plan.partition))
+        return _Joins(join_plan.bound, graph=JoinTables(join_plan))
+    return _Joins()
+
+
+def _position_columns(schema: pa.Schema, given: str | None) -> list[str]:
+    """Return the columns that tell positions of events, which are checked, and the column of their streams."""
+    positions = [] if given is None else [given]
+    positions += [ROW_COLUMN] if ROW_COLUMN in schema.names else []
+    for name in positions:
+        if column_type(schema, name, None, None) != pa.int64():
+            raise QueryTypeError(f"the column of positions {name!r} must be int64, and is {schema.field(name).type}")
+    names_streams = {ROW_COLUMN, STREAM_COLUMN} <= set(schema.names)
+    return [*positions, STREAM_COLUMN] if names_streams else positions
 
 
 def _derived(guards: BoundGuards, compared: BoundRelations | None) -> dict[str, DerivedColumn]:
@@ -363,7 +404,7 @@ class Bindings:
             for known in self._last:
                 if known.position_column == position_column and known.schema.equals(schema, check_metadata=True):
                     return known
-            made = self._bound(schema, position_column)
+            made = self._bind_anew(schema, position_column)
             self._last = made, *self._last[:1]
             return made
 
@@ -371,5 +412,5 @@ class Bindings:
         """Return the plan over events of a schema: here it is the same for all."""
         return self.plan
 
-    def _bound(self, schema: pa.Schema, position_column: str | None) -> Binding:
+    def _bind_anew(self, schema: pa.Schema, position_column: str | None) -> Binding:
         return bind(self.plan_over(schema), schema, position_column)

@@ -9,8 +9,8 @@ from itertools import combinations
 from cer_gpu.automaton.recent import RecentPattern
 from cer_gpu.ceql.one_event import NameTest, may_be_one
 from cer_gpu.ceql.syntax import Attribute
+from cer_gpu.planning.pattern_spans import same_clock
 from cer_gpu.planning.plan import LogicalPlan
-from cer_gpu.planning.windows import same_clock
 
 _OWN_KEYS = "what is OVER the past has keys of its own, whose events may lie anywhere before"
 _PIPES = "{} chooses among the results of all events"
@@ -23,13 +23,14 @@ class Distribution:
     Attributes
     ----------
     why_not_keys : str or None
-        Reason why distribution by key is not exact; None: it is.
+        Reason why distribution by key is not exact, or None if it is.
     why_not_ranges : str or None
-        Reason why distribution by ranges of the stream, each with the window before it, is not exact; None: it is.
+        Reason why distribution by ranges of the stream, each with the window before it, is not exact, or None if it is.
     why_not_merging : str or None
-        Reason why results of several threads have another order than those of one; None: they have the order of ends.
+        Reason why results of several threads have another order than those of one, or None if they have the order of
+        ends.
     why_not_key_tasks : str or None
-        Reason why tasks that get the events of some keys only are not exact; None: they are, if keys are.
+        Reason why tasks that get the events of some keys only are not exact, or None if they are, if keys are.
     shared : tuple of (str or None, str)
         Column of each event type (None: of all) whose value all events of a complex event share, so that tasks can be
         dealt the events by it; empty: there is none.
@@ -57,7 +58,7 @@ class Distribution:
 
     @property
     def tasks(self) -> dict[str, str | None]:
-        """Ways to deal to Spark tasks, the best first, each with the reason why it is not exact; None: it is."""
+        """Ways to deal to Spark tasks, the best first, each with the reason why it is not exact, or None if it is."""
         by_key = None if self.shared else self.why_not_keys or self.why_not_key_tasks
         return {"key": by_key, "range": self.why_not_ranges, "broadcast": None}
 

@@ -47,7 +47,7 @@ class FilePruning:
 
 
 def needs_of(bindings: Bindings, schema: pa.Schema) -> FilePruning | None:
-    """Return what a query needs of events of a schema; None: all of them, or it does not fit the schema.
+    """Return what a query needs of events of a schema, or None if it needs all of them, or does not fit the schema.
 
     An event that satisfies no guard must mean nothing to it: there are no absences of events that fail a test, no
     attributes of earlier events, and contiguity and windows do not count the events of a key.
@@ -103,24 +103,24 @@ class _Tests:
         found = self._all
         if guard.event_type is not None and self._type_column is not None:
             found = found & self._between(self._type_column, guard.event_type)
-        return found if guard.predicate is None else found & self._of(guard.predicate)
+        return found if guard.predicate is None else found & self._pass_predicate(guard.predicate)
 
-    def _of(self, predicate: s.Predicate) -> Bools:
+    def _pass_predicate(self, predicate: s.Predicate) -> Bools:
         match predicate:
             case s.And():
-                return reduce(and_, map(self._of, predicate.operands))
+                return reduce(and_, map(self._pass_predicate, predicate.operands))
             case s.Or():
-                return reduce(or_, map(self._of, predicate.operands))
-            case s.Membership() if self._is_plain(predicate.operand):
-                each = (self._compared("=", predicate.operand, value) for value in predicate.values)
+                return reduce(or_, map(self._pass_predicate, predicate.operands))
+            case s.Membership() if self._is_column(predicate.operand):
+                each = (self._pass_comparison("=", predicate.operand, value) for value in predicate.values)
                 return reduce(or_, each, ~self._all)
             case s.Comparison(op=op, left=left, right=right) if op in _TURNED:
-                if self._is_plain(left):
-                    return self._compared(op, left, right)
-                return self._compared(_TURNED[op], right, left) if self._is_plain(right) else self._all
+                if self._is_column(left):
+                    return self._pass_comparison(op, left, right)
+                return self._pass_comparison(_TURNED[op], right, left) if self._is_column(right) else self._all
         return self._all
 
-    def _is_plain(self, side: s.Expression) -> bool:
+    def _is_column(self, side: s.Expression) -> bool:
         return (
             isinstance(side, s.Attribute)
             and not side.looks_back
@@ -128,14 +128,14 @@ class _Tests:
             and side.name in self._schema.names
         )
 
-    def _compared(self, op: str, attribute: Any, value: s.Expression) -> Bools:
+    def _pass_comparison(self, op: str, attribute: Any, value: s.Expression) -> Bools:
         if not isinstance(value, s.Literal):
             return self._all
         if isinstance(value.value, str) and is_string(plain_type(self._schema.field(attribute.name).type)):
             return self._between(attribute.name, value.value) if op == "=" else self._all
         if op == "=":
-            return self._passes("<=", attribute, value) & self._passes(">=", attribute, value)
-        return self._passes(op, attribute, value)
+            return self._pass_bound("<=", attribute, value) & self._pass_bound(">=", attribute, value)
+        return self._pass_bound(op, attribute, value)
 
     def _between(self, name: str, text: str) -> Bools:
         """Return the files in which a column of texts may hold one."""
@@ -149,7 +149,7 @@ class _Tests:
             np.bool_,
         )
 
-    def _passes(self, op: str, attribute: Any, value: s.Literal) -> Bools:
+    def _pass_bound(self, op: str, attribute: Any, value: s.Literal) -> Bools:
         """Return the files whose least value (of ``<`` and ``<=``), or greatest value, passes."""
         least, greatest, unknown = self._ends_of(attribute.name)
         batch = least if op in ("<", "<=") else greatest

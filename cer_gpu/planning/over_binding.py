@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,7 +65,7 @@ class BoundOverAggregates:
         Places of the test of the events that it is of, of its condition, and of that just before; None: it has none.
     own_keys : dict from OverColumn to OverKeys
         Keys of those that have some of their own.
-    needed : dict from OverColumn to (tuple of (TestPlace or None) or None), or None
+    read_at : dict from OverColumn to (tuple of (TestPlace or None) or None), or None
         Tests of the events at which each is read (None among them: all events), beside those that it is of; all events
         of those that have None.  None: all of them are read at all events.
     """
@@ -77,7 +77,7 @@ class BoundOverAggregates:
     condition: dict[OverColumn, TestPlace | None]
     before: dict[OverColumn, TestPlace | None]
     own_keys: dict[OverColumn, OverKeys]
-    needed: dict[OverColumn, tuple[TestPlace | None, ...] | None] | None
+    read_at: dict[OverColumn, tuple[TestPlace | None, ...] | None] | None
 
     @property
     def clocks(self) -> tuple[str, ...]:
@@ -98,73 +98,112 @@ class BoundOverAggregates:
         return (*named, *read_by(self.derived), *of_keys)
 
 
-def bind_pasts(pasts: Mapping[str, OverColumn], plan: LogicalPlan, schema: pa.Schema) -> BoundOverAggregates | None:
-    """Bind what is read of the past; None: there is nothing.
+def bind_over_aggregates(
+    aggregates: Mapping[str, OverColumn], plan: LogicalPlan, schema: pa.Schema
+) -> BoundOverAggregates | None:
+    """Bind the OVER aggregates of a query, or return None if it has none.
 
     Raises
     ------
     QueryTypeError
         When tests, or clocks, do not fit the schema.
     """
-    if not pasts:
+    if not aggregates:
         return None
+    columns, tests, places = _place_guards(aggregates, plan, schema)
+    by_role = {column: _over_guards(column.past, plan) for column in columns}
+    test, condition, before = (
+        {column: places[guards[role]] if role in guards else None for column, guards in by_role.items()}
+        for role in ("test", "condition", "before")
+    )
+    reaches = _bind_reaches(columns, plan, schema)
+    read_at = None
+    if _only_rises(aggregates.values(), columns, reaches):
+        read_at = {column: _events_that_read(column, columns, plan, test) for column in columns}
+    own_keys = _bind_over_keys(by_role, places, plan, schema)
+    return BoundOverAggregates(columns, reaches, tests, test, condition, before, own_keys, read_at)
+
+
+def _place_guards(
+    aggregates: Mapping[str, OverColumn], plan: LogicalPlan, schema: pa.Schema
+) -> tuple[dict[OverColumn, list[str]], tuple[BoundGuards, ...], dict[tuple[Guard, int], TestPlace]]:
+    """Find all aggregates, those that tests read before the others, and bind their tests.
+
+    Returns
+    -------
+    columns : dict from OverColumn to list of str
+    tests : tuple of BoundGuards
+    places : dict from (Guard, int) to TestPlace
+        Place of each test, by its guard and the depth of what it reads.
+    """
     columns: dict[OverColumn, list[str]] = {}
     tests: list[BoundGuards] = []
     places: dict[tuple[Guard, int], TestPlace] = {}
-    streams = STREAM_COLUMN if plan.several_streams else None
-    found = dict(pasts)
-    while found:
-        new = [column for column in dict.fromkeys(found.values()) if column not in columns]
-        for name, column in found.items():
+    todo = dict(aggregates)
+    while todo:
+        new = [column for column in dict.fromkeys(todo.values()) if column not in columns]
+        for name, column in todo.items():
             if name not in (names := columns.setdefault(column, [])):
                 names.append(name)
-        asked = dict.fromkeys(each for column in new for each in _guards_of(column.past, plan).values())
-        of_tests = list[BoundGuards]()
-        for depth in sorted({depth for _, depth in asked}):
-            # guards of any type are no row of the table of types
-            for typed, of_test in (True, (plan.type_column, streams)), (False, (None, streams)):
-                some = [
-                    guard
-                    for guard, own in asked
-                    if own == depth and (guard.event_type is not None) == typed and (guard, own) not in places
-                ]
-                if some:
-                    places |= {(guard, depth): (len(tests) + len(of_tests), i) for i, guard in enumerate(some)}
-                    of_tests.append(BoundGuards(tuple(some), schema, of_test[0], plan.text, of_test[1]))
-        tests += of_tests
-        found = pasts_of({name: column for guards in of_tests for name, column in guards.derived.items()})
-    columns = dict(sorted(columns.items(), key=lambda item: _depth(item[0].past)))
-    by_role = {column: _guards_of(column.past, plan) for column in columns}
-    test, condition, before = (
-        {column: places[asked[role]] if role in asked else None for column, asked in by_role.items()}
-        for role in ("test", "condition", "before")
-    )
-    reaches = {
+        guards = dict.fromkeys(each for column in new for each in _over_guards(column.past, plan).values())
+        bound = _bind_tests([each for each in guards if each not in places], len(tests), places, plan, schema)
+        tests += bound
+        todo = pasts_of({name: column for guards in bound for name, column in guards.derived.items()})
+    columns = dict(sorted(columns.items(), key=lambda item: _nesting_of_over(item[0].past)))
+    return columns, tuple(tests), places
+
+
+def _bind_tests(
+    guards: Sequence[tuple[Guard, int]],
+    n_before: int,
+    places: dict[tuple[Guard, int], TestPlace],
+    plan: LogicalPlan,
+    schema: pa.Schema,
+) -> list[BoundGuards]:
+    """Bind tests by the depth of what they read, and add their places."""
+    streams = STREAM_COLUMN if plan.several_streams else None
+    bound: list[BoundGuards] = []
+    for depth in sorted({depth for _, depth in guards}):
+        # guards of any type are no row of the table of types
+        for typed, (type_column, stream_column) in (True, (plan.type_column, streams)), (False, (None, streams)):
+            some = [guard for guard, own in guards if own == depth and (guard.event_type is not None) == typed]
+            if some:
+                places |= {(guard, depth): (n_before + len(bound), i) for i, guard in enumerate(some)}
+                bound.append(BoundGuards(tuple(some), schema, type_column, plan.text, stream_column))
+    return bound
+
+
+def _bind_reaches(columns: Iterable[OverColumn], plan: LogicalPlan, schema: pa.Schema) -> dict[OverColumn, Reach]:
+    """Return the lengths of the aggregates that have one."""
+    return {
         column: Reach(*window_length(column.past.over, schema, plan.time_column, plan.time_unit, plan.text))
         for column in columns
         if column.past.over is not None
     }
-    own: dict[tuple[tuple[OwnKey, ...], ...], OverKeys] = {}
+
+
+def _bind_over_keys(
+    by_role: Mapping[OverColumn, Mapping[str, tuple[Guard, int]]],
+    places: Mapping[tuple[Guard, int], TestPlace],
+    plan: LogicalPlan,
+    schema: pa.Schema,
+) -> dict[OverColumn, OverKeys]:
+    """Return the keys of the aggregates that have some of their own; those of equal ones are the same."""
+    bound: dict[tuple[tuple[OwnKey, ...], ...], OverKeys] = {}
     own_keys = {}
-    for column, of_column in by_role.items():
+    for column, guards in by_role.items():
         keys = column.past.keys
         if keys is None:
             continue
-        if keys not in own:
-            own[keys] = OverKeys(
-                PartitionKeys(tuple(tuple(part.name for part in key) for key in keys), schema, plan.text),
-                tuple(
-                    tuple(
-                        places[of_column[role]] if (role := _role(i, j)) in of_column else None for j in range(len(key))
-                    )
-                    for i, key in enumerate(keys)
-                ),
+        if keys not in bound:
+            columns = PartitionKeys(tuple(tuple(part.name for part in key) for key in keys), schema, plan.text)
+            tests = (
+                tuple(places[guards[role]] if (role := _key_role(i, j)) in guards else None for j in range(len(key)))
+                for i, key in enumerate(keys)
             )
-        own_keys[column] = own[keys]
-    needed = None
-    if _only_rises(pasts.values(), columns, reaches):
-        needed = {column: _needed(column, columns, plan, test) for column in columns}
-    return BoundOverAggregates(columns, reaches, tuple(tests), test, condition, before, own_keys, needed)
+            bound[keys] = OverKeys(columns, tuple(tests))
+        own_keys[column] = bound[keys]
+    return own_keys
 
 
 def _only_rises(
@@ -178,7 +217,7 @@ def _only_rises(
     )
 
 
-def _needed(
+def _events_that_read(
     column: OverColumn, columns: Iterable[OverColumn], plan: LogicalPlan, test: Mapping[OverColumn, TestPlace | None]
 ) -> tuple[TestPlace | None, ...] | None:
     """Return the tests of the events at which an aggregate is read; None: some are known too late, so all events."""
@@ -189,8 +228,8 @@ def _needed(
         ]
         if column.past not in read:
             continue
-        asked = _guards_of(other.past, plan)
-        if "test" in asked and asked["test"][1] > _depth(column.past):
+        asked = _over_guards(other.past, plan)
+        if "test" in asked and asked["test"][1] > _nesting_of_over(column.past):
             return None
         places.append(test[other])
     return tuple(places)
@@ -201,31 +240,31 @@ def directly_in(predicate: Predicate) -> list[OverAggregate]:
     return [attribute.past for attribute in attributes(predicate) if attribute.past is not None]
 
 
-def _depth(past: OverAggregate) -> int:
+def _nesting_of_over(past: OverAggregate) -> int:
     """Return how many times what is read of the past reads of the past by itself."""
-    return max((1 + _depth(inner) for below in past.below for inner in pasts_in(below)), default=0)
+    return max((1 + _nesting_of_over(inner) for below in past.below for inner in pasts_in(below)), default=0)
 
 
-def _guards_of(past: OverAggregate, plan: LogicalPlan) -> dict[str, tuple[Guard, int]]:
+def _over_guards(past: OverAggregate, plan: LogicalPlan) -> dict[str, tuple[Guard, int]]:
     """Return the tests of events before, those of all events left out, each with the depth of what it reads."""
-    guards = {"test": _guard_of(past, plan)}
+    guards = {"test": _guard_of_events(past, plan)}
     if past.condition is not None:
         guards |= {"condition": Guard(None, past.condition), "before": Guard(None, past.before)}
     for i, key in enumerate(past.keys or ()):
-        guards |= {_role(i, j): Guard(None, part.predicate) for j, part in enumerate(key)}
+        guards |= {_key_role(i, j): Guard(None, part.predicate) for j, part in enumerate(key)}
     read = {role: () if guard.predicate is None else tuple(pasts_in(guard.predicate)) for role, guard in guards.items()}
     return {
-        role: (guard, max((1 + _depth(inner) for inner in read[role]), default=0))
+        role: (guard, max((1 + _nesting_of_over(inner) for inner in read[role]), default=0))
         for role, guard in guards.items()
         if guard != Guard(None)
     }
 
 
-def _role(key: int, part: int) -> str:
+def _key_role(key: int, part: int) -> str:
     return f"key {key} {part}"
 
 
-def _guard_of(past: OverAggregate, plan: LogicalPlan) -> Guard:
+def _guard_of_events(past: OverAggregate, plan: LogicalPlan) -> Guard:
     """Return the test of the events of an aggregate."""
     if past.event is None:
         return Guard(None, past.predicate)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 
 import pyarrow as pa
 
@@ -12,10 +12,17 @@ from cer_gpu.automaton.atom_graph import AtomGraph, build_atom_graph
 from cer_gpu.automaton.cea import CEA, build_cea
 from cer_gpu.automaton.chain import ChainStep, are_neighbours, find_chain
 from cer_gpu.automaton.normal_form import (
+    Absent,
     Atom,
     Both,
+    Either,
     Guard,
     NormalForm,
+    Related,
+    Repeat,
+    Then,
+    Trailing,
+    absences,
     guards_of,
     normal_form,
     unrelated,
@@ -24,6 +31,10 @@ from cer_gpu.automaton.normal_form import (
 from cer_gpu.automaton.parallel_pattern import NotParallelError, ParallelPattern, build_parallel
 from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent
 from cer_gpu.automaton.strategies import STRATEGIES
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.functions import NO_EVENT_WITHIN
+from cer_gpu.ceql.one_event import may_be_one
+from cer_gpu.ceql.scopes import one_predicate
 from cer_gpu.ceql.syntax import (
     FilterOr,
     Name,
@@ -36,7 +47,7 @@ from cer_gpu.ceql.syntax import (
     relations,
     variable_filters,
 )
-from cer_gpu.ceql.traversal import walk
+from cer_gpu.ceql.traversal import children, fold, walk, with_children
 from cer_gpu.ceql.variables import column_names
 from cer_gpu.ceql.variables import variables as variables_of
 from cer_gpu.columnar.clocks import time_column_type, window_length
@@ -44,15 +55,188 @@ from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import QueryError
 from cer_gpu.expressions.binder import Binder, type_errors
 from cer_gpu.expressions.relations import RelationBinder
-from cer_gpu.output.measures import QueryMeasures, measures_of, type_errors_of
+from cer_gpu.output.bound_measures import QueryMeasures, measures_of, type_errors_of
 from cer_gpu.partition.partitions import PartitionKeys
-from cer_gpu.planning.beginning import preceded
+from cer_gpu.planning.pattern_spans import Spans, followed, hoisted, lasts_for, window_of
 from cer_gpu.planning.plan import Every, LogicalPlan
-from cer_gpu.planning.silence import Silences
-from cer_gpu.planning.spans import Spans
-from cer_gpu.planning.trailing import followed
-from cer_gpu.planning.windows import hoisted, lasts_for, window_of
 from cer_gpu.predicates.guards import type_column_type
+
+
+@dataclass(frozen=True)
+class _Silence:
+    """An absence behind a part of a pattern: compared with the last event of that, and the filter that does it."""
+
+    absent: Absent
+    near: s.Relation
+
+
+_Spread = tuple[NormalForm, list[_Silence]]
+
+
+class Silences:
+    """Rewriting of the absences with FOR in the middle of one pattern, as in ``(f ; !R FOR d) ; g``.
+
+    R lies after the end of f in one of three places: in a gap between two later events of the match, at such an event,
+    or after the last one.  The absence thus becomes one in each gap that follows, a test of each event that follows,
+    and one at the end of the pattern; all of them compare the clock of R with that of the last event of f.
+
+    Parameters
+    ----------
+    spans
+        Makes the filters that compare clocks.
+    text
+        The query, for messages.
+    """
+
+    def __init__(self, spans: Spans, text: str) -> None:
+        self._spans, self._text = spans, text
+        # by the place of FOR in the text, which copies share: hidden definitions of the event before, and of the absent
+        self._sites: dict[s.Span, tuple[int, int]] = {}
+
+    def spread(self, formula: NormalForm, length: s.Within | None) -> NormalForm:
+        """Return a whole pattern whose absences with FOR all stand in gaps, or at its end.
+
+        Parameters
+        ----------
+        formula
+        length
+            Longest FOR behind a part of the pattern, and behind the whole (`cer_gpu.planning.pattern_spans.lasts_for`).
+
+        Raises
+        ------
+        QueryError
+            When an event that follows could be the absent one, and only a filter within the absence tells.
+        """
+        body, ending = (formula.body, formula.absent) if isinstance(formula, Trailing) else (formula, ())
+        pending: list[_Silence] = []
+        if any(absent.length is not None for absent in absences(body)):
+            body, pending = fold(body, self._spread, children)
+        own: list[Absent] = []
+        for absent in ending:
+            if absent.length is None or absent.length == length:
+                own.append(replace(absent, length=None))
+            else:
+                body, silence = self._behind(body, absent, absent.length)
+                own.append(silence.absent)
+        own += (silence.absent for silence in pending)
+        return Trailing(body, tuple(own), length) if own else body
+
+    def _spread(self, formula: NormalForm, below: list[_Spread]) -> _Spread:
+        """Return a part of the pattern, and the absences that reach beyond it; no absence with FOR stands elsewhere."""
+        match formula:
+            case Then():
+                (left, pending), (right, later) = below
+                between: list[Absent] = []
+                for absent in formula.absent:
+                    if absent.length is None:
+                        between.append(absent)
+                    else:
+                        left, silence = self._behind(left, absent, absent.length)
+                        pending = [*pending, silence]
+                right = reduce(self._silent, pending, right)
+                gap = () if formula.contiguous else (*between, *(silence.absent for silence in pending))
+                return replace(formula, left=left, right=right, absent=gap), [*pending, *later]
+            case Related():
+                return replace(formula, body=below[0][0]), below[0][1]
+            case Either():
+                # copies, for a disjunction of filters: the same absences reach beyond both
+                (left, pending), (right, others) = below
+                assert pending == others
+                return Either(left, right), pending
+        return formula, []
+
+    def _behind(self, left: NormalForm, absent: Absent, length: s.Within) -> tuple[NormalForm, _Silence]:
+        """Return what stands before an absence, which names its last event, and the absence."""
+        event = Atom(absent.guard, frozenset(), absent.negated, absent.sites, absent.stream)
+        sites = self._sites.setdefault(length.span, self._spans.two_sites())
+        left, marked, near = self._spans.behind(left, event, length, sites)
+        assert isinstance(marked, Atom)
+        own = replace(absent, relations=(*absent.relations, near), sites=marked.sites, length=None)
+        return left, _Silence(own, near)
+
+    def _silent(self, formula: NormalForm, silence: _Silence) -> NormalForm:
+        """Return a part that follows an absence: none of its events is the absent one, nor lies one in its gaps."""
+
+        def without(part: NormalForm, below: list[NormalForm]) -> NormalForm:
+            match part:
+                case Atom():
+                    return self._other(part, silence)
+                case Both():
+                    raise self._silence_error(silence, "ALL follows an absence FOR a time")
+                case Then() | Repeat() if not part.contiguous:
+                    part = replace(part, absent=(*part.absent, silence.absent))
+            made: NormalForm = with_children(part, below)
+            return made
+
+        return fold(formula, without, children)
+
+    def _other(self, atom: Atom, silence: _Silence) -> NormalForm:
+        """Return an event that is not the absent one, or lies beyond its time."""
+        absent = silence.absent
+        if not may_be_one(((absent.guard, absent.negated), (atom.guard, atom.negated))):
+            return atom
+        negated = atom.negated or absent.negated
+        if not negated and absent.guard.predicate is None and len(absent.relations) == 1:
+            predicate = s.Not(silence.near.predicate, silence.near.span)
+            (site,) = (site for role in silence.near.roles[:1] for site in role.sites)
+            return Related(replace(atom, sites=atom.sites | {site}), replace(silence.near, predicate=predicate))
+        raise self._silence_error(
+            silence, "what follows an absence FOR a time could itself be the event that must be absent"
+        )
+
+    def _silence_error(self, silence: _Silence, message: str) -> QueryError:
+        return QueryError(message, self._text, *silence.near.span, hint=_HINT)
+
+
+_HINT = "let an event of another type follow, or leave the filter out of the absence; of the whole gap it is A ; !B ; C"
+
+
+def preceded(formula: NormalForm, absences: Sequence[s.Absence]) -> NormalForm:
+    """Return the valuations of a formula before whose first event none of the absent ones lies.
+
+    ``!(R) FOR d ; f`` holds for the valuations of f whose first event is clear of R: no R lies strictly before it and
+    at most d before it.  That is a test of one event, so that it moves to the atoms that may be the first one.
+    """
+    tests = [_clear_of(absence) for absence in absences]
+    return beginning_with(formula, tests[0] if len(tests) == 1 else s.joined(s.And, tests, absences[0].span))
+
+
+def _clear_of(absence: s.Absence) -> s.Comparison:
+    assert absence.length is not None
+    predicate = None if absence.filter is None else one_predicate(absence.filter)
+    event = None if absence.event.name == s.ANY_TYPE else absence.event
+    past = s.OverAggregate(NO_EVENT_WITHIN, event, None, predicate, absence.length, absence.span)
+    column = s.Attribute(f"`!{absence.event.name}`", absence.span, past=past)
+    return s.Comparison("=", column, s.Literal(True, "", absence.span), absence.span)
+
+
+def beginning_with(formula: NormalForm, test: s.Predicate) -> NormalForm:
+    """Return the valuations of a formula whose first event passes a test.
+
+    A sequence whose first part may be missing becomes an alternative for each case; of an iteration, the first one
+    stands by itself.  A first event that is negated, and conjunctions, are refused before.
+    """
+    match formula:
+        case Atom():
+            assert not formula.negated
+            own = formula.guard.predicate
+            predicate = test if own is None else s.joined(s.And, [own, test])
+            return replace(formula, guard=replace(formula.guard, predicate=predicate))
+        case Either():
+            return Either(beginning_with(formula.left, test), beginning_with(formula.right, test))
+        case Then():
+            with_left = replace(formula, left=beginning_with(formula.left, test), optional=(False, formula.optional[1]))
+            return Either(with_left, beginning_with(formula.right, test)) if formula.optional[0] else with_left
+        case Repeat():
+            first = beginning_with(formula.body, test)
+            if formula.most == 1:
+                return first
+            most = None if formula.most is None else formula.most - 1
+            others = formula.body if most == 1 else replace(formula, least=max(formula.least - 1, 1), most=most)
+            return Then(first, others, formula.contiguous, formula.absent, (False, formula.least == 1))
+        case Related() | Trailing():
+            return replace(formula, body=beginning_with(formula.body, test))
+    raise AssertionError(f"refused before: {formula}")
 
 
 @dataclass
@@ -68,7 +252,7 @@ class Draft:
     selected : frozenset of str
         Variables whose events are kept.
     pattern : NormalForm
-        The formula that is evaluated: `formula`, or that of an absence at its end (`cer_gpu.planning.trailing`).
+        The formula that is evaluated: `formula`, or that of an absence at its end (`cer_gpu.planning.pattern_spans`).
     alone : NormalForm
         `pattern` without its filters between events.
     chain : tuple of Step or str
@@ -114,7 +298,7 @@ class Draft:
         return 0 if isinstance(self.chain, str) else len(self.chain)
 
 
-def _select(draft: Draft) -> None:
+def _selection_pass(draft: Draft) -> None:
     """Find the variables and attributes that SELECT and its measures keep."""
     syntax = draft.syntax
     draft.measures = measures_of(syntax, variables_of(syntax.formula))
@@ -179,7 +363,7 @@ def _chain(draft: Draft) -> None:
         draft.steps = "an absence at the end may take back what was found"
 
 
-def _step(draft: Draft) -> None:
+def _recent_pass(draft: Draft) -> None:
     """Build the steps of SELECT RECENT, for each of which one partial match is pending."""
     syntax = draft.syntax
     if not STRATEGIES[syntax.select.strategy].pending:
@@ -202,27 +386,27 @@ def _parallelise(draft: Draft) -> None:
         draft.why_not_parallel = str(error)
 
 
-def _place(draft: Draft) -> None:
+def _atom_graph_pass(draft: Draft) -> None:
     """Place the filters between events of any other such pattern at its atoms."""
     if draft.relates and draft.parallel is None and draft.recent is None:
         draft.graph = build_atom_graph(draft.pattern, draft.guards, draft.selected, draft.n_steps)
 
 
-def _automaton(draft: Draft) -> None:
+def _automaton_pass(draft: Draft) -> None:
     """Build the automaton, of linear size, of a pattern without conjunctions and without its filters between events."""
     draft.cea = None if draft.conjunction else build_cea(draft.alone, draft.selected, draft.guards)
 
 
 PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
-    ("selection", _select),
+    ("selection", _selection_pass),
     ("normal form", _normalise),
     ("trailing absence", _follow),
     ("guards", _guard),
     ("chain", _chain),
-    ("recent", _step),
+    ("recent", _recent_pass),
     ("parallel", _parallelise),
-    ("atom graph", _place),
-    ("automaton", _automaton),
+    ("atom graph", _atom_graph_pass),
+    ("automaton", _automaton_pass),
 )
 """Passes from a checked query to its plan, in their order; `cer_gpu.explain.passes` tells what each did."""
 

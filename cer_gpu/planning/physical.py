@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from cer_gpu.automaton.alphabet import Table
 from cer_gpu.automaton.atom_graph import AtomTable
@@ -16,21 +16,69 @@ from cer_gpu.automaton.chain import Chain, are_neighbours
 from cer_gpu.automaton.chain_sums import MAX_ROWS, n_sums
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.latest_starts import WindowTable
+from cer_gpu.automaton.normal_form import is_plain
 from cer_gpu.automaton.parallel_pattern import ParallelTable
 from cer_gpu.automaton.recent import RecentTable
-from cer_gpu.automaton.recogniser import RecogniserTable
+from cer_gpu.automaton.recogniser import Recogniser, RecogniserTable, build_recogniser
+from cer_gpu.automaton.rma_construction import UnboundedFilterError
+from cer_gpu.automaton.rma_determinize import SharedRegisterError
 from cer_gpu.automaton.semi_joins import SemiJoin, semi_joins
 from cer_gpu.automaton.strategies import ALL, Strategy
+from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.output.form import Output
 from cer_gpu.output.outputs import Aggregated, BindingsOutput, CountedEnds, Ends, EventsOutput, PositionsOutput
 from cer_gpu.planning.distribution import Distribution, distribution_by_starts, distribution_of
+from cer_gpu.planning.outputs import funnel_of
 from cer_gpu.planning.plan import LogicalPlan
-from cer_gpu.planning.progress import funnel_of
-from cer_gpu.planning.recognition import recogniser_of
 from cer_gpu.runtime.progress.keyed import KeyedFunnelTable
 from cer_gpu.runtime.progress.table import FunnelTable
 from cer_gpu.runtime.reading.symbols import EventTable
 from cer_gpu.runtime.registry import RUNTIMES
+
+WIDEST = 6
+"""Longest window, in events, for which a recogniser is tried."""
+
+
+def recogniser_of(plan: LogicalPlan) -> Recogniser | None:
+    """Return the recogniser of a plan for the ends of its complex events, or None if it has none.
+
+    There is none for a conjunction, for absences, options and counted repetitions, for a window of more than `WIDEST`
+    events, partitions, several streams, CONSUME BY, LIMIT and strategies, for windows within the pattern, for filters
+    that registers cannot test, and where the automaton is too large.
+    """
+    if plan.graph is None or plan.cea is None or plan.distances:
+        return None
+    if plan.partition or plan.several_streams or plan.consume != "NONE" or plan.limit is not None:
+        return None
+    if plan.within is None or plan.within.kind != "events" or plan.within.length >= WIDEST + 1:
+        return None
+    if plan.strategy.name != "ALL":
+        return None
+    return _cached_recogniser(
+        _RecogniserKey(plan.text, plan.relations, plan.type_column, int(plan.within.length), plan)
+    )
+
+
+@dataclass(frozen=True)
+class _RecogniserKey:
+    """Query and window that a recogniser is made for; equal queries share it, whatever else their plans say."""
+
+    text: str
+    relations: tuple[tuple[str, tuple[str, ...]], ...]
+    type_column: str | None
+    width: int
+    plan: LogicalPlan = field(compare=False)
+
+
+@lru_cache(maxsize=32)
+def _cached_recogniser(asked: _RecogniserKey) -> Recogniser | None:
+    plan = asked.plan
+    if plan.graph is None or not is_plain(plan.formula):
+        return None
+    try:
+        return build_recogniser(plan.formula, plan.graph, plan.guards, asked.width)
+    except (UnboundedFilterError, QueryTooLargeError, SharedRegisterError):
+        return None
 
 
 class Model(StrEnum):
@@ -60,7 +108,7 @@ class PhysicalPlan:
     distribution : Distribution
     waits : bool
         True: complex events wait for the end of their window (`cer_gpu.engine.pending_matches`), where `limit` applies;
-        or starts wait for what stops them (`cer_gpu.engine.pending_starts`).
+        or starts wait for what stops them (`cer_gpu.engine.pending_results`).
     strategy : Strategy
         Choice among those that wait.
     limit : int

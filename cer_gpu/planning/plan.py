@@ -27,7 +27,7 @@ from cer_gpu.ceql.syntax import (
     attributes,
     pasts_in,
 )
-from cer_gpu.output.measures import NO_MEASURES, QueryMeasures
+from cer_gpu.output.bound_measures import NO_MEASURES, QueryMeasures
 from cer_gpu.output.reductions import Aggregation
 from cer_gpu.output.weights import Linear
 
@@ -57,7 +57,8 @@ class LogicalPlan:
     cea : CEA or None
         Automaton of the pattern, without its filters between events; None: the pattern has a conjunction.
     graph : AtomGraph or None
-        Atoms of a pattern with filters between events, or with a conjunction; None: it has neither, or is `parallel`.
+        Atoms of a pattern with filters between events, or with a conjunction, or None if it has neither, or is
+        `parallel`.
     parallel : ParallelPattern or None
         The pattern as a parallelised automaton, where its joins allow that.
     why_not_parallel : str or None
@@ -71,7 +72,7 @@ class LogicalPlan:
     variables : tuple of str
         Columns of "bindings".
     attributes : tuple of Name or None
-        Attributes of the events in "events"; None: all columns.
+        Attributes of the events in "events", or None for all columns.
     head : tuple of HeadVariable or None
         Head of a conjunctive query, whose results are answers: choices of an event for each atom; None for others.
     unread : tuple of Name
@@ -83,7 +84,7 @@ class LogicalPlan:
     every : Every or None
         LIMIT n EVERY d, whose n is the limit at each end, too.
     trailing : bool
-        True if the pattern ends with an absence: its complex events wait (`cer_gpu.planning.trailing`).
+        True if the pattern ends with an absence: its complex events wait (`cer_gpu.planning.pattern_spans`).
     lasts : Within or None
         Length for which they wait from their last event on (FOR); None: until the window from their first event has
         passed.
@@ -92,7 +93,7 @@ class LogicalPlan:
     pipes : tuple of Pipe
         Choices among all results, behind all clauses.
     reads_symbols : bool
-        True: nothing is looked for, and each event is handed over with its symbol (`cer_gpu.planning.symbols`).
+        True: nothing is looked for, and each event is handed over with its symbol (`cer_gpu.planning.state_steps`).
     aggregate : Aggregation or None
         Aggregate that "count" shows in place of the number of complex events; `measures` has its expression.
     weights : Linear or str or None
@@ -247,7 +248,7 @@ class LogicalPlan:
 
     @property
     def window(self) -> str | None:
-        """Kind of the window: "events", "time" or "attribute"; None: there is no window."""
+        """Kind of the window: "events", "time" or "attribute", or None if there is no window."""
         return None if self.within is None else self.within.kind
 
     @property

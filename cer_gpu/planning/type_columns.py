@@ -40,7 +40,7 @@ def _holding(source: Source, types: Sequence[str]) -> dict[str, list[str]]:
     """Return the types of a query that the first rows have, by their columns."""
     names = text_columns(source.schema)
     found: dict[str, list[str]] = {}
-    with contextlib.suppress(CerError), contextlib.closing(_first(source, names)) as batches:
+    with contextlib.suppress(CerError), contextlib.closing(_first_batches(source, names)) as batches:
         for batch in batches:
             for name in names:
                 column = batch.column(name)
@@ -53,5 +53,5 @@ def _holding(source: Source, types: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def _first(source: Source, names: list[str]) -> Generator[pa.RecordBatch, None, None]:
+def _first_batches(source: Source, names: list[str]) -> Generator[pa.RecordBatch, None, None]:
     yield from source.batches(names)

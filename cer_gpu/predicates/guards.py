@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import pyarrow as pa
 from cer_gpu.arrays import Array
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.columnar.columns import NOTHING, Block, is_string, kind_of
-from cer_gpu.columnar.dictionaries import DictionaryCache
+from cer_gpu.columnar.dictionary_encoding import DictionaryCache
 from cer_gpu.columnar.fields import attribute_type, column_type
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.resident import is_resident, refuse_resident, some_are_resident
@@ -32,14 +33,63 @@ from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.expressions.terms import NO_SIDES, BoundPredicate, GuardProgram
 from cer_gpu.predicates.cuda.blocks import Due, Job, one_ahead
 from cer_gpu.predicates.cuda.guard_sets import CudaSets
-from cer_gpu.predicates.cuda.selection import CudaPass
+from cer_gpu.predicates.cuda.selection import CudaPass, CudaWords
 from cer_gpu.predicates.cuda.set_steps import SetSteps
-from cer_gpu.predicates.cuda.words import CudaWords
-from cer_gpu.predicates.generated import Generated, generated
-from cer_gpu.predicates.numba_source import CHUNK, Slots, slots_of
+from cer_gpu.predicates.generated import CHUNK, Generated, Slots, generated, slots_of
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement, open_device
-from cer_gpu.predicates.seen_types import SeenEventTypes, types_named
-from cer_gpu.predicates.symbols import Selected, SymbolTable, Words
+from cer_gpu.predicates.symbol_table import Selected, SymbolTable, Words
+
+MAX_KNOWN = 1000
+"""Most types to remember, as candidates to propose in place of a missing one."""
+MAX_NAMED_TYPES = 8
+"""Most types to list if none is close to the missing one."""
+
+
+class SeenEventTypes:
+    """Event types met, by the dictionaries of the type column: its possible values.
+
+    Threads may share one.
+
+    Parameters
+    ----------
+    wanted
+        Types that the query names.
+    """
+
+    def __init__(self, wanted: Iterable[str]) -> None:
+        self._missing = dict.fromkeys(wanted)
+        self._known: dict[str, None] = {}
+
+    def add(self, values: Sequence[str | None]) -> None:
+        """Add the values of a dictionary."""
+        if self._missing:
+            there = set(values)
+            for name in [name for name in list(self._missing) if name in there]:
+                self._missing.pop(name, None)  # another thread may have been first
+        if len(self._known) < MAX_KNOWN:
+            new = (value for value in values if value)
+            self._known.update(dict.fromkeys(islice(new, MAX_KNOWN)))
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on the types that no event has, once all events were read."""
+        return [f"no event has the type {name!r}" + self._instead(name) for name in self._missing]
+
+    def _instead(self, name: str) -> str:
+        close = nearest(name, self._known)
+        if close is not None:
+            return f"; did you mean {close!r}?"
+        if not self._known:
+            return ""
+        shown = sorted(self._known)
+        more = ", ..." if len(shown) > MAX_NAMED_TYPES else ""
+        return f"; there are {', '.join(map(repr, shown[:MAX_NAMED_TYPES]))}{more}"
+
+
+def types_named(event_types: Iterable[str | None], type_column: str | None) -> SeenEventTypes:
+    """Return the types to be met of a query; none without a type column."""
+    return SeenEventTypes(name for name in event_types if name is not None and type_column is not None)
+
 
 TIER: str | None = os.environ.get("CER_GPU_PREDICATES")
 """Forced tier of predicates: `INTERPRETED`, `COMPILED` or (with "auto") `CUDA`; None: the one that pays."""
@@ -60,7 +110,7 @@ class BoundGuards:
         Guards of the CEA; at least one.
     schema : pyarrow.Schema
     type_column
-        Column of event types; None: all events have one type.
+        Column of event types, or None if all events have one type.
     text
         The query, for error messages.
     stream_column
@@ -76,7 +126,7 @@ class BoundGuards:
     of_any_type : list of int
         Guards of events of any type, and of those that have none.
     program : GuardProgram or None
-        Tests as terms; None: no event has a type, so there is nothing to evaluate.
+        Tests as terms, or None if no event has a type, so there is nothing to evaluate.
 
     Raises
     ------
@@ -154,7 +204,7 @@ class GuardEvaluator:
     types_met
         Collects the types that occur.
     sides
-        Sides of filters between events, which a GPU computes for the relevant events; None: there are none.
+        Sides of filters between events, which a GPU computes for the relevant events, or None if there are none.
 
     Attributes
     ----------
@@ -190,7 +240,7 @@ class GuardEvaluator:
         self._words_pass: CudaWords | None = None
         self._due: Due[SymbolTable] | None = None
 
-    def ahead(self, blocks: Iterable[Block], symbols: SymbolTable) -> Iterator[Block]:
+    def prefetch(self, blocks: Iterable[Block], symbols: SymbolTable) -> Iterator[Block]:
         """Yield blocks; on a GPU, each is submitted before the previous one is yielded for `select`."""
         try:
             for due in one_ahead(blocks, self._choose, lambda block: self._submitted(block, symbols)):
@@ -213,7 +263,7 @@ class GuardEvaluator:
                 self._sides.take(block, found.rows, found.sides)
             selected, self.tier = (found.symbols, found.rows), CUDA
         else:
-            selected = self._select(block, symbols)
+            selected = self._select_on_host(block, symbols)
         self.placement.took(due.device, block.n_rows, time.perf_counter() - begun)
         return selected
 
@@ -241,9 +291,9 @@ class GuardEvaluator:
         self._words_pass = self._words_pass or words_pass([self])
         return self._words_pass.submit((self.inputs_of(block),), None)
 
-    def _select(self, block: Block, symbols: SymbolTable) -> Selected:
+    def _select_on_host(self, block: Block, symbols: SymbolTable) -> Selected:
         """Do the work of `select` on the CPU."""
-        made = self._compiled(block)
+        made = self._compiled_pass(block)
         self.tier = INTERPRETED if made is None else COMPILED
         if made is None:
             return symbols.select(self.words(block))
@@ -311,8 +361,8 @@ class GuardEvaluator:
             {slot: read_only(np.broadcast_to(inputs.given[slot](block), n)).view(np.uint8) for slot in slots.given},
         )
 
-    def _compiled(self, block: Block) -> Callable[..., Any] | None:
-        """Return the compiled pass over a block; None: there is none, or it does not pay yet."""
+    def _compiled_pass(self, block: Block) -> Callable[..., Any] | None:
+        """Return the compiled pass over a block, or None if there is none, or it does not pay yet."""
         code, n = self.bound.code, block.n_rows
         if code is None or not n or TIER == INTERPRETED or not code.may_run(n, at_once=TIER == COMPILED):
             return None

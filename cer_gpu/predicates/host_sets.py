@@ -19,13 +19,13 @@ from cer_gpu.backend.sets.finding import GuardSteps, NumberTests, PassMemory, ch
 from cer_gpu.backend.texts import coding
 from cer_gpu.backend.texts.coding import TextsMet, code_texts, place_texts
 from cer_gpu.columnar.columns import STRING, Block, codes_of, kind_of, plain_array, plain_texts, validity
-from cer_gpu.columnar.dictionaries import same_memory
+from cer_gpu.columnar.dictionary_encoding import same_memory
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.globs.matching import SAMPLED_BYTES
 from cer_gpu.expressions.inputs import Inputs
-from cer_gpu.predicates.set_tables import SetTables, int32, patterns_of
+from cer_gpu.predicates.kept_tables import SetTables, int32, patterns_of
 
 PIECE_ROWS = 1 << 13
 """Rows that are read at once, so that their classes stay in the cache."""
@@ -120,7 +120,7 @@ class HostSets:
         self._patterns: tuple[Any, ...] = ()
         self._is_sampled = False
         self._held: list[Any] = []  # what addresses are of
-        self._forget()
+        self._forget_strings()
         self._plan(np.full(tables.n_lines, 0.01, np.float32), tables.tests[:, 4] == 1)
 
     # ---- plans ------------------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class HostSets:
 
     # ---- texts ------------------------------------------------------------------------------------------------------
 
-    def _forget(self) -> None:
+    def _forget_strings(self) -> None:
         """Forget all texts."""
         self._texts = TextsMet(
             np.full(1 << 10, -1, np.int32),
@@ -213,7 +213,7 @@ class HostSets:
         self._dictionaries.clear()
         self._n_named = 0
 
-    def _make_room(self, length: int) -> None:
+    def _reserve_string(self, length: int) -> None:
         """Make room for one more text of so many bytes, in each array that is too small."""
         texts, n = self._texts, int(self._texts.n[0])
         if 2 * n >= len(texts.slots):
@@ -240,7 +240,7 @@ class HostSets:
             chosen[enough] = patterns_of(self.tables, self._texts.data[: min(n, SAMPLED_BYTES)])
         self._patterns = chosen[self._is_sampled]
 
-    def _code(self, columns: Int64, begin: int, end: int, classes: Int32) -> None:
+    def _write_classes(self, columns: Int64, begin: int, end: int, classes: Int32) -> None:
         """Write the class of each row of each column."""
         if not self._patterns:
             self._choose_grams()
@@ -251,7 +251,7 @@ class HostSets:
             )
             if column == n_columns:
                 return
-            self._make_room(length)
+            self._reserve_string(length)
 
     # ---- blocks -----------------------------------------------------------------------------------------------------
 
@@ -263,12 +263,12 @@ class HostSets:
             size = FIRST_PIECE if self._n_read < FIRST_PIECE else PIECE_ROWS
             end = min(begin + size, n_rows)
             if self._texts.n[0] > TEXTS_KEPT or self._texts.offsets[self._texts.n[0]] > TEXT_BYTES_KEPT:
-                self._collect()
-                self._forget()
+                self._collect_rows()
+                self._forget_strings()
                 self._view(block)
             if self._classes.shape[1] < end - begin:
                 self._classes = np.empty((len(self._classes), PIECE_ROWS), np.int32)
-            self._code(self._columns, begin, end, self._classes)
+            self._write_classes(self._columns, begin, end, self._classes)
             n_found = self._find(begin, end, n_found)
             self._n_read += end - begin
             if self._n_read >= self._plan_at:
@@ -304,12 +304,12 @@ class HostSets:
 
     def take_named(self) -> pa.Array:
         """Return the texts of the column that is `named` which are new since the last call."""
-        self._collect()
+        self._collect_rows()
         texts = pa.array(self._new, pa.large_binary()).view(pa.large_string())
         self._new.clear()
         return texts
 
-    def _collect(self) -> None:
+    def _collect_rows(self) -> None:
         texts, n = self._texts, int(self._texts.n[0])
         first, self._n_named = self._n_named, n
         if first < n and self._named in self.tables.text_columns:
@@ -324,7 +324,7 @@ class HostSets:
             self._view_texts(k, name, block)
         for k, (column, name) in enumerate(tables.number_columns):
             of = self._numbers[k]
-            array = _column(block, name)
+            array = _block_column(block, name)
             if array is None or array.type != self._number_types[k]:  # it is read by other queries, or by none
                 of[kernels.VALID], of[kernels.FIRST_VALID] = self._no_bits(block.n_rows), 0
                 continue
@@ -337,13 +337,13 @@ class HostSets:
             if column.stored != t.BIT:
                 of[kernels.FIRST] = 0
         for k, (name, _, _) in enumerate(tables.known):
-            array = _column(block, name)
+            array = _block_column(block, name)
             self._known[k, :2] = (
                 (self._no_bits(block.n_rows), 0) if array is None else self._validity(array, block, name)
             )
 
     def _view_texts(self, k: int, name: str, block: Block) -> None:
-        array, of = _column(block, name), self._columns[k]
+        array, of = _block_column(block, name), self._columns[k]
         layout = coding.NO_TEXTS if array is None else _LAYOUTS.get(array.type.id)
         if array is None or (layout is None and kind_of(array.type) != STRING):
             of[coding.LAYOUT] = coding.NO_TEXTS
@@ -377,7 +377,7 @@ class HostSets:
             self._view_texts(k, name, block)
             part[k] = self._columns[k]
             classes = np.empty((k + 1, len(texts)), np.int32)
-            self._code(part, 0, len(texts), classes)
+            self._write_classes(part, 0, len(texts), classes)
             known = self._dictionaries[name] = array.dictionary, np.append(classes[k], coding.NO_TEXT).astype(np.int32)
         is_valid = validity(array.indices)
         codes = codes_of(array, is_valid).astype(np.int32)
@@ -413,7 +413,7 @@ def _longer(array: Array) -> Array:
     return np.concatenate([array, np.zeros_like(array)])
 
 
-def _column(block: Block, name: str) -> pa.Array | None:
+def _block_column(block: Block, name: str) -> pa.Array | None:
     """Return a column of a block; None: only queries that are gone read it."""
     try:
         return block.column(name)

@@ -8,22 +8,291 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from fractions import Fraction
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.arrays import Array
+from cer_gpu.arrays import Array, Int32, Int64
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.backend.texts.scanning import Globs
+from cer_gpu.backend.sets import finding as kernels
+from cer_gpu.backend.texts import coding
+from cer_gpu.backend.texts.coding import Patterns
+from cer_gpu.backend.texts.scanning import FIRST_CLASS, Globs
+from cer_gpu.ceql import values as v
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions import terms as t
-from cer_gpu.expressions.globs.compiling import Compiled
+from cer_gpu.expressions.globs.compiling import Compiled, TextSample, grams
+from cer_gpu.expressions.globs.folding import folds
 from cer_gpu.expressions.inputs import Inputs
+from cer_gpu.predicates.cuda.set_steps import KNOWN, TYPE_NUMBERS, SetSteps
 from cer_gpu.predicates.late_tests import LateTest
-from cer_gpu.predicates.plain_nodes import to_plain
-from cer_gpu.predicates.set_tables import SetTables, joined_globs
+
+_OUTCOMES = {"=": 2, "<>": 5, "<": 1, "<=": 3, ">": 4, ">=": 6}
+
+
+@dataclass(frozen=True)
+class SetTables:
+    """A set of guards as arrays.
+
+    Attributes
+    ----------
+    n_lines : int
+    begins, steps : int32 arrays
+        As of `cer_gpu.backend.sets.finding.GuardSteps`.
+    is_all : bool, shape (guards,)
+        True for a guard that all rows satisfy, as far as the steps tell.
+    number_columns : tuple of (t.Column, str)
+        Columns of numbers that are tested, and their names.
+    constants : uint64, shape (constants,)
+        Those of all columns of numbers (`NumberTests`).
+    constant_begins : int64, shape (columns + 1,)
+    tests : int64, shape (lines of numbers, 5)
+        For each line of numbers, its column (-1: it asks for validity), the place of its constant among those of the
+        column, the outcomes that hold, whether it holds of NaN, and 1 if it is no test of equality.
+    known : tuple of (str, int, int)
+        Columns of which validity is asked, with the lines of valid and of other rows, or -1.
+    text_columns : tuple of str
+        Columns of texts that are tested.
+    sets : tuple of (int, bool, int, Compiled)
+        Column, True if case is ignored, first pattern, and patterns.
+    line_begins, lines : int32 arrays
+        As of `cer_gpu.backend.texts.coding.Patterns`.
+    globs : Globs
+    chosen : dict from bool to tuple
+        `Patterns` by grams that were chosen without texts (False), and by some texts (True), once they are.
+    """
+
+    n_lines: int
+    begins: Int32
+    steps: Int32
+    is_all: npt.NDArray[np.bool_]
+    number_columns: tuple[tuple[t.Column, str], ...]
+    constants: npt.NDArray[np.uint64]
+    constant_begins: Int64
+    tests: Int64
+    known: tuple[tuple[str, int, int], ...]
+    text_columns: tuple[str, ...]
+    sets: tuple[tuple[int, bool, int, Compiled], ...]
+    line_begins: Int32
+    lines: Int32
+    globs: Globs
+    chosen: dict[bool, tuple[Any, ...]] = field(default_factory=dict)
+
+
+def set_tables(steps: SetSteps) -> SetTables:
+    """Return the arrays of a set."""
+    flat, begins = steps.steps()
+    is_all = np.zeros(steps.n_guards, np.bool_)
+    alone = np.flatnonzero(np.diff(begins) == 1)
+    is_all[alone] = flat[begins[alone]] == kernels.PUSH_ALL
+    columns: dict[t.Column, int] = {}
+    known: dict[str, list[int]] = {}
+    tests = np.zeros((len(steps.number_tests), 5), np.int64)
+    keys: list[list[int]] = []
+    for line, test in enumerate(steps.number_tests):
+        assert test.column != TYPE_NUMBERS
+        if isinstance(test.column, str) or test.op == KNOWN:
+            name = test.column if isinstance(test.column, str) else steps.inputs.columns[test.column.slot][0]
+            known.setdefault(name, [-1, -1])[test.negated] = line
+            tests[line, 0] = -1
+            continue
+        column = columns.setdefault(test.column, len(columns))
+        if column == len(keys):
+            keys.append([])
+        keys[column].append(_ordered_key(test.bits, test.column.dtype))
+        outcomes = _OUTCOMES[test.op] ^ (7 * test.negated)
+        tests[line] = column, 0, outcomes, (test.op == "<>") != test.negated, outcomes != kernels.IS_EQUAL
+    constants = [np.unique(np.array(each, np.uint64)) for each in keys]
+    places = iter([np.searchsorted(constants[c], np.array(each, np.uint64)) for c, each in enumerate(keys)])
+    for column, at in enumerate(places):
+        tests[tests[:, 0] == column, 1] = at
+    texts = [(name, of) for name, of in steps.texts.items() if of.n_tests]
+    sets, line_begins, lines, n_patterns, n_asked = [], [int32([0])], [], 0, 0
+    for column, (name, of) in enumerate(texts):
+        together = of.together()
+        for nocase, globs in together.sets.items():
+            numbers, firsts = together.askers(nocase)
+            line_begins.append(firsts[1:] + n_asked)
+            n_asked += len(numbers)
+            lines.append(numbers + np.int32(steps.first_line(name)))
+            sets.append((column, nocase, n_patterns, globs.compiled))
+            n_patterns += globs.n_patterns
+    return SetTables(
+        steps.n_lines,
+        begins,
+        flat,
+        is_all,
+        tuple((column, steps.inputs.columns[column.slot][0]) for column in columns),
+        read_only(np.concatenate([np.empty(0, np.uint64), *constants])),
+        read_only(np.cumsum([0, *map(len, constants)])),
+        tests,
+        tuple((name, *each) for name, each in known.items()),  # type: ignore[misc]
+        tuple(name for name, _ in texts),
+        tuple(sets),
+        int32(np.concatenate(line_begins)),
+        int32(np.concatenate([np.empty(0, np.int32), *lines])),
+        joined_globs([each.globs for *_, each in sets]),
+    )
+
+
+def _ordered_key(bits: int, dtype: str) -> int:
+    """Return the bits of a number of a type as a uint64 in the order of the numbers (`guard_sets._ordered_key`)."""
+    top = 1 << 63
+    if dtype == t.U8:
+        return bits
+    if dtype == t.I8:
+        return bits ^ top
+    bits = 0 if bits == top else bits  # -0.0
+    return bits ^ (2 * top - 1) if bits & top else bits | top
+
+
+def joined_globs(sets: Sequence[Globs]) -> Globs:
+    """Return the patterns of several sets, one after the other."""
+    signs, begins, pieces, class_begins, ranges = [], [int32([0])], [], [int32([0])], []
+    n_signs = n_classes = n_ranges = 0
+    for globs in sets:
+        signs.append(np.where(globs.signs >= FIRST_CLASS, globs.signs + n_classes, globs.signs))
+        begins.append(globs.begins[1:] + n_signs)
+        class_begins.append(globs.class_begins[1:] + n_ranges)
+        pieces.append(globs.is_piece)
+        ranges.append(globs.ranges)
+        n_signs, n_classes = n_signs + len(globs.signs), n_classes + len(globs.class_begins) - 1
+        n_ranges += len(globs.ranges)
+    none = np.empty(0, np.int32)
+    return Globs(
+        int32(np.concatenate([none, *signs])),
+        int32(np.concatenate(begins)),
+        read_only(np.concatenate([np.empty(0, np.bool_), *pieces])),
+        int32(np.concatenate(class_begins)),
+        int32(np.concatenate([none.reshape(0, 2), *ranges])),
+    )
+
+
+def int32(values: Any) -> Int32:
+    """Return numbers as a read-only array of int32."""
+    return read_only(np.ascontiguousarray(values, np.int32))
+
+
+def patterns_of(tables: SetTables, sample: Array) -> tuple[Any, ...]:
+    """Return `Patterns`, with grams that are rare in a sample of texts, and the globs."""
+    begins, of_grams = [0], list[list[int]]()
+    parts: tuple[list[Array], ...] = ([], [], [], [], [])
+    sizes = [0, 0, 0, 0, 0]
+    samples = {False: TextSample(sample), True: TextSample(_folded(sample))}
+    for column in range(len(tables.text_columns)):
+        for _, nocase, first_pattern, patterns in (each for each in tables.sets if each[0] == column):
+            for width, made in grams(patterns, samples[nocase]).items():
+                entries = made.entries + np.array([first_pattern, sizes[4], sizes[4], 0], np.int32)
+                shift = 64 - ((8 * len(made.bits)).bit_length() - 1)
+                of_grams.append(
+                    [nocase, width, sizes[0], shift, sizes[1], len(made.slots) - 2, sizes[2], len(made.keys)]
+                )
+                arrays: tuple[Array, ...] = (made.bits, made.slots, made.keys, entries, made.pieces)
+                for k, array in enumerate(arrays):
+                    parts[k].append(array)
+                    sizes[k] += len(array)
+        begins.append(len(of_grams))
+    kinds = np.uint8, np.int32, np.uint32, np.int32, np.uint8
+    empty = [np.empty((0, 4) if k == 3 else 0, kind) for k, kind in enumerate(kinds)]
+    joined = [read_only(np.concatenate([none, *part])) for none, part in zip(empty, parts, strict=True)]
+    numbers = read_only(np.array(of_grams, np.int64).reshape(-1, coding.N_OF_TABLE))
+    chosen = Patterns(int32(begins), numbers, tables.line_begins, tables.lines, folds())
+    return tuple(chosen), tuple(joined), tuple(tables.globs)
+
+
+def _folded(sample: Array) -> Array:
+    """Return the bytes of texts with large letters of ASCII in place of small ones: which grams are rare, they tell."""
+    small = (sample >= ord("a")) & (sample <= ord("z"))
+    return np.where(small, sample - 32, sample).astype(np.uint8)
+
+
+_CLASSES: dict[str, type[Any]] = {
+    each.__name__: each
+    for each in (
+        v.Name,
+        v.Literal,
+        v.Duration,
+        v.Within,
+        v.OwnKey,
+        v.OverAggregate,
+        v.Attribute,
+        v.Negative,
+        v.Arithmetic,
+        v.Call,
+        v.Aggregate,
+        v.Element,
+        v.Comparison,
+        v.TextTest,
+        v.Like,
+        v.Membership,
+        v.IsNull,
+        v.Not,
+        v.And,
+        v.Or,
+        v.AnyElement,
+        v.Apart,
+    )
+}
+_FRACTION = "/"
+
+
+_NAMES = {name: tuple(each.name for each in fields(kind) if each.name != "span") for name, kind in _CLASSES.items()}
+
+
+def to_plain(value: Any) -> Any:
+    """Return a node, or a value in one, as lists, texts, numbers and None.
+
+    Raises
+    ------
+    ValueError
+        When it is of a class that is not listed.
+    RecursionError
+        When it is nested deeper than Python's stack.
+    """
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, tuple):
+        return [None, *map(to_plain, value)]
+    if isinstance(value, Fraction):
+        return [_FRACTION, value.numerator, value.denominator]
+    kind = type(value)
+    if _CLASSES.get(kind.__name__) is not kind:
+        raise ValueError(f"{kind.__name__} is no node of the language of values")
+    return [kind.__name__, *(to_plain(getattr(value, name)) for name in _NAMES[kind.__name__])]
+
+
+def from_plain(data: Any) -> Any:
+    """Return what `to_plain` was given.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        When it is nothing that `to_plain` returns.
+    """
+    if not isinstance(data, list):
+        return data
+    kind = data[0]
+    if kind is None:
+        return tuple([from_plain(each) for each in data[1:]])
+    if kind == _FRACTION:
+        return Fraction(*data[1:])
+    return _makers(kind)(*[from_plain(each) if type(each) is list else each for each in data[1:]])
+
+
+@cache
+def _makers(name: str) -> Callable[..., Any]:
+    kind = _CLASSES[name]
+    names = _NAMES[name]
+    if [each.name for each in fields(kind)][: len(names)] == list(names):
+        return kind
+    return lambda *values: kind(**dict(zip(names, values, strict=True)))
+
 
 _ARRAYS = ("begins", "steps", "is_all", "constants", "constant_begins", "tests", "line_begins", "lines")
 

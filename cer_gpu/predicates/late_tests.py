@@ -11,7 +11,7 @@ import pyarrow as pa
 from cer_gpu.arrays import Array, Bools, Int32
 from cer_gpu.ceql.syntax import Predicate
 from cer_gpu.columnar.columns import Block, DictionaryEncoded, RowsOfBlock, codes_of, plain_array, plain_texts, validity
-from cer_gpu.columnar.dictionaries import DictionaryCache
+from cer_gpu.columnar.dictionary_encoding import DictionaryCache
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.by_arrow import arrow_rows
@@ -45,9 +45,9 @@ class LateTests:
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._begin(Binder(schema, ""), {}, {})  # each predicate was bound before, by itself
+        self._begin_tests(Binder(schema, ""), {}, {})  # each predicate was bound before, by itself
 
-    def _begin(self, binder: Binder, bound: dict[int, t.BoundPredicate], makers: dict[str, Maker]) -> None:
+    def _begin_tests(self, binder: Binder, bound: dict[int, t.BoundPredicate], makers: dict[str, Maker]) -> None:
         self._binder, self._bound, self._makers = binder, bound, makers
         self._block: Block | None = None
         self._whole: _WholeBlock
@@ -55,13 +55,13 @@ class LateTests:
         self._lists: dict[int, tuple[pa.Array, list[bytes | None]]] = {}
         self._remember(0)
 
-    def another(self) -> LateTests:
+    def clone(self) -> LateTests:
         """Return the same tests, as far as they are bound, for another evaluation."""
         other, binder = LateTests.__new__(LateTests), Binder(self._binder.schema, "")
-        tables = [(codes, _plain(table)) for codes, table in self._binder.inputs.tables]
+        tables = [(codes, _plain_table(table)) for codes, table in self._binder.inputs.tables]
         binder.inputs = replace(self._binder.inputs, tables=tables).fresh()
         binder.derived = dict(self._binder.derived)
-        other._begin(binder, dict(self._bound), makers_of(binder.derived))
+        other._begin_tests(binder, dict(self._bound), makers_of(binder.derived))
         return other
 
     def forget(self) -> None:
@@ -74,7 +74,7 @@ class LateTests:
         tables = self._binder.inputs.tables
         tables[first:] = [(codes, _Remembered(table, self._lists)) for codes, table in tables[first:]]
 
-    def _test(self, guard: int, late: LateTest) -> t.BoundPredicate:
+    def _bound_test(self, guard: int, late: LateTest) -> t.BoundPredicate:
         test = self._bound.get(guard)
         if test is None:
             predicate, places = late
@@ -92,7 +92,7 @@ class LateTests:
         """Return the rows of a block that satisfy the late test of a guard, given those in question."""
         if not len(rows):
             return rows
-        test, inputs, n_rows = self._test(guard, late), self._binder.inputs, block.n_rows
+        test, inputs, n_rows = self._bound_test(guard, late), self._binder.inputs, block.n_rows
         if block is not self._block:
             self.forget()
             self._block, self._whole = block, _WholeBlock(block, self._makers)
@@ -106,7 +106,7 @@ class LateTests:
         return found
 
 
-def _plain(table: DictionaryCache) -> DictionaryCache:
+def _plain_table(table: DictionaryCache) -> DictionaryCache:
     return table.of if isinstance(table, _Remembered) else table
 
 
@@ -153,11 +153,11 @@ class _Remembered(DictionaryCache):
                 known.clear()
                 known[None] = False
                 unknown = [text for text in dict.fromkeys(texts) if text is not None]
-            known.update(zip(unknown, self._asked(unknown), strict=True))
+            known.update(zip(unknown, self._test_strings(unknown), strict=True))
         at: Array = np.array([known[text] for text in texts], np.bool_)
         return at if places is None else at[places]
 
-    def _asked(self, texts: list[bytes | None]) -> list[bool]:
+    def _test_strings(self, texts: list[bytes | None]) -> list[bool]:
         array = pa.array(texts, pa.large_binary()).view(pa.large_string())
         if isinstance(self.of, TestTable):  # by itself, as other tests of the column are not asked of these texts
             return list(map(bool, arrow_rows(self.of.test(array), False) != self.of.negated))

@@ -99,7 +99,7 @@ class Placement:
     asked
         "cpu", "cuda" or "auto".
     program : GuardProgram or None
-        None: there is nothing to evaluate.
+        None if there is nothing to evaluate.
 
     Attributes
     ----------

@@ -24,10 +24,9 @@ from cer_gpu.arrays import Bools, Int32
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.backend.compaction import merge_rows
 from cer_gpu.cache import disk_cached
-from cer_gpu.columnar.columns import Block
-from cer_gpu.columnar.dictionaries import DictionaryCache
+from cer_gpu.columnar.columns import Block, SelectedRows
+from cer_gpu.columnar.dictionary_encoding import DictionaryCache
 from cer_gpu.columnar.memory import Scratch, read_only
-from cer_gpu.columnar.rows import SelectedRows
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.derived import is_descent, reads_one_event
 from cer_gpu.expressions.inputs import Inputs
@@ -35,14 +34,12 @@ from cer_gpu.expressions.terms import BoundPredicate
 from cer_gpu.predicates.cuda.blocks import Job, one_ahead
 from cer_gpu.predicates.cuda.guard_sets import SetInputs
 from cer_gpu.predicates.cuda.set_steps import SetSteps
-from cer_gpu.predicates.guards import INTERPRETED, BoundGuards, forced, sets_pass, type_names
+from cer_gpu.predicates.guards import INTERPRETED, MAX_KNOWN, BoundGuards, SeenEventTypes, forced, sets_pass, type_names
 from cer_gpu.predicates.host_sets import HostSets
-from cer_gpu.predicates.kept_tables import BoundSet, digest_of, read_set, written_set
+from cer_gpu.predicates.kept_tables import BoundSet, digest_of, read_set, set_tables, written_set
 from cer_gpu.predicates.late_tests import LateTest, LateTests
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement
-from cer_gpu.predicates.seen_types import MAX_KNOWN, SeenEventTypes
-from cer_gpu.predicates.set_tables import set_tables
-from cer_gpu.predicates.symbols import SymbolTable
+from cer_gpu.predicates.symbol_table import SymbolTable
 
 MAX_GUARDS = 16
 """Most guards of a query that shares them: its words have so many bits."""
@@ -142,11 +139,11 @@ class GuardList:
         digests = bound.digests if isinstance(bound, UnboundGuards) else ()
         with self._lock:
             return [
-                self._number(guard, tests.get(k), inputs, digests[k] if digests else None)
+                self._add_guard(guard, tests.get(k), inputs, digests[k] if digests else None)
                 for k, guard in enumerate(bound.guards)
             ]
 
-    def _number(self, guard: Guard, test: BoundPredicate | None, inputs: Inputs | None, digest: str | None) -> int:
+    def _add_guard(self, guard: Guard, test: BoundPredicate | None, inputs: Inputs | None, digest: str | None) -> int:
         new = len(self._bound)
         number = self._numbers.setdefault(guard, new)
         if number == new:
@@ -183,18 +180,18 @@ class GuardList:
             if self._set is None and (made_of := self._made_of()) is not None:
                 guards = [guard for guard, _, _ in self._bound]
                 read = partial(read_set, schema=self.schema, guards=guards)
-                self._set = disk_cached("guards", made_of, self._made, written_set, read)
+                self._set = disk_cached("guards", made_of, self._make_lists, written_set, read)
             elif self._set is None or self._set.n_guards < len(self._bound):
-                self._set = self._made()
+                self._set = self._make_lists()
             return self._set
 
-    def _made(self) -> BoundSet:
+    def _make_lists(self) -> BoundSet:
         for number in range(self._steps.n_guards, len(self._bound)):
             self.add_to(self._steps, number)
         return BoundSet(set_tables(self._steps), self._steps.inputs, dict(self._steps.late))
 
     def _made_of(self) -> list[bytes | str] | None:
-        """Return all that the arrays are made of; None: they are made as fast as read, or cannot be kept."""
+        """Return all that the arrays are made of, or None if they are made as fast as read, or cannot be kept."""
         if len(self._bound) < FROM_GUARDS:
             return None
         try:
@@ -212,7 +209,7 @@ class SharedGuards:
     ----------
     schema : pyarrow.Schema
     type_column
-        Column of event types; None: all events have one type.
+        Column of event types, or None if all events have one type.
     stream_column
         Column of the streams of events; None: guards test no stream.
     device
@@ -227,16 +224,16 @@ class SharedGuards:
     def __init__(
         self, schema: pa.Schema, type_column: str | None, stream_column: str | None, device: str = CPU
     ) -> None:
-        self._begin(GuardList(schema, type_column, stream_column), forced(device))
+        self._begin_guards(GuardList(schema, type_column, stream_column), forced(device))
 
-    def _begin(self, guards: GuardList, device: str) -> None:
+    def _begin_guards(self, guards: GuardList, device: str) -> None:
         self.guards: GuardList = guards
         self.schema: pa.Schema = guards.schema
         self.asked: str = device
         self.device: str = CPU if device == AUTO else device
         self.types_seen: dict[str, None] = {}
         self._host: HostSets | None = None
-        self._late = guards.late.another()
+        self._late = guards.late.clone()
         self._late_tests: dict[int, LateTest] = {}
         self._on_device: _OnDevice | None = None
         self._idle: list[_OnDevice] = []  # of evaluations that are over, for others of the same guards
@@ -253,10 +250,10 @@ class SharedGuards:
         own, others = ((x.guards.type_column, x.guards.stream_column, x.asked) for x in (self, other))
         return own == others and self.schema.equals(other.schema, check_metadata=True)
 
-    def another(self) -> SharedGuards:
+    def clone(self) -> SharedGuards:
         """Return the same guards, bound as these are, for another evaluation."""
         other = SharedGuards.__new__(SharedGuards)
-        other._begin(self.guards, self.asked)
+        other._begin_guards(self.guards, self.asked)
         other._numbers_of, other._idle = WeakKeyDictionary(self._numbers_of), self._idle
         return other
 
@@ -289,7 +286,7 @@ class SharedGuards:
 
     def asked_in(self, block: Block) -> Iterable[int]:
         """Return the numbers of the guards that rows of a block may satisfy."""
-        block = self._read(block)
+        block = self._find_rows(block)
         if self._host is not None:
             alone = np.flatnonzero(self._host.tables.is_all) if block.n_rows else NO_ROWS
             return [*self._found.guards.tolist(), *alone.tolist()]
@@ -297,15 +294,15 @@ class SharedGuards:
 
     def rows(self, number: int, block: Block) -> Int32:
         """Return the rows of a block that satisfy the guard of a number, ascending."""
-        block = self._read(block)
+        block = self._find_rows(block)
         found = self._rows.get(number)
         if found is None:
             found = self._rows[number] = self._rows_of(number, block)
         return found
 
     def some_of(self, block: Block) -> Int32 | None:
-        """Return the rows of a block that may satisfy a guard, ascending, if they are few; None: they are not."""
-        block = self._read(block)
+        """Return the rows of a block that may satisfy a guard, ascending, if they are few, or None if they are not."""
+        block = self._find_rows(block)
         if self._some is None:
             numbers = list(self.asked_in(block))
             lists = [self._in_question(number, block) for number in numbers]
@@ -317,7 +314,7 @@ class SharedGuards:
             self._some = (some if some is not None and SPARSE * len(some) < block.n_rows else None,)
         return self._some[0]
 
-    def _read(self, block: Block) -> Block:
+    def _find_rows(self, block: Block) -> Block:
         """Find the rows of all guards of a block, unless they are known; return the block that all queries read."""
         block = block.source  # the guards of several queries read no column of one of them
         if block is self._block:
@@ -327,7 +324,7 @@ class SharedGuards:
         if self.device == CUDA and block.n_rows:
             if not (self._on_device and self._on_device.has(block)):
                 # after a change of schema that leaves the queries' columns as they are, others' blocks are in flight
-                for _ in self.ahead([block]):
+                for _ in self.prefetch([block]):
                     pass
             return block
         bound = self.guards.bound()
@@ -345,7 +342,7 @@ class SharedGuards:
                 self.types_seen[name] = None
 
     def _in_question(self, number: int, block: Block) -> Int32 | None:
-        """Return the rows of a block that the steps of a guard leave; None: all."""
+        """Return the rows of a block that the steps of a guard leave, or None for all."""
         if self._host is None:
             return NO_ROWS if self._on_device is None else self._on_device.rows(number, block)
         return None if self._host.tables.is_all[number] else self._found.of(number)
@@ -359,7 +356,7 @@ class SharedGuards:
         late = self._late_tests.get(number)
         return read_only(rows if late is None else self._late.rows(number, rows, block, late))
 
-    def ahead(self, blocks: Iterable[Block]) -> Iterator[Block]:
+    def prefetch(self, blocks: Iterable[Block]) -> Iterator[Block]:
         """Yield blocks; on a GPU, the guards of each are evaluated before the previous one is yielded."""
         users = self._users if self.device == CUDA else ()
         wanted = sorted({number for user in users for number in user.numbers})
@@ -376,7 +373,7 @@ class SharedGuards:
             if made is not None:
                 made.free()
             made = self._on_device = _OnDevice(wanted, self.guards, self)
-        yield from made.ahead(blocks)
+        yield from made.prefetch(blocks)
 
     def release(self) -> None:
         """Free the memory on the device, and leave the tests that were bound to others."""
@@ -440,7 +437,7 @@ class _OnDevice:
         self._sets.free()
         self._block, self._found = None, []
 
-    def ahead(self, blocks: Iterable[Block]) -> Iterator[Block]:
+    def prefetch(self, blocks: Iterable[Block]) -> Iterator[Block]:
         """Yield blocks whose rows are known; the next one is in flight meanwhile."""
         try:
             for block, _, job in one_ahead(blocks, lambda block: (CUDA, block.n_rows > 0), self._submitted):
@@ -501,7 +498,7 @@ class SharedWords:
         if shared.device == CPU and shared.asked == AUTO:
             self.placement.reason = "predicates of several queries stay on the CPU, unless a GPU is asked for"
 
-    def ahead(self, blocks: Iterable[Block], symbols: SymbolTable) -> Iterator[Block]:
+    def prefetch(self, blocks: Iterable[Block], symbols: SymbolTable) -> Iterator[Block]:
         """Yield blocks as they come."""
         yield from blocks
 

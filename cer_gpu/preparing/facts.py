@@ -18,7 +18,7 @@ class QueryFacts:
     Attributes
     ----------
     identity : dict
-        As of `cer_gpu.planning.asleep.KnownQuery`; empty for a query over a whole table.
+        As of `cer_gpu.planning.lazy_queries.LazyQuery`; empty for a query over a whole table.
     """
 
     language: str

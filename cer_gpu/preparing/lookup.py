@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.evaluable import CompiledQuery
-from cer_gpu.planning.asleep import Asleep, KnownQuery
 from cer_gpu.planning.binding import Bindings
+from cer_gpu.planning.lazy_queries import LazyQuery, UnboundQuery
 from cer_gpu.preparing.over_schema import OverSchema, over_schema
 from cer_gpu.query import Query
 
@@ -36,7 +36,7 @@ class SetLookup:
         self._queries = queries
         self.outputs: Mapping[str, str] = outputs
         self._over: list[OverSchema] = []
-        self.known: dict[str, KnownQuery] = {
+        self.known: dict[str, LazyQuery] = {
             name: _Known(self, name, query) for name, query in queries.items() if not query.reads_whole_table
         }
 
@@ -56,7 +56,7 @@ class SetLookup:
         return some
 
 
-class _Known(KnownQuery):
+class _Known(LazyQuery):
     """A query of a set."""
 
     def __init__(self, lookup: SetLookup, name: str, query: CompiledQuery) -> None:
@@ -64,29 +64,29 @@ class _Known(KnownQuery):
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """See `KnownQuery`."""
+        """See `LazyQuery`."""
         return self._query.identity
 
     @property
     def types(self) -> tuple[str, ...]:
-        """See `KnownQuery`."""
+        """See `LazyQuery`."""
         return self._query.types
 
-    def asleep(self, schema: pa.Schema) -> Asleep | None:
-        """See `KnownQuery`."""
+    def asleep(self, schema: pa.Schema) -> UnboundQuery | None:
+        """See `LazyQuery`."""
         found = self._lookup.over(schema).queries.get(self._name)
         return found.asleep if found is not None and found.sleeps else None
 
     def fits(self, schema: pa.Schema, other: pa.Schema) -> bool:
-        """See `KnownQuery`."""
+        """See `LazyQuery`."""
         return self._lookup.over(schema).fits(self._name, other)
 
     def bindings_over(self, schema: pa.Schema) -> Bindings:
-        """See `KnownQuery`."""
+        """See `LazyQuery`."""
         return self._lookup.over(schema).bindings(self._name)
 
     def bindings(self) -> Bindings:
-        """See `KnownQuery`."""
+        """See `LazyQuery`."""
         query = self._query.compiled
         assert isinstance(query, Query)
         return query._bindings

@@ -21,12 +21,11 @@ from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.errors import CerError
 from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.output.outputs import OUTPUTS
-from cer_gpu.planning.asleep import Asleep, may_sleep
 from cer_gpu.planning.binding import Bindings
 from cer_gpu.planning.file_pruning import FilePruning, needs_of_guards
+from cer_gpu.planning.lazy_queries import UnboundQuery, can_defer
 from cer_gpu.planning.plan import LogicalPlan
-from cer_gpu.predicates.kept_tables import digest_of
-from cer_gpu.predicates.plain_nodes import from_plain, to_plain
+from cer_gpu.predicates.kept_tables import digest_of, from_plain, to_plain
 from cer_gpu.predicates.shared_guards import UnboundGuards
 from cer_gpu.preparing.copies import ProcessCopy
 from cer_gpu.preparing.interned import Interned
@@ -76,10 +75,10 @@ class OverQuery:
     digests: tuple[str, ...] = field(default=(), compare=False)
 
     @cached_property
-    def asleep(self) -> Asleep:
+    def asleep(self) -> UnboundQuery:
         """The query as an evaluation needs it until the first relevant event."""
         guards = UnboundGuards(self.guards, self.type_column, self.attributes, self.digests)
-        return Asleep(guards, self.clocks, self.attributes, self.result_schema)
+        return UnboundQuery(guards, self.clocks, self.attributes, self.result_schema)
 
 
 class OverSchema:
@@ -317,8 +316,8 @@ def _over(query: CompiledQuery, schema: pa.Schema, output: str, name: str, model
     )
     if not isinstance(query, Query):
         return found
-    plan, binding, needs = query._plan, query._bind(schema), query._needs(schema, output)
-    sleeps = may_sleep(plan, OUTPUTS[output], binding) and not plan.pipes and plan.aggregate is None
+    plan, binding, needs = query._plan, query._bind(schema), query._file_pruning(schema, output)
+    sleeps = can_defer(plan, OUTPUTS[output], binding) and not plan.pipes and plan.aggregate is None
     return replace(
         found,
         clocks=binding.clocks,

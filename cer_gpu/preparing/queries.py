@@ -8,14 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.engine.options import EvaluationOptions, Sort
-from cer_gpu.engine.set_execution import QueryExecution
-from cer_gpu.engine.shared_state import SharedState
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.explain.explanation import Explanation
-from cer_gpu.io.source import Source
 from cer_gpu.planning.distribution import Distribution
-from cer_gpu.planning.file_pruning import FilePruning
 from cer_gpu.preparing.copies import ProcessCopy
 from cer_gpu.preparing.facts import QueryFacts, facts_of
 from cer_gpu.preparing.one_event import OneEvent, one_event_of
@@ -156,10 +152,10 @@ class PreparedQuery(CompiledQuery):
         """See `CompiledQuery`."""
         return self.facts.default_output
 
-    def output_for(self, asked: str | None) -> str:
+    def resolve_output(self, output: str | None) -> str:
         """See `CompiledQuery`."""
-        name = self.facts.default_output if asked is None else asked
-        return name if name in self.facts.outputs else self.compiled.output_for(asked)
+        name = self.facts.default_output if output is None else output
+        return name if name in self.facts.outputs else self.compiled.resolve_output(output)
 
     @property
     def _counted_output(self) -> str | None:
@@ -215,24 +211,8 @@ class PreparedQuery(CompiledQuery):
     def _window_units(self, schema: pa.Schema) -> int | float | None:
         return self.compiled._window_units(schema)
 
-    def _asked(self, options: EvaluationOptions) -> Any:
-        return self if options.aggregate is None else self.compiled._asked(options)
-
-    def _needs(self, schema: pa.Schema, output: str | None = None) -> FilePruning | None:
-        return self.compiled._needs(schema, output)
-
-    def _source(
-        self,
-        events: Any,
-        *,
-        sort: Sort = False,
-        resident: bool = False,
-        needs: Callable[[pa.Schema], FilePruning | None] | None = None,
-    ) -> Source:
-        return self.compiled._source(events, sort=sort, resident=resident, needs=needs)
-
-    def _member(self, options: EvaluationOptions, sharing: SharedState | None = None) -> QueryExecution:
-        return self.compiled._member(options, sharing)
+    def _with_aggregate_of(self, options: EvaluationOptions) -> Any:
+        return self if options.aggregate is None else self.compiled._with_aggregate_of(options)
 
 
 def _itself(query: CompiledQuery) -> CompiledQuery:

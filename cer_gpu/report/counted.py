@@ -1,35 +1,110 @@
-"""Counts of the complex events of queries, before any is listed for a report."""
+"""Counts of the matches of queries, over all and by partition, before any is listed for a report."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from cer_gpu.engine.options import USUAL_OPTIONS, EvaluationOptions
+from cer_gpu.arrays import Int32, Int64
+from cer_gpu.ceql.paths import dotted
+from cer_gpu.engine.evaluation_options import USUAL_OPTIONS, EvaluationOptions
 from cer_gpu.expressions.targets.arrow import exact_sum
+from cer_gpu.io.value_strings import json_texts, plain_values
 from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet
 from cer_gpu.report.events import ReportEvents
-from cer_gpu.report.partitions import ShownPartitions
 from cer_gpu.runtime.counts import CountOverflow
 
+MAX_LABEL = 80
+"""Most characters of the name of a partition."""
+
+
+class ShownPartitions:
+    """Codes of partitions, and the number of matches of each.
+
+    Attributes
+    ----------
+    labels : list of str
+        The names of the partitions, by their codes.
+    values : list of list of str
+        The key of each partition, a text for each bracket of PARTITION BY.
+    """
+
+    def __init__(self, query: Query) -> None:
+        self._names = [dotted(names[0]) for names in query.partition_keys]
+        self._codes: dict[str, int] = {}
+        self._counter = Counter[int]()
+        self.labels: list[str] = []
+        self.values: list[list[str]] = []
+
+    @property
+    def counts(self) -> list[int]:
+        """Number of matches of each partition, by its code."""
+        return [self._counter[code] for code in range(len(self.labels))]
+
+    def counts_in(self, other: ShownPartitions) -> list[int]:
+        """Return the number of matches of each partition that others have counted."""
+        return [other._counter[other._codes[name]] for name in self._codes]
+
+    def codes(self, batch: pa.RecordBatch, weights: Int64 | None = None) -> Int32:
+        """Return the code of the partition of each row, 0 without PARTITION BY, and count its matches.
+
+        A row is one of them, or as many as `weights` says.
+        """
+        if not self._names:
+            return np.zeros(batch.num_rows, np.int32)
+        keys = [batch.column(name) for name in self._names]
+        names, indices = _distinct(keys)
+        firsts = np.unique(indices, return_index=True)[1]  # the names are in the order of first occurrence
+        texts = [plain_values(key.take(pa.array(firsts))).to_pylist() for key in keys]
+        codes = np.empty(len(firsts), np.int32)
+        for i, name in enumerate(names):
+            codes[i] = self._codes.setdefault(name, len(self.labels))
+            if codes[i] == len(self.labels):
+                values = [str(column[i]) for column in texts]
+                self.labels.append(", ".join(values)[:MAX_LABEL])
+                self.values.append([value[:MAX_LABEL] for value in values])
+        for code, n in zip(codes.tolist(), np.bincount(indices, weights).tolist(), strict=True):
+            self._counter[code] += int(n)
+        numbered: Int32 = codes[indices]
+        return numbered
+
+    def known(self, keys: Sequence[pa.Array]) -> Int32:
+        """Return the code of the partition of each row by its keys; -1: no match is of it."""
+        names, indices = _distinct(keys)
+        codes = np.array([self._codes.get(name, -1) for name in names], np.int32)
+        numbered: Int32 = codes[indices]
+        return numbered
+
+
+def _distinct(keys: Sequence[pa.Array]) -> tuple[list[str], Int32]:
+    """Return the distinct names (JSON of the keys), and the index of each row's."""
+    separator = pa.scalar(",", pa.large_string())
+    # of a dictionary, each value becomes text once
+    coded = [key if pa.types.is_dictionary(key.type) else key.dictionary_encode() for key in keys]
+    found = pc.binary_join_element_wise(*map(json_texts, coded), separator).dictionary_encode()
+    return found.dictionary.to_pylist(), found.indices.to_numpy()
+
+
 MAX_LISTED = 2_000_000
-"""Most complex events that are listed for a page, where they can be counted without that."""
+"""Most matches that are listed for a page, where they can be counted without that."""
 
 
 @dataclass
 class Counted:
-    """Complex events of one query, by the event that they end at.
+    """Matches of one query, by the event that they end at.
 
     Attributes
     ----------
     query : Query
     partitions : ShownPartitions
-        Counts of all complex events.
+        Counts of all matches.
     overflows : bool
         True if more than int64 holds end at one event; what was counted is then left out.
     n_events : int
@@ -54,7 +129,7 @@ class Counted:
 
     @property
     def n_matches(self) -> int | None:
-        """Number of complex events; None: more than int64 holds at one event."""
+        """Number of matches, or None if more than int64 holds end at one event."""
         return None if self.overflows else sum(exact_sum(pa.array(counts)) for counts in self._counts)
 
     @property
@@ -74,7 +149,7 @@ class Counted:
         return Query(replace(plan, limit=most if plan.limit is None else min(plan.limit, most)), self.query.notes)
 
     def weights(self, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Return the number of complex events for which each of those listed by `of_each_end` stands, by their ends."""
+        """Return the number of matches for which each of those listed by `of_each_end` stands, by their ends."""
         if self.overflows:
             return np.ones(len(ends))
         counts = np.concatenate(self._counts)[np.searchsorted(np.concatenate(self._ends), ends)]
@@ -84,12 +159,12 @@ class Counted:
 def count_for_report(
     queries: Mapping[str, Query], events: ReportEvents, asked: EvaluationOptions = USUAL_OPTIONS
 ) -> dict[str, Counted]:
-    """Count the complex events of the queries where that takes no listing of them; several in one pass.
+    """Count the matches of the queries where that takes no listing of them; several in one pass.
 
     Returns
     -------
     dict from str to Counted
-        Without the queries whose complex events cannot be counted without listing them, or have LIMIT n EVERY d, which
+        Without the queries whose matches cannot be counted without listing them, or have LIMIT n EVERY d, which
         chooses among all of an end.
     """
     countable = {
@@ -98,23 +173,23 @@ def count_for_report(
         if not query._drops_rows and query.physical_plan("count").counted and query._plan.every is None
     }
     try:
-        return _count(countable, events, asked) if countable else {}
+        return _count_matches(countable, events, asked) if countable else {}
     except CountOverflow:
         return {name: _count_one(name, query, events, asked) for name, query in countable.items()}
 
 
 def _count_one(name: str, query: Query, events: ReportEvents, asked: EvaluationOptions) -> Counted:
     try:
-        return _count({name: query}, events, asked)[name]
+        return _count_matches({name: query}, events, asked)[name]
     except CountOverflow:
         return Counted(query, ShownPartitions(query), overflows=True)
 
 
-def _count(queries: Mapping[str, Query], events: ReportEvents, asked: EvaluationOptions) -> dict[str, Counted]:
+def _count_matches(queries: Mapping[str, Query], events: ReportEvents, asked: EvaluationOptions) -> dict[str, Counted]:
     counted = {name: Counted(query, ShownPartitions(query)) for name, query in queries.items()}
     together = QuerySet(queries)
     evaluator = together._closed(replace(asked, output="count"))
-    for name, batch in together._matches(events.open(), evaluator, asked.threads):
+    for name, batch in together._match_source(events.open(), evaluator, asked.threads):
         counted[name].add(batch)
     for name, each in counted.items():
         each.n_events, each.notes = evaluator.n_events, tuple(evaluator.notes.get(name, ()))
@@ -122,7 +197,7 @@ def _count(queries: Mapping[str, Query], events: ReportEvents, asked: Evaluation
 
 
 def too_many(counted: Mapping[str, Counted], n_queries: int) -> str | None:
-    """Return a line on the number of complex events, if not all will be listed, and None if all will."""
+    """Return a line on the number of matches, if not all will be listed, and None if all will."""
     some = [each.most_at_an_end for each in counted.values() if not each.is_listed_whole]
     if not some:
         return None
@@ -133,7 +208,7 @@ def too_many(counted: Mapping[str, Counted], n_queries: int) -> str | None:
 
 
 def number_in_words(n: int | None) -> str:
-    """Return a number of complex events in words; None: more than int64 holds."""
+    """Return a number of matches in words; None is more than int64 holds."""
     return "more than 9.2e18" if n is None else f"{n:,}"
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.engine.options import Sort, options_by_name
+from cer_gpu.engine.evaluation_options import Sort, options_by_name
 from cer_gpu.forecast.model import Forecast
 from cer_gpu.forecast.scoring import Score
 from cer_gpu.io.sinks import naming, result_file
 from cer_gpu.printable import html_text
 from cer_gpu.report.events import paths, rereadable
 from cer_gpu.report.page import ReportSummary, digest, resource
-from cer_gpu.report.titles import title_of
+from cer_gpu.report.events import title_of
 
 _WIDTH = 1000
 """Units of the width of a drawing."""

@@ -12,7 +12,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from cer_gpu.engine.options import EvaluationOptions, Sort, options_by_name
+from cer_gpu.engine.evaluation_options import EvaluationOptions, Sort, options_by_name
 from cer_gpu.errors import OptionError
 from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.io.sinks import naming, result_file
@@ -21,8 +21,7 @@ from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet
 from cer_gpu.report.content import content
 from cer_gpu.report.counted import count_for_report, n_pages, too_many
-from cer_gpu.report.events import ReportEvents, paths
-from cer_gpu.report.titles import title_of
+from cer_gpu.report.events import ReportEvents, paths, title_of
 
 SCRIPTS = ("dom", "axis", "held", "search", "charts", "timeline", "list", "export", "rows", "page")
 """Files of the page's script, in the order in which they follow one another."""
@@ -37,13 +36,13 @@ class ReportSummary:
     n_events : int
         Events that were read.
     n_matches : int or None
-        Complex events that were found; None: more than int64 holds end at one event.
+        Number of matches, or None if more than int64 holds end at one event.
     n_bytes : int
         The size of the page.
     notes : tuple of str
         Remarks on the query and on the events, which the page shows too; of several queries after their names.
     of : dict from str to (int or None)
-        Complex events of each query of several.
+        Matches of each query of several.
     """
 
     n_events: int
@@ -65,11 +64,11 @@ def write_report(
     max_memory: str | int | None = None,
     inputs: Sequence[str] = (),
     events_from: Sequence[str] | None = None,
-    tell: Callable[[str], None] | None = None,
+    on_message: Callable[[str], None] | None = None,
 ) -> ReportSummary:
-    """Write the complex events of a query, or of each of several, as one HTML page, which needs nothing else.
+    """Write the matches of a query, or of each of several, as one HTML page, which needs nothing else.
 
-    It shows the query, the complex events on a line of time (of positions without a time column), their number over
+    It shows the query, the matches on a line of time (of positions without a time column), their number over
     time, the partitions that have most of them, their durations, a list to sort, search and export, and the rows of
     the one that the reader selects.
 
@@ -77,25 +76,27 @@ def write_report(
     ----------
     query
     events
-        Anything that `cer_gpu.Query.evaluate` takes.  They are read several times: for the complex events, for their
+        Anything that `cer_gpu.Query.evaluate` takes.  They are read several times: for the matches, for their
         valuations, and for their rows and those between; events that can be read only once, such as a
         RecordBatchReader, are kept in memory.
     path
         Path of the page, which appears whole or not at all.
     title
-        Heading of the page; None: the name of the query's file, or its first words, and the name of that of the events.
+        Heading of the page; by default (None) the name of the query's file, or its first words, and the name of that of
+        the events.
     sort
         Sort the events by the time column first.
     threads
-        Number of threads that evaluate; None: as many as help.
+        Number of threads that evaluate; by default (None) as many as help.
     max_memory
         As that of `cer_gpu.Query.evaluate`.
     inputs
         Files and folders of the queries, which must not be overwritten.
     events_from
-        Files and folders of the events, "-" for standard input, which the page names; None: those among `events`.
-    tell
-        Called with a line that tells how many complex events there are, before any is listed, if only some will be.
+        Files and folders of the events, "-" for standard input, which the page names; by default (None) those among
+        `events`.
+    on_message
+        Called with a line that tells how many matches there are, before any is listed, if only some will be.
 
     Returns
     -------
@@ -110,10 +111,10 @@ def write_report(
 
     Notes
     -----
-    The page is bounded, however much is found: 200,000 complex events, spread evenly over all, 100,000 rows of complex
-    events, up to 200 of one, 300,000 rows between, up to 50 of one, 40 columns, values of 120 characters, and 8 MB of
+    The page is bounded, however much is found: 200,000 matches, spread evenly over all, 100,000 rows of
+    matches, up to 200 of one, 300,000 rows between, up to 50 of one, 40 columns, values of 120 characters, and 8 MB of
     them, and 8 MB of measures; several queries share this room.
-    If there are more than 2,000,000 complex events, and they can be counted without listing them, some of each end are
+    If there are more than 2,000,000 matches, and they can be counted without listing them, some of each end are
     listed.  The page says what was left out.
 
     Examples
@@ -135,8 +136,8 @@ def write_report(
         rereadable = ReportEvents(next(iter(queries.values())), events, sort=sort)
         counted = count_for_report(queries, rereadable, asked)
         line = too_many(counted, len(queries))
-        if tell is not None and line is not None:
-            tell(line)
+        if on_message is not None and line is not None:
+            on_message(line)
         pages = {
             name: content(each, rereadable, counted.get(name), asked=asked, n_pages=n_pages(queries, counted))
             for name, each in queries.items()

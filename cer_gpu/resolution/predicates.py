@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.functions import DESCENDANT, RISES
+from cer_gpu.ceql.functions import EMPTY
 from cer_gpu.ceql.paths import names_of
 from cer_gpu.ceql.traversal import children, with_children
 from cer_gpu.columnar.fields import attribute_type
@@ -23,8 +23,6 @@ from cer_gpu.columnar.fields import attribute_type
 FittedTruth = s.Predicate | bool
 """A predicate, or what it is for every event."""
 
-_OF_NONE = {"COUNT": 0, "COUNT DISTINCT": 0, RISES: False, DESCENDANT: False}
-"""Aggregates OVER the past that are not NULL where no event counts, and what they are then."""
 _COMPARED = {
     "=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
@@ -138,7 +136,8 @@ class PredicateFitter:
         if node.past is None:
             return None if self.place(node.name) is None else node
         past = node.past
-        of_none = s.Literal(_OF_NONE[past.function], "0", node.span) if past.function in _OF_NONE else None
+        empty = EMPTY.get(past.function)
+        of_none = None if empty is None else s.Literal(empty, "0", node.span)
         if past.attribute is not None and self.place(past.attribute) is None:
             return of_none
         predicate = past.predicate and self.fitted(past.predicate)

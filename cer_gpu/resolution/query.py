@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.fields import attribute_type
-from cer_gpu.engine.options import OverridableDefault
+from cer_gpu.engine.evaluation_options import OverridableDefault
 from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.planning.binding import Bindings
 from cer_gpu.planning.plan import LogicalPlan

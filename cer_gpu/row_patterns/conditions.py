@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.columns import Block
+from cer_gpu.columnar.dictionary_encoding import DictionaryEncoder
 from cer_gpu.columnar.fields import attribute_type, column_type
-from cer_gpu.columnar.strings import DictionaryEncoder
 from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.expressions.derived import makers_of
 from cer_gpu.predicates.guards import BoundGuards, GuardEvaluator

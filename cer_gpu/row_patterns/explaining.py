@@ -49,7 +49,7 @@ class RowPatternExplanation(Explanation):
     A row of the result is a match, with name, high.
     """
 
-    _read_on = "(docs/row_patterns.md says how they are found)"
+    _read_on = "(docs/reference/match_recognize.md says how they are found)"
 
     def _sections(self) -> list[Section]:
         facts = self._facts

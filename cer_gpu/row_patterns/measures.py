@@ -16,8 +16,8 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.columns import FLOAT, kind_of, numbers_of, plain_type, validity
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import EventsError
+from cer_gpu.output.bound_measures import BoundMeasures, bound_leaf, type_of_measure
 from cer_gpu.output.leaves import HeldRows, floats_of, ranks_of, taken
-from cer_gpu.output.measures import BoundMeasures, bound_leaf, type_of_measure
 from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, shown_leaf
 from cer_gpu.row_patterns.matching import RowMatches
 from cer_gpu.row_patterns.ordering import OrderedRows, comparable

@@ -14,14 +14,14 @@ from cer_gpu.arrays import Bools, Int64
 from cer_gpu.backend.row_patterns import list_rows
 from cer_gpu.columnar.columns import kind_of
 from cer_gpu.columnar.fields import attribute_type, column_type, is_field_column, narrowest
-from cer_gpu.engine.options import OF_EVENTS, EvaluationOptions, Sort, options_by_name, taking
+from cer_gpu.engine.buffered_execution import BufferedExecution
+from cer_gpu.engine.evaluation_options import OF_EVENTS, EvaluationOptions, Sort, options_by_name, taking
 from cer_gpu.engine.shared_state import SharedState
-from cer_gpu.engine.table_member import BufferedExecution
 from cer_gpu.errors import OptionError, QueryError, QueryTypeError, did_you_mean
 from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events, reading_again
-from cer_gpu.output.measures import BoundMeasures
+from cer_gpu.output.bound_measures import BoundMeasures
 from cer_gpu.row_patterns.conditions import Conditions
 from cer_gpu.row_patterns.explaining import RowPatternExplanation, explain_row_pattern
 from cer_gpu.row_patterns.leaves import RowAggregate, RowValue
@@ -101,22 +101,22 @@ class RowPatternQuery(CompiledQuery):
         """The statement."""
         return self._text
 
-    def output_for(self, asked: str | None) -> str:
-        """Return the one form of the rows; OptionError: another one is asked for."""
-        if asked not in (None, self.default_output):
+    def resolve_output(self, output: str | None) -> str:
+        """Return the name of the only output; OptionError if another one is requested."""
+        if output not in (None, self.default_output):
             raise OptionError(
-                f"MATCH_RECOGNIZE has no output {asked!r}: ONE ROW PER MATCH or ALL ROWS PER MATCH tells its rows\n"
+                f"MATCH_RECOGNIZE has no output {output!r}: ONE ROW PER MATCH or ALL ROWS PER MATCH tells its rows\n"
                 "hint: leave it out"
             )
         return self.default_output
 
-    def _member(self, options: EvaluationOptions, sharing: SharedState | None = None) -> BufferedExecution:
-        self.output_for(options.output)
+    def _new_execution(self, options: EvaluationOptions, sharing: SharedState | None = None) -> BufferedExecution:
+        self.resolve_output(options.output)
         if options.aggregate is not None:
             raise OptionError("aggregate is an option of CEQL; in MATCH_RECOGNIZE, MEASURES has aggregates")
         return BufferedExecution(self, options)
 
-    def _source(self, events: Any, *, sort: Sort = False, resident: bool = False, needs: Any = None) -> Source:
+    def _open_source(self, events: Any, *, sort: Sort = False, resident: bool = False, needs: Any = None) -> Source:
         """Open anything that `evaluate` takes, or a mapping from the table of FROM to it."""
         EvaluationOptions(sort=sort).check_time(None)
         if not isinstance(events, Mapping):
@@ -155,7 +155,7 @@ class RowPatternQuery(CompiledQuery):
         if analyze:
             raise OptionError("MATCH_RECOGNIZE is not measured stage by stage\nhint: leave out analyze (--analyze)")
         if events is not None:
-            self.output_schema(self._source(events).schema)
+            self.output_schema(self._open_source(events).schema)
         searched = self._conditions.searched
         names = tuple(searched.predicates) if searched else ()
         return explain_row_pattern(self._statement, self._program, tuple(self._conditions.predicates), names)
@@ -182,9 +182,9 @@ class RowPatternQuery(CompiledQuery):
     def columns(self, schema: pa.Schema, output: str | None = None) -> list[str]:
         """Return the names of the columns of a schema that the statement reads; fields of structs by their paths."""
         # of events of which nothing is read, any column tells how many there are
-        return narrowest(schema, self._read(schema)) or schema.names[:1]
+        return narrowest(schema, self._columns_read(schema)) or schema.names[:1]
 
-    def _read(self, schema: pa.Schema) -> list[str]:
+    def _columns_read(self, schema: pa.Schema) -> list[str]:
         """Return the names of the columns that the statement reads, and those of fields of structs, with dots."""
         statement = self._statement
         named = {name for name, _ in statement.partition} | {each.column for each in statement.order}
@@ -248,7 +248,7 @@ class RowPatternQuery(CompiledQuery):
     def _shown(self) -> Bools:
         return np.array([not place.excluded for place in self._program.places], np.bool_)
 
-    def _results(self, table: pa.Table, schema: pa.Schema, device: str) -> Iterator[pa.RecordBatch]:
+    def _table_results(self, table: pa.Table, schema: pa.Schema, device: str) -> Iterator[pa.RecordBatch]:
         statement = self._statement
         measures = self._measures.bind(table.schema, self.text)
         available = [each.name for each in self._available(table.schema, measures)]

@@ -1,7 +1,6 @@
 """Tests of rules: cases beside the rules, in YAML, with events and the matches that a rule has in them."""
 
+from cer_gpu.rule_tests.case_runner import CaseOutcome, CaseRunner, write_junit
 from cer_gpu.rule_tests.cases import RuleCase, read_cases
-from cer_gpu.rule_tests.junit import write_junit
-from cer_gpu.rule_tests.running import CaseOutcome, CaseRunner
 
 __all__ = ["CaseOutcome", "CaseRunner", "RuleCase", "read_cases", "write_junit"]

@@ -1,4 +1,4 @@
-"""Cases of rule tests as files have them (docs/detection_as_code.md).
+"""Cases of rule tests as files have them (docs/guides/detection.md), their YAML with lines, and events within.
 
 A file ``NAME.test.yml`` lies beside the rules.  It is a case, or has several under ``cases``; what stands above them
 holds for all of them.
@@ -16,17 +16,206 @@ holds for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.errors import CerError, OptionError, did_you_mean
 from cer_gpu.rule import TEST_ENDINGS
-from cer_gpu.rule_tests.inline import inline_rows, inline_table
-from cer_gpu.rule_tests.written import WrittenValue, read_yaml
+
+YAML_MISSING = "rule tests need PyYAML\nhint: pip install 'cer-gpu[yaml]'"
+
+
+class WrittenValue:
+    """A value in a YAML file.
+
+    Parameters
+    ----------
+    node
+        Node of PyYAML.
+    loader
+        Loader that made it, which makes plain data of it.
+    file
+        Name of the file, for errors.
+
+    Attributes
+    ----------
+    line : int
+    """
+
+    def __init__(self, node: Any, loader: Any, file: str) -> None:
+        self._node = node
+        self._loader = loader
+        self.file = file
+        self._checked: set[int] = vars(loader).setdefault("checked_mappings", set())
+        self.line: int = node.start_mark.line + 1
+
+    @property
+    def plain(self) -> Any:
+        """The value as plain data."""
+        import yaml
+
+        try:
+            return self._loader.construct_object(self._node, deep=True)
+        except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that there is not
+            raise self.error(getattr(error, "problem", None) or str(error)) from None
+
+    def error(self, message: str) -> OptionError:
+        """Return the error for this value."""
+        return OptionError(f"{self.file}:{self.line}: {message}")
+
+    def mapping(self, what: str, known: Iterable[str] | None = None) -> dict[str, WrittenValue]:
+        """Return the values of a mapping by their keys; OptionError: it is none, or has a key that is not known.
+
+        Parameters
+        ----------
+        what
+            Words for the mapping.
+        known
+            The keys that it may have, or None for any string.
+        """
+        if self._node.id != "mapping":
+            raise self.error(f"expected {what}: keys with values, got {self.shown()}")
+        self._check_keys(what)
+        self._loader.flatten_mapping(self._node)
+        names = None if known is None else list(known)
+        found: dict[str, WrittenValue] = {}
+        for key, node in self._node.value:
+            place = WrittenValue(key, self._loader, self.file)
+            name = place.plain
+            if not isinstance(name, str):
+                raise place.error(f"expected a text as a key of {what}, got {name!r}")
+            if names is not None and name not in names:
+                raise place.error(f"unknown key {name!r} of {what}\nhint: {did_you_mean(name, names, 'keys')}")
+            found[name] = WrittenValue(node, self._loader, self.file)
+        return found
+
+    def _check_keys(self, what: str) -> None:
+        """Refuse a key that stands twice in the mapping itself: those that ``<<`` brings are overwritten."""
+        if id(self._node) in self._checked:  # and has them beside its own since then
+            return
+        self._checked.add(id(self._node))
+        lines: dict[str, int] = {}
+        for key, _ in self._node.value:
+            name, line = str(key.value), key.start_mark.line + 1
+            if name in lines and not key.tag.endswith(":merge"):
+                place = WrittenValue(key, self._loader, self.file)
+                raise place.error(f"{what} has the key {name!r} twice, first in line {lines[name]}")
+            lines[name] = line
+
+    def items(self, what: str) -> list[WrittenValue]:
+        """Return the items of a list; OptionError: it is none."""
+        if self._node.id != "sequence":
+            raise self.error(f"expected {what}: a list, got {self.shown()}")
+        return [WrittenValue(node, self._loader, self.file) for node in self._node.value]
+
+    @property
+    def is_list(self) -> bool:
+        """True for a list."""
+        return bool(self._node.id == "sequence")
+
+    def text(self, what: str) -> str:
+        """Return a text; OptionError: it is none."""
+        value = self.plain
+        if not isinstance(value, str) or not value:
+            raise self.error(f"expected {what}: a text, got {self.shown()}")
+        if not value.isascii() and value.encode("utf-8", "replace") != value.encode("utf-8", "surrogatepass"):
+            raise self.error(f"expected {what}: a text, got one with half a character: {value!a}")
+        return value
+
+    def shown(self) -> str:
+        """Return the value in short, for a message."""
+        kinds = {"mapping": "keys with values", "sequence": "a list"}
+        return kinds.get(self._node.id) or ("nothing" if self.plain is None else repr(self.plain))
+
+
+def read_yaml(path: Path) -> WrittenValue:
+    """Read a YAML file; OptionError: it cannot be read, is no YAML, or is empty."""
+    try:
+        import yaml
+    except ImportError:
+        raise OptionError(YAML_MISSING) from None
+    text = read_query_file(path)
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = 1 if mark is None else mark.line + 1
+        problem = getattr(error, "problem", None) or str(error)
+        raise OptionError(f"{path}:{line}: is not YAML: {problem}") from None
+    except RecursionError:
+        raise OptionError(f"{path}:{loader.line + 1}: is nested too deep for cases of a rule test") from None
+    if node is None:
+        raise OptionError(f"{path}:1: expected cases of a rule test, found nothing")
+    return WrittenValue(node, loader, str(path))
+
+
+def inline_rows(written: WrittenValue) -> list[dict[str, Any]]:
+    """Return the events of a list; OptionError: it holds none, or other things."""
+    rows: list[dict[str, Any]] = []
+    for each in written.items("events"):
+        each.mapping("an event")
+        rows.append(each.plain)
+    if not rows:
+        raise written.error("expected at least one event")
+    return rows
+
+
+def inline_table(written: WrittenValue, types: Mapping[str, pa.DataType], time_column: str | None) -> pa.Table:
+    """Return the table of a list of mappings.
+
+    A column has the type of its values; one without a value is left out, unless `types` has it.
+
+    Parameters
+    ----------
+    written
+    types
+        Types of columns, where others than those of the values are meant.
+    time_column
+        Column whose strings are times in ISO 8601, or None.
+    """
+    rows = inline_rows(written)
+    columns: dict[str, list[Any]] = {name: [] for row in rows for name in row}
+    for row in rows:
+        for name, values in columns.items():
+            values.append(row.get(name))
+    arrays = {}
+    for name, values in columns.items():
+        wanted = types.get(name)
+        if wanted is None and all(value is None for value in values):
+            continue
+        times = name == time_column and wanted is None
+        try:
+            arrays[name] = pa.array(_in_one_zone([_parse_time(v) for v in values] if times else values), wanted)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, UnicodeError) as error:
+            kinds = ", ".join(sorted({type(value).__name__ for value in values if value is not None}))
+            reason = "" if wanted is None else f", which are no {wanted} ({error})"
+            raise written.error(
+                f"expected values of one type in the column {name!r} of the events, got {kinds}{reason}"
+            ) from None
+    return pa.table(arrays)
+
+
+def _parse_time(value: Any) -> Any:
+    """Return a text in ISO 8601 as a time; other values as they are."""
+    try:
+        return datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _in_one_zone(values: list[Any]) -> list[Any]:
+    """Return times without a zone as those of UTC, if others have one."""
+    if not any(isinstance(value, datetime) and value.tzinfo is not None for value in values):
+        return values
+    return [value.replace(tzinfo=value.tzinfo or UTC) if isinstance(value, datetime) else value for value in values]
+
 
 NO_MATCH = "none"
 EXPECTATIONS = ("count", "at_least", "positions", "rows")
@@ -84,7 +273,7 @@ class RuleCase:
         Parameters
         ----------
         time_column
-            Column whose texts are times; None: none.
+            Column whose strings are times, or None.
         """
         if self.events.is_list:
             return inline_table(self.events, self.types, time_column)
@@ -161,16 +350,16 @@ def _case(path: Path, written: WrittenValue, above: Mapping[str, WrittenValue], 
         name=own["name"].text("the name of a case") if "name" in own else f"case {number}",
         path=path,
         line=written.line,
-        rules=_rules(both["rule"]) if "rule" in both else (),
+        rules=_parse_rules(both["rule"]) if "rule" in both else (),
         events=both["events"],
         expected=_expected(own["expect"]),
-        types=_types(both["types"]) if "types" in both else {},
+        types=_parse_types(both["types"]) if "types" in both else {},
         options=options,
         output=both["output"].text("an output") if "output" in both else None,
     )
 
 
-def _rules(written: WrittenValue) -> tuple[str, ...]:
+def _parse_rules(written: WrittenValue) -> tuple[str, ...]:
     what = "a rule, by its name, its file or a pattern"
     listed = written.items("rules") if written.is_list else [written]
     if not listed:
@@ -182,7 +371,7 @@ def _options(written: WrittenValue) -> dict[str, Any]:
     return {name: each.plain for name, each in written.mapping("options", CASE_OPTIONS).items()}
 
 
-def _types(written: WrittenValue) -> dict[str, pa.DataType]:
+def _parse_types(written: WrittenValue) -> dict[str, pa.DataType]:
     found = {}
     for column, each in written.mapping("types").items():
         try:
@@ -206,7 +395,7 @@ def _expected(written: WrittenValue) -> dict[str, Any]:
     return {name: _CHECKS[name](each) for name, each in found.items()}
 
 
-def _count(written: WrittenValue) -> int:
+def _parse_count(written: WrittenValue) -> int:
     n = written.plain
     if not isinstance(n, int) or isinstance(n, bool) or n < 0:
         raise written.error(f"expected a number of matches: a whole number from 0 on, got {written.shown()}")
@@ -224,7 +413,7 @@ def _row_numbers(written: WrittenValue) -> Iterator[int]:
         yield each.plain
 
 
-def _rows(written: WrittenValue) -> list[dict[str, Any]]:
+def _parse_rows(written: WrittenValue) -> list[dict[str, Any]]:
     rows = []
     for each in written.items("rows"):
         each.mapping("a row")
@@ -232,4 +421,4 @@ def _rows(written: WrittenValue) -> list[dict[str, Any]]:
     return rows
 
 
-_CHECKS = {"count": _count, "at_least": _count, "positions": _positions, "rows": _rows}
+_CHECKS = {"count": _parse_count, "at_least": _parse_count, "positions": _positions, "rows": _parse_rows}

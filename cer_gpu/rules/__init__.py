@@ -2,8 +2,7 @@
 
 from cer_gpu.rule import LEVELS, Rule
 from cer_gpu.rules.alerts import ALERTS
-from cer_gpu.rules.folder import RuleFolder, read_folder
-from cer_gpu.rules.found import FieldColumns
+from cer_gpu.rules.folder import FieldColumns, RuleFolder, read_folder
 from cer_gpu.rules.rule_set import RuleSet, compile_rules, load
 
 __all__ = ["ALERTS", "LEVELS", "FieldColumns", "Rule", "RuleFolder", "RuleSet", "compile_rules", "load", "read_folder"]

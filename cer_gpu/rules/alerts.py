@@ -1,10 +1,10 @@
-"""Alerts: the results of all rules as rows of one table.
+"""Alerts: the results of all rules as rows of one table, with their hosts; as a timeline; and near misses.
 
 | column | type | |
 | --- | --- | --- |
 | `rule`, `id`, `level` | string | those of the rule; NULL where it has none |
 | `tags`, `tactics`, `techniques` | list of string | those of the rule |
-| `host` | string | that of the last event, from the first of `cer_gpu.rules.hosts.HOST_COLUMNS` that is there |
+| `host` | string | that of the last event, from the first of `cer_gpu.rules.alerts.HOST_COLUMNS` that is there |
 | `key` | map of strings | the values of the columns in PARTITION BY, or BY of EQL, by the names of the columns |
 | `start`, `end` | int64 | positions of the first event and of the last one |
 | `start_time`, `end_time` | that of the time column | where there is one |
@@ -13,24 +13,191 @@
 
 The schema is the same for all rules, whatever columns the events have.  A rule with measures, or a statement with
 MATCH_RECOGNIZE, has its row as the one object of `events`, and no positions.
+
+A timeline has these columns, under the names that tools such as Timesketch take.
+
+| column | type | |
+| --- | --- | --- |
+| `message` | string | the rule, its level and the host |
+| `datetime` | string | time of the last event in ISO 8601 and UTC; times without a zone are taken for UTC |
+| `timestamp_desc` | string | what the time is: "Alert: last event" |
+| `rule`, `rule_id`, `level`, `host` | string | NULL where there is none |
+| `tags`, `tactics`, `techniques` | string | those of the rule, with commas between |
+| `start_time` | string | time of the first event, as `datetime` |
+| `key`, `events` | string | as of alerts; the key as JSON |
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.columnar.batches import empty_batch
+from cer_gpu.columnar.columns import is_string
+from cer_gpu.columnar.record_batches import empty_batch
 from cer_gpu.compilation import CompiledQuery
-from cer_gpu.engine.evaluation import FoundBatches
-from cer_gpu.io.texts import TEXT, json_texts, plain_values
+from cer_gpu.engine.execution_group import NamedBatches
+from cer_gpu.io.value_strings import TEXT, json_texts, plain_values
+from cer_gpu.output.funnel_counts import FunnelCounts
 from cer_gpu.rule import Rule
-from cer_gpu.rules.hosts import hosts_of
+
+
+@dataclass(frozen=True)
+class FurthestStep:
+    """Furthest step of a rule that was reached.
+
+    Attributes
+    ----------
+    name : str
+        Name of the rule.
+    n_steps : int
+    n_starts : int
+        Number of events that satisfy the first step.
+    furthest : int
+        Number of the furthest step, from 1; 0 where there are no starts.
+    step : str
+        Name of that step.
+    n_furthest : int
+        Starts that reached it.
+    stopped : dict from str to int
+        Those of them that got no further, by what stopped them.
+    """
+
+    name: str
+    n_steps: int
+    n_starts: int
+    furthest: int
+    step: str
+    n_furthest: int
+    stopped: dict[str, int]
+
+    @property
+    def is_complete(self) -> bool:
+        """True if the last step was reached."""
+        return self.furthest == self.n_steps
+
+    @property
+    def order(self) -> tuple[bool, int, int, str]:
+        """Sort key: rules whose last step was not reached first, those with the fewest steps left before others."""
+        return self.is_complete, self.n_steps - self.furthest, -self.n_furthest, self.name
+
+    @property
+    def words(self) -> str:
+        """The reason that stopped them, as text."""
+        return ", ".join(f"{reason} {n:,}" for reason, n in self.stopped.items() if n)
+
+
+def furthest_step(name: str, counts: FunnelCounts) -> FurthestStep:
+    """Return the furthest step that a rule reached."""
+    rows = counts.rows
+    furthest = sum(row.n_reached > 0 for row in rows)
+    last = rows[max(furthest - 1, 0)]
+    return FurthestStep(name, len(rows), rows[0].n_reached, furthest, last.name, last.n_reached, dict(last.stopped))
+
+
+TIMELINE = "timeline"
+"""Name of this form of the results."""
+TIME_MEANING = "Alert: last event"
+_COLUMNS = ("message", "datetime", "timestamp_desc", "rule", "level", "host", "rule_id")
+_LISTS = ("tags", "tactics", "techniques")
+TIMELINE_SCHEMA = pa.schema([(name, pa.large_string()) for name in (*_COLUMNS, *_LISTS, "start_time", "key", "events")])
+
+
+def timeline_rows(alerts: pa.RecordBatch) -> pa.RecordBatch:
+    """Return alerts (`cer_gpu.rules.alerts.AlertRows`), which have times, as rows of a timeline."""
+    rules, levels, hosts = (alerts.column(name).to_pylist() for name in ("rule", "level", "host"))
+    columns: dict[str, Sequence[Any] | pa.Array] = {
+        "message": list(map(_message, rules, levels, hosts)),
+        "datetime": _in_utc(alerts.column("end_time")),
+        "timestamp_desc": [TIME_MEANING] * alerts.num_rows,
+        "rule": rules,
+        "level": levels,
+        "host": hosts,
+        "rule_id": alerts.column("id"),
+        "start_time": _in_utc(alerts.column("start_time")),
+        "key": [json.dumps(dict(key), ensure_ascii=False) if key else None for key in alerts.column("key").to_pylist()],
+        "events": alerts.column("events"),
+    }
+    columns |= {name: pc.binary_join(alerts.column(name), ",") for name in _LISTS}
+    arrays = [
+        (each if isinstance(each, pa.Array) else pa.array(each, pa.large_string())).cast(pa.large_string())
+        for each in (columns[name] for name in TIMELINE_SCHEMA.names)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=TIMELINE_SCHEMA)
+
+
+def _message(rule: str, level: str | None, host: str | None) -> str:
+    return f"{rule}{'' if level is None else f' ({level})'}{'' if host is None else f' on {host}'}"
+
+
+def _in_utc(times: pa.Array) -> pa.Array:
+    """Return times in ISO 8601 with the offset of UTC."""
+    if not pa.types.is_timestamp(times.type):
+        times = times.cast(pa.timestamp("s"))  # dates
+    return pc.binary_join_element_wise(
+        pc.strftime(times.cast(pa.timestamp(times.type.unit)), "%Y-%m-%dT%H:%M:%S"), pa.scalar("+00:00"), pa.scalar("")
+    )
+
+
+HOST_COLUMNS = (
+    "Computer",
+    "host.name",
+    "winlog.computer_name",
+    "host.hostname",
+    "ComputerName",
+    "computer_name",
+    "Hostname",
+    "hostname",
+    "host",
+    "node",
+)
+"""Columns and fields that name the host of an event, the first that is there before others."""
+
+
+def hosts_of(rows: pa.RecordBatch) -> pa.Array:
+    """Return the host of each row of results.
+
+    Parameters
+    ----------
+    rows
+        Rows of output "events", or with columns of their own, as measures are.
+
+    Returns
+    -------
+    pyarrow.StringArray
+        NULL where no event, or no column, tells one.
+    """
+    if "events" not in rows.schema.names or not pa.types.is_list(rows.schema.field("events").type):
+        return _host({name: rows.column(name) for name in rows.schema.names}, rows.num_rows)
+    lists = rows.column("events")
+    lengths = np.asarray(pc.list_value_length(lists).fill_null(0)).astype(np.int64)
+    last = np.cumsum(lengths) - 1
+    events = lists.flatten().take(pa.array(last, pa.int64(), mask=lengths == 0))
+    return _host({field.name: pc.struct_field(events, [i]) for i, field in enumerate(events.type)}, rows.num_rows)
+
+
+def _host(columns: dict[str, pa.Array], n_rows: int) -> pa.Array:
+    found = []
+    for path in HOST_COLUMNS:
+        column, names = columns.get(path), []
+        if column is None:
+            first, *names = path.split(".")
+            column = columns.get(first)
+        for name in names:
+            if column is not None and pa.types.is_struct(column.type) and column.type.get_field_index(name) >= 0:
+                column = pc.struct_field(column, [column.type.get_field_index(name)])
+            else:
+                column = None
+        if column is not None and is_string(column.type):
+            found.append(column.cast(pa.string()))
+    return pc.coalesce(*found) if found else pa.nulls(n_rows, pa.string())
+
 
 ALERTS = "alerts"
 """Name of this form of the results."""
@@ -55,7 +222,7 @@ class AlertRows:
     rules, queries
         Rules, and their queries, by the names of these.
     time_type
-        Type of the time column; None: there is none.
+        Type of the time column, or None if there is none.
 
     Attributes
     ----------
@@ -84,7 +251,7 @@ class AlertRows:
             ]
         )
 
-    def of(self, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def from_results(self, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return results of a query as alerts."""
         if not rows.num_rows:  # of which Arrow repeats no list
             return empty_batch(self.schema)
@@ -101,7 +268,7 @@ class AlertRows:
         columns["host"] = hosts_of(rows)
         columns["key"] = _maps({key: found[key] for key in self._keys[name] if key in found}, rows.num_rows)
         if self._have_events[name]:
-            columns["events"] = _events(found["events"])
+            columns["events"] = _events_as_json(found["events"])
         else:
             measures = {each: column for each, column in found.items() if each not in known}
             columns["events"] = _as_lists(measures, rows.num_rows)
@@ -113,7 +280,7 @@ class AlertRows:
 
 
 def time_type_in(schemas: Mapping[str, pa.Schema], queries: Mapping[str, CompiledQuery]) -> pa.DataType | None:
-    """Return the type of the time column in the schemas of results; None: there is none."""
+    """Return the type of the time column in the schemas of results, or None if there is none."""
     for name, schema in schemas.items():
         if not queries[name].reads_whole_table and "start_time" in schema.names:
             return schema.field("start_time").type
@@ -121,13 +288,13 @@ def time_type_in(schemas: Mapping[str, pa.Schema], queries: Mapping[str, Compile
 
 
 def alerts_of(
-    found: FoundBatches, rules: Mapping[str, Rule], queries: Mapping[str, CompiledQuery], schema: pa.Schema
+    found: NamedBatches, rules: Mapping[str, Rule], queries: Mapping[str, CompiledQuery], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Yield results of all queries as alerts, of a schema that may have the types of others, as Spark's."""
     rows: AlertRows | None = None
     for name, batch in found:
         rows = rows or AlertRows(rules, queries, time_type_in({name: batch.schema}, queries))
-        alerts = rows.of(name, batch)
+        alerts = rows.from_results(name, batch)
         yield alerts if alerts.schema == schema else alerts.cast(schema)
 
 
@@ -167,7 +334,7 @@ def _last(lists: pa.Array, most: int) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), lists.flatten().take(pa.array(rows)))
 
 
-def _events(events: pa.Array) -> pa.Array:
+def _events_as_json(events: pa.Array) -> pa.Array:
     """Return lists of structs as JSON, without attributes that are NULL."""
     structs = events.flatten()
     objects = _objects([field.name for field in structs.type], structs.flatten(), len(structs))

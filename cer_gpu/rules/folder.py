@@ -1,27 +1,273 @@
-"""A folder of rules: the files in it that `READERS` know, by their endings."""
+"""A folder of rules: the readers of its files, by their endings.
+
+Rules in TOML are of the two layouts in which Elastic publishes its rules: ``[rule]`` with a query, and its threats.
+
+| what | in the file |
+| --- | --- |
+| name, query | ``rule.name``, ``rule.query`` |
+| language | ``rule.language``, else EQL |
+| level | ``rule.severity`` |
+| id | ``rule.rule_id``, else ``rule.id`` |
+| tags | ``rule.tags`` |
+| tactics | ``tactic.name`` of each table ``rule.threat``, else ``threat`` |
+| techniques | ``id`` of its ``technique`` and ``subtechnique`` |
+
+Rules in other languages, and of kinds that are no query over events (thresholds, indicators, jobs of machine learning),
+are passed over, and so are files without a rule.
+
+Rules of Sigma in YAML; correlations refer to rules in other files, so that all files are read together.
+
+YAML without a rule (workflows, rule tests) is passed over; `cer_gpu.sigma.load` tells it from rules, and for want of
+pySigma a word of the text does.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.errors import CerError, OptionError, nearest
 from cer_gpu.printable import utf8
 from cer_gpu.rule import TEST_ENDINGS, Rule
-from cer_gpu.rules.found import (
-    AS_NAMED,
-    FieldColumns,
-    RuleFile,
-    RuleReader,
-    RulesFound,
-    file_by_file,
-)
-from cer_gpu.rules.sigma import read_sigma
-from cer_gpu.rules.texts import read_eql, read_text
-from cer_gpu.rules.toml import read_toml
+from cer_gpu.sigma.loaded import silenced_notes
+from cer_gpu.sigma.loading import PYSIGMA_MISSING, load
+
+
+@dataclass(frozen=True)
+class RuleFile:
+    """A file that may hold rules.
+
+    Attributes
+    ----------
+    path : Path
+    name : str
+        The name of a rule in it that has no other.
+    """
+
+    path: Path
+    name: str
+
+
+@dataclass(frozen=True)
+class FieldColumns:
+    """The columns of the fields of rules in Sigma, as those of `cer_gpu.sigma.load`.
+
+    Attributes
+    ----------
+    pipelines : name, file, pipeline of pySigma, or sequence of these
+    columns : mapping from str to str
+        Columns by fields: the last word.
+    nocase_groups : bool
+    """
+
+    pipelines: Any = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+    nocase_groups: bool = False
+
+    def __bool__(self) -> bool:
+        """Return True if anything was asked for."""
+        return bool(self.pipelines or self.columns or self.nocase_groups)
+
+
+AS_NAMED = FieldColumns()
+"""Fields are columns of their names."""
+
+
+@dataclass(frozen=True)
+class RulesFound:
+    """Rules of files.
+
+    Attributes
+    ----------
+    rules : sequence of Rule
+    skipped_files : sequence of str
+        For each rule that is no query of event patterns, its language or kind.
+    errors : sequence of (str, CerError)
+        Errors in files that cannot be read, and of rules in them that are no query, with the names of the files.
+    notes : sequence of str
+        Remarks on rules that give no results.
+    log_sources : mapping from str to str
+        Texts in CEQL that find the events of log sources, by the words that rules have for these.
+    """
+
+    rules: Sequence[Rule] = ()
+    skipped_files: Sequence[str] = ()
+    errors: Sequence[tuple[str, CerError]] = ()
+    notes: Sequence[str] = ()
+    log_sources: Mapping[str, str] = field(default_factory=dict)
+
+
+RuleReader = Callable[[Sequence[RuleFile], FieldColumns], RulesFound]
+"""Takes all files of its endings at once, as a rule may refer to one in another file."""
+
+
+def file_by_file(read: Callable[[Path, str], RulesFound]) -> RuleReader:
+    """Return a reader of files that are read by themselves, each from its path and the name of a rule without one."""
+
+    def reader(files: Sequence[RuleFile], fields: FieldColumns) -> RulesFound:
+        rules: list[Rule] = []
+        skipped_files: list[str] = []
+        errors: list[tuple[str, CerError]] = []
+        for file in files:
+            try:
+                found = read(file.path, file.name)
+            except Exception as error:  # whatever comes of one file, the others are read
+                said = str(error) or type(error).__name__
+                wrong = OptionError(f"{file.path}: cannot be read as a rule: {said}")
+                errors.append((str(file.path), error if isinstance(error, CerError) else wrong))
+                continue
+            rules += found.rules
+            skipped_files += found.skipped_files
+        return RulesFound(rules, skipped_files, errors)
+
+    return reader
+
+
+_TAKEN = {"eql": "eql", "ceql": None}
+"""Languages of rules in TOML, and those of `cer_gpu.compile`; None to detect it."""
+_QUERY = re.compile(r"""^[ \t]*(?:query|"query")[ \t]*=[ \t]*('''|\"{3}|'|")(\r?\n)?""", re.MULTILINE)
+
+
+def read_toml(path: Path, name: str) -> RulesFound:
+    """Read a file with one rule.
+
+    Raises
+    ------
+    OptionError
+        When the file is not TOML, or its rule has no query.
+    """
+    text = read_query_file(path)
+    try:
+        held = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise OptionError(f"{path}: is not TOML: {error}") from None
+    except RecursionError:
+        raise OptionError(f"{path}: is nested too deep for a rule in TOML") from None
+    rule = held.get("rule")
+    if not isinstance(rule, dict):
+        return RulesFound()
+    language = str(rule.get("language", "eql" if "query" in rule else rule.get("type", "no query"))).lower()
+    if language not in _TAKEN:
+        return RulesFound(skipped_files=[language])
+    query = rule.get("query")
+    if not isinstance(query, str):
+        raise OptionError(f"{path}: expected rule.query, a text, got {_type_name(query)}")
+    threats = list(_tables(rule.get("threat", held.get("threat"))))
+    return RulesFound(
+        [
+            Rule(
+                name=str(rule.get("name", name)),
+                text=query,
+                language=_TAKEN[language],
+                level=_optional_string(rule.get("severity")),
+                tags=tuple(map(str, rule.get("tags", ()))),
+                id=_optional_string(rule.get("rule_id", rule.get("id"))),
+                tactics=_each(_tactics(threats)),
+                techniques=_each(_techniques(threats)),
+                file=str(path),
+                line=_line_of(text, query),
+            )
+        ]
+    )
+
+
+def _tactics(threats: Iterable[dict[str, Any]]) -> Iterator[Any]:
+    for threat in threats:
+        for tactic in _tables(threat.get("tactic")):
+            yield tactic.get("name", tactic.get("id"))
+
+
+def _techniques(threats: Iterable[dict[str, Any]]) -> Iterator[Any]:
+    for threat in threats:
+        for technique in _tables(threat.get("technique")):
+            yield technique.get("id")
+            for below in _tables(technique.get("subtechnique")):
+                yield below.get("id")
+
+
+def _tables(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield the tables of a list, or a table alone."""
+    yield from (each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict))
+
+
+def _each(values: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(str(value) for value in values if value is not None))
+
+
+def _optional_string(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _type_name(value: Any) -> str:
+    return "none" if value is None else type(value).__name__
+
+
+def _line_of(text: str, query: str) -> int:
+    """Return the line of a file on which a query begins: that of the first ``query =`` which is followed by it."""
+    first = query.split("\n", 1)[0].rstrip()
+    line = 1
+    for found in _QUERY.finditer(text):
+        line = text.count("\n", 0, found.end()) + 1
+        if text.startswith(first, found.end()):
+            break
+    return line
+
+
+OTHER_YAML = "YAML without a detection"
+_LIKE_A_RULE = re.compile(r"""^[ \t{]*["']?(?:detection|correlation)["']?[ \t]*:""", re.MULTILINE)
+
+
+def read_sigma(files: Sequence[RuleFile], fields: FieldColumns) -> RulesFound:
+    """Read the rules in all files."""
+    if not files:
+        return RulesFound()
+    try:
+        found = load(
+            [file.path for file in files], fields.pipelines, fields.columns, nocase_groups=fields.nocase_groups
+        )
+    except OptionError as error:
+        if str(error) != PYSIGMA_MISSING:
+            raise
+        return _without_pysigma(files, error)
+    over = [kind for kind, n in found.skipped_files.items() for _ in range(n)]
+    errors = [(each.file or each.name, each.error) for each in found._refused]
+    notes = list(silenced_notes(found.silenced))
+    return RulesFound(list(found.rules.values()), over, errors, notes, found.log_sources)
+
+
+def _without_pysigma(files: Sequence[RuleFile], missing: OptionError) -> RulesFound:
+    """Return what is known of files that cannot be read: an error for the rules among them."""
+    errors: list[tuple[str, CerError]] = []
+    rules = []
+    for file in files:
+        try:
+            if _LIKE_A_RULE.search(read_query_file(file.path)):
+                rules.append(str(file.path))
+        except OptionError as error:
+            errors.append((str(file.path), error))
+    over = [OTHER_YAML] * (len(files) - len(rules) - len(errors))
+    if rules:
+        more = f" and {len(rules) - 1:,} more" if len(rules) > 1 else ""
+        errors.append((rules[0], OptionError(f"{rules[0]}{more}: {missing}")))
+    return RulesFound((), over, errors)
+
+
+def read_text(path: Path, name: str) -> RulesFound:
+    """Read a file whose language its text tells."""
+    return RulesFound([Rule(name, read_query_file(path), file=str(path))])
+
+
+def read_eql(path: Path, name: str) -> RulesFound:
+    """Read a file of EQL."""
+    return RulesFound([Rule(name, read_query_file(path), language="eql", file=str(path))])
+
 
 _TEXTS = file_by_file(read_text)
 READERS: Mapping[str, RuleReader] = {
@@ -43,7 +289,7 @@ class RuleFolder:
     ----------
     rules : dict from str to Rule
         By their names; if several have one name, all but the first are named with their file too.
-    passed_over : dict from str to int
+    skipped_files : dict from str to int
         Number of rules that are no query of a language known here, by their language or kind.
     errors : list of (str, CerError)
         Errors in files that cannot be read, and of rules in them that are no query, with the names of the files.
@@ -54,7 +300,7 @@ class RuleFolder:
     """
 
     rules: dict[str, Rule]
-    passed_over: Mapping[str, int] = field(default_factory=dict)
+    skipped_files: Mapping[str, int] = field(default_factory=dict)
     errors: list[tuple[str, CerError]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     log_sources: Mapping[str, str] = field(default_factory=dict)
@@ -94,7 +340,7 @@ def read_folder(folder: str | os.PathLike[str], fields: FieldColumns = AS_NAMED)
     paths = (path for path in root.rglob("*") if path.suffix in READERS and not path.name.endswith(TEST_ENDINGS))
     names = {path.relative_to(root).as_posix(): path for path in paths}
     order = sorted(names, key=lambda name: (os.path.splitext(name), name))
-    found = _read(
+    found = _read_by_ending(
         [RuleFile(names[name], utf8(os.path.splitext(name)[0])) for name in order if names[name].is_file()], fields
     )
     name_of = {str(names[name]): name for name in order}
@@ -102,12 +348,12 @@ def read_folder(folder: str | os.PathLike[str], fields: FieldColumns = AS_NAMED)
     rules: dict[str, Rule] = {}
     for rule in sorted(found.rules, key=lambda rule: place[rule.file or ""]):
         rules[rule.name if rule.name not in rules else f"{rule.name} ({utf8(name_of[rule.file or ''])})"] = rule
-    passed_over = Counter(found.passed_over)
+    skipped_files = Counter(found.skipped_files)
     if not rules and not found.errors:
-        over = f"none but {_listed(passed_over)}" if passed_over else "none"
+        over = f"none but {_kinds_in_words(skipped_files)}" if skipped_files else "none"
         raise OptionError(f"{folder}: expected query files ({', '.join(f'*{each}' for each in READERS)}), found {over}")
     errors = sorted(found.errors, key=lambda each: place.get(each[0], len(place)))
-    return RuleFolder(rules, dict(passed_over), errors, list(found.notes), found.log_sources)
+    return RuleFolder(rules, dict(skipped_files), errors, list(found.notes), found.log_sources)
 
 
 def read_file(path: Path, fields: FieldColumns = AS_NAMED) -> RulesFound:
@@ -118,7 +364,7 @@ def read_file(path: Path, fields: FieldColumns = AS_NAMED) -> RulesFound:
     return found
 
 
-def _read(files: Iterable[RuleFile], fields: FieldColumns) -> RulesFound:
+def _read_by_ending(files: Iterable[RuleFile], fields: FieldColumns) -> RulesFound:
     """Return all that the readers find, each of whom gets its files together."""
     own: dict[RuleReader, list[RuleFile]] = {}
     for file in files:
@@ -126,20 +372,22 @@ def _read(files: Iterable[RuleFile], fields: FieldColumns) -> RulesFound:
     found = [reader(each, fields) for reader, each in own.items()]
     return RulesFound(
         [rule for each in found for rule in each.rules],
-        [kind for each in found for kind in each.passed_over],
+        [kind for each in found for kind in each.skipped_files],
         [error for each in found for error in each.errors],
         [note for each in found for note in each.notes],
         {words: text for each in found for words, text in each.log_sources.items()},
     )
 
 
-def passed_over_note(passed_over: Mapping[str, int]) -> str | None:
-    """Return a line on the rules that were passed over; None: there are none."""
-    if not passed_over:
+def skipped_files_note(skipped_files: Mapping[str, int]) -> str | None:
+    """Return a line about the skipped rules, or None if there are none."""
+    if not skipped_files:
         return None
-    return f"{sum(passed_over.values()):,} passed over, no rules in a language known here: {_listed(passed_over)}"
+    return (
+        f"{sum(skipped_files.values()):,} skipped, no rules in a language known here: {_kinds_in_words(skipped_files)}"
+    )
 
 
-def _listed(passed_over: Mapping[str, int]) -> str:
-    most_first = sorted(passed_over.items(), key=lambda item: (-item[1], item[0]))
+def _kinds_in_words(skipped_files: Mapping[str, int]) -> str:
+    most_first = sorted(skipped_files.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{n:,} {name}" for name, n in most_first)

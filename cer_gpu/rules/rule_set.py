@@ -17,7 +17,7 @@ from cer_gpu.compilation import (
     analyse_member,
     options_of_set,
 )
-from cer_gpu.engine.options import (
+from cer_gpu.engine.evaluation_options import (
     OF_EVENTS,
     RAISE,
     EvaluationOptions,
@@ -32,8 +32,7 @@ from cer_gpu.preparing.sets import compiled_together
 from cer_gpu.query_set import QuerySet, QuerySetEvaluator
 from cer_gpu.rule import Rule
 from cer_gpu.rules.alerts import AlertRows, alert_output, in_order_of_ends, time_type_in
-from cer_gpu.rules.folder import read_folder
-from cer_gpu.rules.found import FieldColumns
+from cer_gpu.rules.folder import FieldColumns, read_folder
 
 OF_ALERTS = tuple(name for name in OF_EVENTS if name not in ("output", "aggregate"))
 """Options of `RuleSet.alerts`."""
@@ -47,10 +46,10 @@ class RuleSet(QuerySet):
     queries
     rules
         Rule of each query.
-    passed_over
+    skipped_files
         Number of rules of the folder that are in no language known here, by language or kind.
-    skipped
-        Errors of rules that were left out, with their names.
+    invalid_rules
+        Names and errors of the rules that were left out.
     errors
         As of `cer_gpu.QuerySet`.
     notes
@@ -58,7 +57,7 @@ class RuleSet(QuerySet):
 
     Attributes
     ----------
-    rules, passed_over, notes
+    rules, skipped_files, notes
         As given.
     """
 
@@ -66,20 +65,20 @@ class RuleSet(QuerySet):
         self,
         queries: Mapping[str, CompiledQuery],
         rules: Mapping[str, Rule],
-        passed_over: Mapping[str, int] | None = None,
-        skipped: Sequence[tuple[str, CerError]] = (),
+        skipped_files: Mapping[str, int] | None = None,
+        invalid_rules: Sequence[tuple[str, CerError]] = (),
         *,
         errors: str = RAISE,
         notes: Sequence[str] = (),
     ) -> None:
-        super().__init__(queries, errors=errors, skipped=_by_name(skipped))
+        super().__init__(queries, errors=errors, skipped=_by_name(invalid_rules))
         self.rules: dict[str, Rule] = {name: rules[name] for name in queries}
-        self.passed_over: dict[str, int] = dict(passed_over or {})
+        self.skipped_files: dict[str, int] = dict(skipped_files or {})
         self.notes: tuple[str, ...] = tuple(notes)
 
     @taking(OF_ALERTS)
     def alerts(self, events: Any, options: EvaluationOptions) -> pa.Table:
-        """Find all complex events of all rules, as rows of one table (`cer_gpu.rules.alerts`) in the order of `end`.
+        """Find all matches of all rules, as rows of one table (`cer_gpu.rules.alerts`) in the order of `end`.
 
         Parameters and errors are those of `QuerySet.evaluate`, without `output`.
 
@@ -94,11 +93,11 @@ class RuleSet(QuerySet):
         [{'rule': 'guessed', 'level': 'high', 'key': [('user', 'ann')], 'positions': [0, 1]}]
         """
         outputs = self._outputs
-        source = self._source(
+        source = self._open_source(
             events,
             sort=options.sort,
             resident=True,
-            needs=lambda schema: self._over(schema, options)._needs(schema, outputs=outputs),
+            needs=lambda schema: self._queries_over(schema, options)._file_pruning(schema, outputs=outputs),
         )
         schema, _, found = self._alerts(source, options)
         return in_order_of_ends(list(found), schema)
@@ -113,12 +112,14 @@ class RuleSet(QuerySet):
     ) -> tuple[pa.Schema, QuerySetEvaluator, Iterator[pa.RecordBatch]]:
         """Return the schema of alerts, their evaluator, and the alerts as they are found."""
         options.check_time(self.time_column)
-        together, outputs = self._over(source.schema, options), self._outputs
+        together, outputs = self._queries_over(source.schema, options), self._outputs
         over, queries = together._prepared(source.schema, outputs), together._queries
         schemas = {name: query.result_schema for name, query in over.queries.items()}
         evaluator = together._closed(options, outputs)
         rows = AlertRows(self.rules, queries, time_type_in(schemas, queries))
-        found = (rows.of(name, batch) for name, batch in together._found(source, evaluator, options.threads))
+        found = (
+            rows.from_results(name, batch) for name, batch in together._find_matches(source, evaluator, options.threads)
+        )
         return rows.schema, evaluator, found
 
 
@@ -154,8 +155,8 @@ def compile_rules(
     rules: Mapping[str, Rule],
     *,
     errors: str = RAISE,
-    passed_over: Mapping[str, int] | None = None,
-    skipped: Sequence[tuple[str, CerError]] = (),
+    skipped_files: Mapping[str, int] | None = None,
+    invalid_rules: Sequence[tuple[str, CerError]] = (),
     notes: Sequence[str] = (),
     **options: Any,
 ) -> RuleSet:
@@ -166,7 +167,7 @@ def compile_rules(
     rules
     errors
         As of `cer_gpu.compile_all`.
-    passed_over, skipped, notes
+    skipped_files, invalid_rules, notes
         Those of the folder (`RuleSet`).
     **options
         Those of `cer_gpu.compile_all`.
@@ -179,7 +180,7 @@ def compile_rules(
     check_errors(errors)
     options = options_of_rules(rules.values(), {"type_column": TYPE_COLUMN, "time_column": None, **options})
     queries = compiled_together({name: (rule.text, rule.language) for name, rule in rules.items()}, **options)
-    wrong = list(skipped)
+    wrong = list(invalid_rules)
     for name, rule in rules.items():
         if name in queries:
             continue
@@ -191,7 +192,7 @@ def compile_rules(
     if not queries:
         for _, error in wrong:
             raise error
-    return RuleSet(queries, rules, passed_over, wrong, errors=errors, notes=notes)
+    return RuleSet(queries, rules, skipped_files, wrong, errors=errors, notes=notes)
 
 
 def _by_name(errors: Sequence[tuple[str, CerError]]) -> dict[str, CerError]:
@@ -223,7 +224,7 @@ def load(
     columns: Mapping[str, str] | None = None,
     nocase_groups: bool = False,
 ) -> RuleSet:
-    """Read and compile the rules of a folder, and of those in it (docs/detection.md).
+    """Read and compile the rules of a folder, and of those in it (docs/guides/detection.md).
 
     Parameters
     ----------
@@ -249,8 +250,8 @@ def load(
     return compile_rules(
         found.checked() if errors == RAISE else found.rules,
         errors=errors,
-        passed_over=found.passed_over,
-        skipped=found.errors,
+        skipped_files=found.skipped_files,
+        invalid_rules=found.errors,
         notes=found.notes,
         type_column=type_column,
         time_column=time_column,

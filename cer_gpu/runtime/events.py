@@ -20,7 +20,7 @@ from cer_gpu.runtime.parallel_tables import ParallelTables
 from cer_gpu.runtime.reading.symbols import EventBuffers
 from cer_gpu.runtime.recent.tables import RecentTables
 
-EventTaker = Callable[["Relevant", list[int]], EventBuffers]
+EventTaker = Callable[["RelevantEvents", list[int]], EventBuffers]
 FARTHEST = 1 << 29
 """Largest distance of positions that are read at once: with what is open from before, they must fit 32 bits."""
 

@@ -97,7 +97,7 @@ def converted(rules: Any, pipelines: Any, columns: dict[str, str], nocase_groups
             fields[name] = predicate.columns
             found[name] = replace(found[name], column_groups=predicate.groups)
     silenced = _silenced(given, sound, converted)
-    return SigmaRules(found, fields, refused, +given.passed_over, silenced, log_sources)
+    return SigmaRules(found, fields, refused, +given.skipped_files, silenced, log_sources)
 
 
 def _keys_of(rule: AnyRule) -> set[str]:

@@ -15,9 +15,10 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.functions import OVER_AGGREGATES, OverValues
 from cer_gpu.ceql.traversal import children, mapped, walk
+from cer_gpu.columnar.clocks import read_moment
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of
-from cer_gpu.columnar.moments import read_moment
 from cer_gpu.expressions.operators import FUNCTIONS, Function
 from cer_gpu.resolution.fields import FoundField, fields_below, find_field
 from cer_gpu.resolution.predicates import FittedTruth, PredicateFitter, constant_truth, joined_truths, negation, rebuilt
@@ -31,7 +32,7 @@ _LITERALS = {bool: BOOLEAN, int: _NUMBER, float: _NUMBER, str: STRING}
 _OF_TEXTS = frozenset(("lower", "upper", "length", "substring", "between", "indexof", "startswith", "endswith"))
 _OF_TEXTS |= {"contains", "concat", "number"}
 _OF_TIMES = frozenset(["minute", "hour", "day", "weekday", "week", "month", "year"])
-_OF_NUMBERS = frozenset(["SUM", "AVG", "MIN", "MAX", "STDDEV"])
+_OF_ALL_TYPES = (OverValues.EVENTS, OverValues.SINGLE)
 _MADE = {
     **dict.fromkeys(("lower", "upper", "concat", "substring", "between", "string"), STRING),
     **dict.fromkeys(("startswith", "endswith", "contains"), BOOLEAN),
@@ -261,7 +262,9 @@ class LooseFitter(PredicateFitter):
         """Return an aggregate OVER the past; one of numbers is that of no events where the field is of another kind."""
         found = None if past.attribute is None else self.place(past.attribute)
         if found is not None and past.attribute is not None:
-            if found.in_list or (past.function in _OF_NUMBERS and self._kind_of(past.attribute) != _NUMBER):
+            if found.in_list or (
+                OVER_AGGREGATES[past.function].takes not in _OF_ALL_TYPES and self._kind_of(past.attribute) != _NUMBER
+            ):
                 return super().attribute(replace(node, past=replace(past, predicate=s.SATISFIED_BY_NONE)))
             if past.nocase and self._kind_of(past.attribute) != STRING:
                 node = replace(node, past=(past := replace(past, nocase=False)))

@@ -19,7 +19,7 @@ def write_rules(found: SigmaRules) -> bytes:
         "rules": {name: asdict(rule) for name, rule in found.rules.items()},
         "fields": found.fields,
         "refused": [[each.name, _plain(each.error), each.kind, each.file] for each in found._refused],
-        "passed_over": found.passed_over,
+        "skipped_files": found.skipped_files,
         "silenced": found.silenced,
         "log_sources": found.log_sources,
     }
@@ -32,7 +32,7 @@ def read_rules_of(content: bytes) -> SigmaRules:
     refused = [Refused(name, _error(plain), kind, file) for name, plain, kind, file in kept["refused"]]
     fields, silenced = ({name: tuple(of) for name, of in kept[each].items()} for each in ("fields", "silenced"))
     rules = {name: _rule(of) for name, of in kept["rules"].items()}
-    return SigmaRules(rules, fields, refused, kept["passed_over"], silenced, kept["log_sources"])
+    return SigmaRules(rules, fields, refused, kept["skipped_files"], silenced, kept["log_sources"])
 
 
 def _rule(plain: dict[str, Any]) -> Rule:

@@ -49,7 +49,7 @@ class SigmaRules(Mapping[str, str]):
         Names of the columns that each rule reads.
     refused
         Rules that have no text.
-    passed_over
+    skipped_files
         Number of YAML documents that are no rules, by the kind of them.
     silenced
         Titles of rules that give no results of their own, by the correlations without a text that refer to them.
@@ -62,7 +62,7 @@ class SigmaRules(Mapping[str, str]):
     fields : dict from str to tuple of str
     errors : list of (str, CerError)
         Names of the rules that have no text, with the reasons.
-    passed_over : dict from str to int
+    skipped_files : dict from str to int
     silenced : dict from str to tuple of str
     log_sources : dict from str to str
 
@@ -86,14 +86,14 @@ class SigmaRules(Mapping[str, str]):
         rules: Mapping[str, Rule],
         fields: Mapping[str, tuple[str, ...]],
         refused: Iterable[Refused] = (),
-        passed_over: Mapping[str, int] | None = None,
+        skipped_files: Mapping[str, int] | None = None,
         silenced: Mapping[str, tuple[str, ...]] | None = None,
         log_sources: Mapping[str, str] | None = None,
     ) -> None:
         self.rules: dict[str, Rule] = dict(rules)
         self.fields: dict[str, tuple[str, ...]] = dict(fields)
         self._refused = list(refused)
-        self.passed_over: dict[str, int] = dict(passed_over or {})
+        self.skipped_files: dict[str, int] = dict(skipped_files or {})
         self.silenced: dict[str, tuple[str, ...]] = dict(silenced or {})
         self.log_sources: dict[str, str] = dict(log_sources or {})
 
@@ -144,9 +144,9 @@ class SigmaRules(Mapping[str, str]):
             lines += [f"  {name}: {hint}" for name, hint in hints[:MAX_HINTS]]
             lines += [f"  and {len(hints) - MAX_HINTS:,} more hints"] * (len(hints) > MAX_HINTS)
         lines += silenced_notes(self.silenced)
-        if self.passed_over:
-            listed = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.passed_over.items()))
-            lines.append(f"passed over: {listed}")
+        if self.skipped_files:
+            listed = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.skipped_files.items()))
+            lines.append(f"skipped: {listed}")
         if schema is not None:
             lines += _told(self.missing(schema), self._readers(schema), schema)
         return "\n".join(lines)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cer_gpu.cache import disk_cached
-from cer_gpu.engine.options import options_by_name
+from cer_gpu.engine.evaluation_options import options_by_name
 from cer_gpu.errors import OptionError
 from cer_gpu.sigma.files import files_in, is_given_as_path
 from cer_gpu.sigma.keeping import read_rules_of, write_rules
@@ -26,7 +26,7 @@ def load(
     *,
     nocase_groups: bool = False,
 ) -> SigmaRules:
-    """Read rules of Sigma and write them in CEQL (docs/sigma.md).
+    """Read rules of Sigma and write them in CEQL (docs/reference/sigma.md).
 
     Parameters
     ----------

@@ -91,7 +91,7 @@ class GivenRules:
     ----------
     rules : list of SigmaRule, SigmaCorrelationRule and SigmaFilter
     faults : list of Fault
-    passed_over : Counter
+    skipped_files : Counter
         YAML documents that are no rules, by their kind.
     references : list of BaseRuleReferences
         One of each correlation that does not ask for the results of its base rules (`generate`).
@@ -99,7 +99,7 @@ class GivenRules:
 
     rules: list[AnyRule | SigmaFilter] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
-    passed_over: Counter[str] = field(default_factory=Counter)
+    skipped_files: Counter[str] = field(default_factory=Counter)
     references: list[BaseRuleReferences] = field(default_factory=list)
 
 
@@ -166,7 +166,7 @@ def _read_yaml(text: str, path: Path | None, into: GivenRules) -> None:
             kind = SigmaCorrelationRuleError if part == _CORRELATION else SigmaDetectionError
             into.faults.append(Fault(title, kind(f"expected a {part}, found none{hint}"), path))
         else:
-            into.passed_over[_NO_RULE] += 1
+            into.skipped_files[_NO_RULE] += 1
     source = None if path is None else SigmaRuleLocation(path)
     for some in _independent(known):
         _read_some(some, path, source, into)

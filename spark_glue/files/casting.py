@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from spark_glue.files.found import DirectReadError
+from spark_glue.files.stored_events import DirectReadError
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _MS_PER_DAY = 86_400_000
@@ -20,14 +20,14 @@ def readable(stored: pa.DataType, wanted: pa.DataType, *, int96: bool = False) -
     wanted
         Type of the column in the events.
     int96
-        True: the file has the timestamps of Parquet's INT96, which are moments.
+        True: the file has the timestamps of Parquet's INT96.
 
     Returns
     -------
     str or None
         Such as ``"int64, and int32 in the events"``.
     """
-    plain, wanted = _plain(stored), _plain(wanted)
+    plain, wanted = _plain_kind(stored), _plain_kind(wanted)
     if int96:
         fine = wanted == pa.timestamp("us", "UTC")
         return None if fine else f"INT96, and {wanted} in the events"
@@ -44,7 +44,7 @@ def readable(stored: pa.DataType, wanted: pa.DataType, *, int96: bool = False) -
     return None if _casts(plain, wanted) else f"{stored}, and {wanted} in the events"
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
+def _plain_kind(kind: pa.DataType) -> pa.DataType:
     """Return the type without dictionaries and runs, and with offsets of one width."""
     while pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         kind = kind.value_type

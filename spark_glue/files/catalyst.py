@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import types as st
 
-from spark_glue.files.filters import (
+from spark_glue.files.read_plan import ReadPlan, check_modes, settings_of
+from spark_glue.files.stored_events import DirectReadError
+from spark_glue.files.stored_filters import (
     MIRRORED_OPS,
     AndFilter,
     BeginsWith,
@@ -23,8 +25,6 @@ from spark_glue.files.filters import (
     OneOf,
     OrFilter,
 )
-from spark_glue.files.found import DirectReadError
-from spark_glue.files.read_plan import ReadPlan, check_modes, settings_of
 from spark_glue.schema import to_arrow
 from spark_glue.sessions import settings
 
@@ -95,7 +95,7 @@ def read_plan(df: DataFrame) -> ReadPlan:
         paths=tuple(relation.location().inputFiles()),
         folders=tuple(relation.partitionSchema().fieldNames()),
         bucket_by=tuple(map(str, _items(buckets.get().bucketColumnNames()))) if buckets.isDefined() else (),
-        options=_options(df, relation),
+        options=_store_settings(df, relation),
     )
 
 
@@ -129,56 +129,56 @@ class _Walker:
     def project(self, projection: Any) -> None:
         """Take in the columns of a projection, from the lowest up."""
         for each in _items(projection):
-            if _kind(each) == "Alias":
+            if _class_name(each) == "Alias":
                 self.columns[each.exprId().id()] = self.column(each.child())
             else:
                 self.column(each)
 
     def column(self, found: Any) -> str:
         """Return the column of the files that an expression is."""
-        if _kind(found) != "AttributeReference":
-            raise DirectReadError(f"it computes {_short(found)}")
+        if _class_name(found) != "AttributeReference":
+            raise DirectReadError(f"it computes {_catalyst_text(found)}")
         return self.columns[found.exprId().id()]
 
     def condition(self, found: Any) -> FileFilter:
         """Return a condition of a filter."""
-        kind = _kind(found)
+        kind = _class_name(found)
         if kind in ("And", "Or"):
             both = self.condition(found.left()), self.condition(found.right())
             return AndFilter(*both) if kind == "And" else OrFilter(*both)
         if kind == "Not":
             return NotFilter(self.condition(found.child()))
         if kind == "Literal":
-            return KnownFilter(_literal(found).as_py())
+            return KnownFilter(_catalyst_literal(found).as_py())
         if kind == "AttributeReference":
             return IsTrue(self.column(found))
         if kind in ("IsNull", "IsNotNull"):
-            null = NullFilter(self._compared(found, found.child()))
+            null = NullFilter(self._compared_column(found, found.child()))
             return null if kind == "IsNull" else NotFilter(null)
         if kind in _COMPARISONS:
             operator, left, right = _COMPARISONS[kind], found.left(), found.right()
-            if _kind(left) == "Literal":
+            if _class_name(left) == "Literal":
                 operator, left, right = MIRRORED_OPS[operator], right, left
-            return ColumnComparison(operator, self._compared(found, left), _literal(right, found))
+            return ColumnComparison(operator, self._compared_column(found, left), _catalyst_literal(right, found))
         if kind == "In":
-            column = self._compared(found, found.value())
-            return OneOf(column, tuple(_literal(value, found) for value in _items(found.list())))
+            column = self._compared_column(found, found.value())
+            return OneOf(column, tuple(_catalyst_literal(value, found) for value in _items(found.list())))
         if kind == "InSet":
-            column, values = self._compared(found, found.child()), found.hset().iterator()
+            column, values = self._compared_column(found, found.child()), found.hset().iterator()
             spark = _spark_type(found.child())
             listed = []
             while values.hasNext():
                 listed.append(_scalar(values.next(), spark, found))
             return OneOf(column, tuple(listed))
         if kind == "StartsWith":
-            value = _literal(found.right(), found)
+            value = _catalyst_literal(found.right(), found)
             if pa.types.is_string(value.type) and value.is_valid:
-                return BeginsWith(self._compared(found, found.left()), value.as_py())
+                return BeginsWith(self._compared_column(found, found.left()), value.as_py())
         raise _not_pushed(found)
 
-    def _compared(self, condition: Any, found: Any) -> str:
+    def _compared_column(self, condition: Any, found: Any) -> str:
         """Return the column that a condition is on; one of a collation other than binary is refused."""
-        if _kind(found) != "AttributeReference":
+        if _class_name(found) != "AttributeReference":
             raise _not_pushed(condition)
         if str(found.dataType().json()).startswith('"string ') or "collat" in str(found.dataType().json()):
             raise _not_pushed(condition)
@@ -186,12 +186,12 @@ class _Walker:
 
 
 def _not_pushed(condition: Any) -> DirectReadError:
-    return DirectReadError(f"its filter {_short(condition)} is one that Spark evaluates")
+    return DirectReadError(f"its filter {_catalyst_text(condition)} is one that Spark evaluates")
 
 
-def _literal(found: Any, condition: Any = None) -> pa.Scalar:
+def _catalyst_literal(found: Any, condition: Any = None) -> pa.Scalar:
     """Return the value of a literal."""
-    if _kind(found) != "Literal":
+    if _class_name(found) != "Literal":
         raise _not_pushed(condition if condition is not None else found)
     return _scalar(found.value(), _spark_type(found), condition)
 
@@ -213,11 +213,11 @@ def _spark_type(found: Any) -> st.DataType:
     return st.StructType.fromJson({"fields": [field]})["value"].dataType
 
 
-def _kind(found: Any) -> str:
+def _class_name(found: Any) -> str:
     return str(found.getClass().getSimpleName())
 
 
-def _short(found: Any) -> str:
+def _catalyst_text(found: Any) -> str:
     text = re.sub(r"#\d+L?", "", str(found.toString()))
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -228,7 +228,7 @@ def _items(sequence: Any) -> Iterator[Any]:
         yield sequence.apply(i)
 
 
-def _options(df: DataFrame, relation: Any) -> dict[str, str]:
+def _store_settings(df: DataFrame, relation: Any) -> dict[str, str]:
     """Return the settings of the file systems that the relation's paths are on, after a check of the others."""
     schemes = {str(path.toUri().getScheme()) for path in _items(relation.location().rootPaths())}
     given = relation.options()

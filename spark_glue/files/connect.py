@@ -11,7 +11,9 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from spark_glue.files.filters import (
+from spark_glue.files.read_plan import ReadPlan, check_modes, settings_of
+from spark_glue.files.stored_events import DirectReadError
+from spark_glue.files.stored_filters import (
     MIRRORED_OPS,
     AndFilter,
     BeginsWith,
@@ -24,8 +26,6 @@ from spark_glue.files.filters import (
     OneOf,
     OrFilter,
 )
-from spark_glue.files.found import DirectReadError
-from spark_glue.files.read_plan import ReadPlan, check_modes, settings_of
 from spark_glue.files.stores import address_of
 from spark_glue.sessions import settings
 
@@ -93,7 +93,7 @@ def _leaf(base: DataFrame, relation: Any) -> tuple[list[str], set[str]]:
     read = relation.read
     check_modes(base.sparkSession, dict(read.data_source.options))
     if read.WhichOneof("read_type") == "named_table":
-        return _table(base, read.named_table)
+        return _table_files(base, read.named_table)
     source = read.data_source
     if source.format != "parquet" or not source.paths:
         raise DirectReadError(f"it reads files of the format {source.format or 'of the session'}, not Parquet")
@@ -104,7 +104,7 @@ def _leaf(base: DataFrame, relation: Any) -> tuple[list[str], set[str]]:
     roots = [*source.paths, *(value for name, value in source.options.items() if name.lower() == "basepath")]
     if any(_GLOB.search(root) for root in roots) and any("=" in address_of(file).path for file in files):
         raise DirectReadError("its paths are a pattern, so that folders may or may not tell columns")
-    return files, _told(files, [address_of(root).path.rstrip("/") + "/" for root in roots])
+    return files, _hive_columns(files, [address_of(root).path.rstrip("/") + "/" for root in roots])
 
 
 def _check_apart(paths: Sequence[str]) -> None:
@@ -115,20 +115,20 @@ def _check_apart(paths: Sequence[str]) -> None:
         raise DirectReadError("its paths may name a file twice")
 
 
-def _table(base: DataFrame, table: Any) -> tuple[list[str], set[str]]:
+def _table_files(base: DataFrame, table: Any) -> tuple[list[str], set[str]]:
     """Return the files of a table of Parquet, and the columns that their folders tell."""
     name = table.unparsed_identifier
     if table.options:
         raise DirectReadError(f"the table {name} is read with options")
-    described = base.sparkSession.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
-    facts = {row[0]: row[1] for row in described}
+    job_description = base.sparkSession.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
+    facts = {row[0]: row[1] for row in job_description}
     if str(facts.get("Provider", "")).lower() != "parquet" or facts.get("Type") not in ("MANAGED", "EXTERNAL"):
         raise DirectReadError(f"{name} is no table of Parquet files")
     files = base.inputFiles()
-    return files, _told(files, ["/"])
+    return files, _hive_columns(files, ["/"])
 
 
-def _told(files: list[str], roots: list[str]) -> set[str]:
+def _hive_columns(files: list[str], roots: list[str]) -> set[str]:
     """Return the columns that the folders of files tell, below the longest of `roots` that a file is in."""
     found = set()
     for file in files:
@@ -162,86 +162,86 @@ class _Walker:
         inner = getattr(relation, kind)
         columns = self.walk(inner.input)
         if kind == "filter":
-            self.conditions.append(self._condition(inner.condition, columns))
+            self.conditions.append(self._condition_of_plan(inner.condition, columns))
         elif kind == "project":
             chosen: dict[str, str] = {}
             for each in inner.expressions:
-                chosen.update(self._chosen(each, columns))
+                chosen.update(self._projected_columns(each, columns))
             return chosen
         elif kind == "with_columns_renamed":
             renames = {each.col_name: each.new_col_name for each in inner.renames} or dict(inner.rename_columns_map)
             return {renames.get(name, name): stored for name, stored in columns.items()}
         elif kind == "drop":
-            if any(self._stored(each, columns) != columns.get(_name(each)) for each in inner.columns):
+            if any(self._stored_name(each, columns) != columns.get(_column_name_of(each)) for each in inner.columns):
                 raise DirectReadError("a column is dropped that is called otherwise since")
-            dropped = {_name(each) for each in inner.columns} | set(inner.column_names)
+            dropped = {_column_name_of(each) for each in inner.columns} | set(inner.column_names)
             return {name: stored for name, stored in columns.items() if name not in dropped}
         return columns
 
-    def _chosen(self, found: Any, columns: dict[str, str]) -> dict[str, str]:
+    def _projected_columns(self, found: Any, columns: dict[str, str]) -> dict[str, str]:
         """Return the columns that an expression of a projection stands for."""
         kind = found.WhichOneof("expr_type")
         if kind == "unresolved_star" and not found.unresolved_star.unparsed_target:
             return columns
         if kind == "alias" and len(found.alias.name) == 1:
-            return {found.alias.name[0]: self._stored(found.alias.expr, columns)}
-        return {_name(found): self._stored(found, columns)}
+            return {found.alias.name[0]: self._stored_name(found.alias.expr, columns)}
+        return {_column_name_of(found): self._stored_name(found, columns)}
 
-    def _condition(self, found: Any, columns: dict[str, str]) -> FileFilter:
+    def _condition_of_plan(self, found: Any, columns: dict[str, str]) -> FileFilter:
         """Return a condition of a filter."""
         kind = found.WhichOneof("expr_type")
         if kind == "literal":
-            return KnownFilter(_literal(found).as_py())
+            return KnownFilter(_connect_literal(found).as_py())
         if kind == "unresolved_attribute":
-            return IsTrue(self._stored(found, columns))
+            return IsTrue(self._stored_name(found, columns))
         if kind != "unresolved_function":
             raise _not_pushed(found)
         name, given = found.unresolved_function.function_name.lower(), list(found.unresolved_function.arguments)
         if name in ("and", "or") and len(given) == 2:
-            both = self._condition(given[0], columns), self._condition(given[1], columns)
+            both = self._condition_of_plan(given[0], columns), self._condition_of_plan(given[1], columns)
             return AndFilter(*both) if name == "and" else OrFilter(*both)
         if name in ("not", "!"):
-            return NotFilter(self._condition(given[0], columns))
+            return NotFilter(self._condition_of_plan(given[0], columns))
         if name in ("isnull", "isnotnull"):
-            null = NullFilter(self._stored(given[0], columns))
+            null = NullFilter(self._stored_name(given[0], columns))
             return null if name == "isnull" else NotFilter(null)
         if name == "!=":
-            equal = self._comparison("=", given, columns)
+            equal = self._comparison_of_plan("=", given, columns)
             return NotFilter(equal)
         if name in _COMPARISONS:
-            return self._comparison(_COMPARISONS[name], given, columns)
+            return self._comparison_of_plan(_COMPARISONS[name], given, columns)
         if name == "in":
-            values = tuple(map(_literal, given[1:]))
-            return OneOf(self._stored(given[0], columns), values)
+            values = tuple(map(_connect_literal, given[1:]))
+            return OneOf(self._stored_name(given[0], columns), values)
         if name == "startswith":
-            value = _literal(given[1])
+            value = _connect_literal(given[1])
             if pa.types.is_string(value.type) and value.is_valid:
-                return BeginsWith(self._stored(given[0], columns), value.as_py())
+                return BeginsWith(self._stored_name(given[0], columns), value.as_py())
         raise _not_pushed(found)
 
-    def _stored(self, found: Any, columns: dict[str, str]) -> str:
+    def _stored_name(self, found: Any, columns: dict[str, str]) -> str:
         """Return the stored name of the column that an expression names, exactly.
 
         A column of a DataFrame, such as ``df.x``, is the one that this DataFrame calls so, whatever it is called since.
         """
-        name = _name(found)
+        name = _column_name_of(found)
         if found.unresolved_attribute.HasField("plan_id"):
             columns = self._of_plan.get(found.unresolved_attribute.plan_id, {})
         if name not in columns:
             raise _no_column(name)
         return columns[name]
 
-    def _comparison(self, operator: str, given: list[Any], columns: dict[str, str]) -> ColumnComparison:
+    def _comparison_of_plan(self, operator: str, given: list[Any], columns: dict[str, str]) -> ColumnComparison:
         left, right = given
         if left.WhichOneof("expr_type") == "literal":
             operator, left, right = MIRRORED_OPS[operator], right, left
-        return ColumnComparison(operator, self._stored(left, columns), _literal(right))
+        return ColumnComparison(operator, self._stored_name(left, columns), _connect_literal(right))
 
 
-def _name(found: Any) -> str:
+def _column_name_of(found: Any) -> str:
     """Return the name of the column that an expression is."""
     if found.WhichOneof("expr_type") != "unresolved_attribute":
-        raise DirectReadError(f"it computes {_short(found)}")
+        raise DirectReadError(f"it computes {_connect_text(found)}")
     text = str(found.unresolved_attribute.unparsed_identifier)
     whole = _NAME.fullmatch(text)
     if whole is None or found.unresolved_attribute.is_metadata_column:
@@ -253,7 +253,7 @@ def _no_column(name: str) -> DirectReadError:
     return DirectReadError(f"it reads {name!r}, which is no column of the files by that name")
 
 
-def _literal(found: Any) -> pa.Scalar:
+def _connect_literal(found: Any) -> pa.Scalar:
     """Return the value of a literal."""
     if found.WhichOneof("expr_type") != "literal":
         raise _not_pushed(found)
@@ -282,16 +282,18 @@ _LITERALS = {
 
 def _not_pushed(found: Any) -> DirectReadError:
     if found.WhichOneof("expr_type") == "expression_string":
-        return DirectReadError(f"its filter {_short(found)!r} is text, which the server parses: col('x') > 1 is not")
-    return DirectReadError(f"its filter {_short(found)} is one that Spark evaluates")
+        return DirectReadError(
+            f"its filter {_connect_text(found)!r} is text, which the server parses: col('x') > 1 is not"
+        )
+    return DirectReadError(f"its filter {_connect_text(found)} is one that Spark evaluates")
 
 
-def _short(found: Any) -> str:
+def _connect_text(found: Any) -> str:
     """Return an expression as text of one line."""
     kind = found.WhichOneof("expr_type")
     if kind == "unresolved_function":
         called = found.unresolved_function
-        return f"{called.function_name}({', '.join(map(_short, called.arguments))})"
+        return f"{called.function_name}({', '.join(map(_connect_text, called.arguments))})"
     if kind == "unresolved_attribute":
         return str(found.unresolved_attribute.unparsed_identifier)
     if kind == "literal":

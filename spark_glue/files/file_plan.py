@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from spark_glue.files.found import FoundFiles
 from spark_glue.files.layout import SplitRange
 from spark_glue.files.opening import Opener
+from spark_glue.files.stored_events import FoundFiles
 
 if TYPE_CHECKING:
     from spark_glue.work import Work
@@ -50,9 +50,9 @@ class Part:
     columns : tuple of str
         Columns and fields that it reads.
     types : tuple of str or None
-        Types of the events that it needs, if row groups without them can be left out; None: all are read.
+        Types of the events that it needs, if row groups without them can be left out; if None, all are read.
     share : str or None
-        "ends": each of its pieces has its share of the work; "keys": it evaluates its share of the keys; None: all.
+        "ends": each of its pieces has its share of the work; "keys": it evaluates its share of the keys; None for all.
     n_pieces : int
     """
 
@@ -99,7 +99,7 @@ class FilePlan:
         "range", "key" or "broadcast", and the reason for it.
     way
         Words on how a task finds its part.
-    was_in_order : bool
+    presorted : bool
         True if no two row groups overlap, so that no rows of different ones need a sort.
     in_order
         Words on how the rows are put in order.
@@ -115,7 +115,7 @@ class FilePlan:
     distribution: str
     reason: str
     way: str
-    was_in_order: bool
+    presorted: bool
     in_order: str
     pieces: tuple[Piece, ...]
     schema: pa.Schema

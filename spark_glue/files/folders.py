@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_glue.files.found import DirectReadError
+from spark_glue.files.stored_events import DirectReadError
 from spark_glue.files.stores import address_of
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -27,7 +27,7 @@ def folder_values(path: str, kinds: Mapping[str, pa.DataType | None]) -> tuple[t
     path
         Path or URI of the file.
     kinds
-        Types of the columns, by their names; None: the value stays text.
+        Types of the columns, by their names; with None the value stays a string.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def folder_values(path: str, kinds: Mapping[str, pa.DataType | None]) -> tuple[t
     missing = [name for name in kinds if name not in texts]
     if missing:
         raise DirectReadError(f"{path}: no folder tells the column {missing[0]!r}")
-    return tuple((name, _value(path, name, texts[name], kind)) for name, kind in kinds.items())
+    return tuple((name, _value_of_folder(path, name, texts[name], kind)) for name, kind in kinds.items())
 
 
 def _unescaped(text: str) -> str:
@@ -55,7 +55,7 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
 
 
-def _value(path: str, name: str, text: str, kind: pa.DataType | None) -> Any:
+def _value_of_folder(path: str, name: str, text: str, kind: pa.DataType | None) -> Any:
     if text == NULL:
         return None
     if kind is None or pa.types.is_string(kind) or pa.types.is_large_string(kind):
@@ -71,7 +71,7 @@ def _value(path: str, name: str, text: str, kind: pa.DataType | None) -> Any:
 
 
 def _parser(kind: pa.DataType) -> Callable[[str], Any] | None:
-    """Return the function that reads values of a type, or None: a moment's text depends on the session's zone."""
+    """Return the function that parses values of a type, or None for timestamps, which depend on the session's zone."""
     if pa.types.is_boolean(kind):
         return _boolean
     if pa.types.is_integer(kind):

@@ -1,9 +1,9 @@
 """Order of stored row groups by the bounds of their first order column, and the places where the stream can be cut.
 
 Row groups are taken by their least values.  Rows of one are read as they lie where the next one begins no earlier than
-it ends; where row groups overlap, the rows that the next one may precede are held until it is read (`reading`).  A cut
-is a row group and a value: the rows before it are those of smaller values, or, if it is clean, those of the row groups
-before it.  This module needs no Spark.
+it ends; where row groups overlap, the rows that the next one may precede are held until it is read (`ordered_rows`).  A
+cut is a row group and a value: the rows before it are those of smaller values, or, if it is clean, those of the row
+groups before it.  This module needs no Spark.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from spark_glue.distribution import LEAST_INT64, MAX_INT64
-from spark_glue.files.found import Group
+from spark_glue.files.stored_events import Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Unit:
     low, high
         Bounds of the first order column; both are `LEAST_INT64` if it is NULL everywhere.
     types : (str, str) or None
-        Bounds of the column of types; None: they are not known.
+        Bounds of the column of types, or None if unknown.
     """
 
     file: int
@@ -75,7 +75,7 @@ class Layout:
     single: bool
 
     @classmethod
-    def of(cls, units: Iterable[Unit], *, single: bool) -> Layout:
+    def from_units(cls, units: Iterable[Unit], *, single: bool) -> Layout:
         """Return the layout of row groups in any order."""
         return cls(tuple(sorted(units, key=lambda unit: (unit.low, unit.first))), single)
 
@@ -172,7 +172,7 @@ class SplitRange:
     n_before : int
         Number of the first row groups whose rows all lie before the range.
     low : int or None
-        Rows with smaller values lie before the range, too; None: `n_before` tells all of them.
+        Rows with smaller values lie before the range, too; None if `n_before` counts all of them.
     begin : int
         Rows with smaller values are left out.
     end : int

@@ -16,11 +16,10 @@ from pyarrow import fs
 from cer_gpu.errors import EventsError
 from cer_gpu.io.stores import Address, listing, path_in_store, uri_in_store
 from cer_gpu.io.tables.names import is_table_name
-from spark_glue.files.found import DirectReadError, File
+from spark_glue.files.stored_events import DirectReadError, File
+from spark_glue.files.stored_formats import STORED_FORMATS, StoredFormat, named_format
 from spark_glue.files.stores import address_of, relevant, store
 
-PARQUET = (".parquet", ".pq", ".parq")
-IPC = (".arrow", ".feather", ".ipc")
 _READ_ERRORS = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError)
 
 
@@ -36,7 +35,7 @@ class Opener:
     options : mapping from str to str
         Settings of Hadoop, with credentials: they are left out of its representation.
     filesystem : pyarrow.fs.FileSystem or None
-        The file system of all paths; None: each path tells its own.
+        The file system of all paths; if None, each path has its own.
 
     Examples
     --------
@@ -79,7 +78,7 @@ class Opener:
         ----------
         path
         columns
-            Columns at the top that are read, at least one; None: all.
+            Columns at the top that are read, at least one; all if None.
 
         Raises
         ------
@@ -104,8 +103,8 @@ class Opener:
                 raise EventsError(f"{path}: no column {name!r} (or more than one)")
             return pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=numbers))
 
-    def format(self, path: str) -> str:
-        """Return "parquet" or "ipc", by the name of a file, or else by its first bytes.
+    def format(self, path: str) -> StoredFormat:
+        """Return the format of a file, by its name, or else by its first bytes.
 
         Raises
         ------
@@ -119,10 +118,11 @@ class Opener:
             with reading(path):
                 own, place = self.place(path)
                 with own.open_input_file(place) as file:
-                    head = file.read(6)
-            found = "parquet" if head[:4] == b"PAR1" else "ipc" if head == b"ARROW1" else None
+                    head = file.read(max(len(format.magic) for format in STORED_FORMATS))
+            found = next((format for format in STORED_FORMATS if head.startswith(format.magic)), None)
         if found is None:
-            raise DirectReadError(f"{path}: neither a Parquet file nor an Arrow IPC file")
+            titles = " nor ".join(f"{format.title} file" for format in STORED_FORMATS)
+            raise DirectReadError(f"{path}: neither {titles}")
         return found
 
     def stat(self, path: str) -> tuple[int, int]:
@@ -167,9 +167,9 @@ class Opener:
             If a folder is a table of Delta, Hudi or Iceberg, not all of whose files are its rows, or neither pyarrow
             nor fsspec knows the file system.
         """
-        return sorted(file for path in paths for file in self._files(os.fspath(path)))
+        return sorted(file for path in paths for file in self._files_of_path(os.fspath(path)))
 
-    def _files(self, path: str) -> list[str]:
+    def _files_of_path(self, path: str) -> list[str]:
         """Return the files of one path, in any order."""
         if is_table_name(path):
             raise DirectReadError(
@@ -196,12 +196,12 @@ class Opener:
             uri_in_store(address, place, each) for each, names in listed.files if named_format(names[-1]) is not None
         ]
         if not found:
-            endings = ", ".join(PARQUET + IPC)
+            endings = ", ".join(ending for format in STORED_FORMATS for ending in format.endings)
             raise EventsError(f"{path}: no file of events there\nhint: expected names that end in {endings}")
         return found
 
     def local(self, path: str) -> str | None:
-        """Return the path of a file of this machine, or None: another store has it."""
+        """Return the path of a file of this machine, or None if another store has it."""
         if self.filesystem is not None:
             return None
         address = address_of(path)
@@ -212,12 +212,6 @@ class Opener:
         address = address_of(path) if isinstance(path, str) else path
         own = self.filesystem or store(address, self.options)
         return own, path_in_store(address, own)
-
-
-def named_format(path: str) -> str | None:
-    """Return the format that the name of a file tells, "parquet" or "ipc", or None."""
-    name = path.lower()
-    return "parquet" if name.endswith(PARQUET) else "ipc" if name.endswith(IPC) else None
 
 
 def check_file(opener: Opener, file: File) -> None:

@@ -16,13 +16,13 @@ from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.columns import BOOLEAN, FLOAT, INTEGER, MOMENT, STRING, kind_of
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import QueryTypeError
-from cer_gpu.order.rows import ROW_COLUMN
+from cer_gpu.order.row_column import ROW_COLUMN
 from spark_glue.distribution import DISTRIBUTIONS, MAX_SHARDS, POSITION, choose_distribution, times_beside
 from spark_glue.files.file_plan import FilePlan, Limits, Part, Piece
-from spark_glue.files.found import DirectReadError, FoundFiles
+from spark_glue.files.file_ranges import ranges_of
 from spark_glue.files.layout import Layout, SplitRange, Unit, unit_of
 from spark_glue.files.opening import Opener
-from spark_glue.files.ranges import ranges_of
+from spark_glue.files.stored_events import DirectReadError, FoundFiles
 from spark_glue.stage import plain_schema
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def plan(
     * *range*: a piece reads a range of the stream and the window before it.  Ranges begin between row groups where
       these do not overlap, else at a value of the first column of the order; row groups around it are read twice.
     * *key*: a piece reads folders or buckets of some keys; or all rows, and evaluates its share of the keys.
-    * *broadcast*: a piece reads all rows, and lists its share of the complex events.
+    * *broadcast*: a piece reads all rows, and lists its share of the matches.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def plan(
     n_tasks
         Most pieces; with one, it reads the whole stream.
     limits, opener
-        None: the usual ones, and the opener of the scan.
+        If None, the usual ones, and the opener of the scan.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def plan(
     _check_order(found, order)
     n_tasks = min(n_tasks, MAX_SHARDS)
     units = [unit_of(group, found.files[group.file].first) for group in found.groups]
-    layout = Layout.of(units, single=len(order) == 1)
+    layout = Layout.from_units(units, single=len(order) == 1)
     chosen, reason, dealt = _dealt(found, work, order, distribution, n_tasks, limits, layout)
     pieces = [piece for each in dealt for piece in _pieces_of(each, found, order)]
     return FilePlan(
@@ -95,8 +95,8 @@ def plan(
         distribution=chosen,
         reason=reason,
         way="; ".join(each.way for each in dealt),
-        was_in_order=not layout.overlaps,
-        in_order=_words(layout, pieces, bool(found.scan.filters)),
+        presorted=not layout.overlaps,
+        in_order=_order_words(layout, pieces, bool(found.scan.filters)),
         pieces=tuple(pieces),
         schema=plain_schema(work.output_schema(schema)),
         limits=limits,
@@ -156,7 +156,7 @@ def _dealt(
     if n_tasks == 1:
         chosen = next(name for name in ("range", "key", "broadcast") if exact[name] is None)
         words = "one task reads the whole stream"
-        dealt = _Dealt(work, [(_whole(layout, found, limits),)], words)
+        dealt = _Dealt(work, [(_whole_stream(layout, found, limits),)], words)
         return chosen if distribution == "auto" else distribution, words, [dealt]
     against = {
         "range": why_not_ranges(found, work, order),
@@ -182,8 +182,8 @@ def _by_two_ways(
 ) -> list[_Dealt] | None:
     """Deal the queries of a set for which ranges are exact by range, and the others as shares of the queries.
 
-    None: there are no such queries, the row groups make too few ranges, or the tasks would read as much together as if
-    each read all events.
+    Return None if there are no such queries, the row groups make too few ranges, or the tasks would read as much
+    together as if each read all events.
     """
     ranged, rest = work.parted(lambda each: why_not_ranges(found, each, order) is None)
     if ranged is None or rest is None:
@@ -249,7 +249,7 @@ def _stretches(
         return _Dealt(work, ranges, "each task reads a range of the stream and the window before it")
     if distribution == "key" and (streams := streams_of(found, work, order)) is not None:
         return _by_streams(work, streams, found, n_tasks, limits, layout.single)
-    whole = _whole(layout, found, limits)
+    whole = _whole_stream(layout, found, limits)
     if whole.on_disk:
         raise DirectReadError(f"row groups overlap, so that each of {n_tasks} tasks would sort {layout.n_rows:,} rows")
     everything = [(whole,)] * n_tasks
@@ -258,7 +258,7 @@ def _stretches(
     return _Dealt(work, everything, f"each task reads all events, and {work.share}", "ends")
 
 
-def _whole(layout: Layout, found: FoundFiles, limits: Limits) -> SplitRange:
+def _whole_stream(layout: Layout, found: FoundFiles, limits: Limits) -> SplitRange:
     """Return the whole of a stream."""
     stretch = SplitRange(layout.units, presorted=layout.presorted and not found.scan.filters, flows=layout.flows)
     on_disk = layout.most_held(layout.units, stretch.begin, stretch.end) > limits.held
@@ -268,8 +268,8 @@ def _whole(layout: Layout, found: FoundFiles, limits: Limits) -> SplitRange:
 def streams_of(found: FoundFiles, work: Work, order: Sequence[str]) -> Mapping[tuple[Any, ...], list[int]] | None:
     """Return the files of each stream that folders or buckets tell apart by the keys of PARTITION BY.
 
-    None: they do not, or the events of all streams must be together.  Files of a folder for NULL are left out: an event
-    without a key is in no partition.
+    Return None if they do not, or the events of all streams must be together.  Files of a folder for NULL are left out:
+    an event without a key is in no partition.
     """
     if times_beside(work, order[0]):
         return None
@@ -293,13 +293,13 @@ def streams_of(found: FoundFiles, work: Work, order: Sequence[str]) -> Mapping[t
     streams: dict[tuple[Any, ...], list[int]] = {}
     for i, file in enumerate(found.files):
         values = dict(file.values)
-        key = tuple(_value(values[name]) for name in of_folders)
+        key = tuple(_self_equal_value(values[name]) for name in of_folders)
         if None not in key:
             streams.setdefault((*key, file.bucket if by_bucket else None), []).append(i)
     return streams
 
 
-def _value(value: Any) -> Any:
+def _self_equal_value(value: Any) -> Any:
     """Return a value that equals itself: there is one NaN."""
     return value if value == value else "NaN"
 
@@ -318,7 +318,7 @@ def _by_streams(
     for group in found.groups:
         if group.file in stream_of:
             units[stream_of[group.file]].append(unit_of(group, found.files[group.file].first))
-    whole = [_whole(Layout.of(each, single=single), found, limits) for each in units if each]
+    whole = [_whole_stream(Layout.from_units(each, single=single), found, limits) for each in units if each]
     loads = [(0, i) for i in range(n_tasks)]
     dealt: list[list[SplitRange]] = [[] for _ in range(n_tasks)]
     for stretch in sorted(whole, key=lambda stretch: -stretch.n_rows):
@@ -330,7 +330,7 @@ def _by_streams(
     return _Dealt(work, stretches, f"each task reads {what} of some keys")
 
 
-def _words(layout: Layout, pieces: Sequence[Piece], filtered: bool) -> str:
+def _order_words(layout: Layout, pieces: Sequence[Piece], filtered: bool) -> str:
     """Return words on how the rows are put in order."""
     if layout.presorted:
         return "the rows are in order as they lie, which tasks check as they read"

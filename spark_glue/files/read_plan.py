@@ -10,9 +10,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_glue.files.filters import FileFilter, conjuncts, expression, filter_columns
 from spark_glue.files.folders import folder_values
-from spark_glue.files.found import DirectReadError, Scan
+from spark_glue.files.stored_events import DirectReadError, Scan
+from spark_glue.files.stored_filters import FileFilter, conjuncts, expression, filter_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,7 +131,7 @@ def scan_of_plan(plan: ReadPlan, schema: st.StructType) -> Scan:
             filters.append(made)
             compared |= read
         elif told == read:
-            paths = _chosen(paths, made, {name: types[name] for name in told})
+            paths = _select_files(paths, made, {name: types[name] for name in told})
         else:
             raise DirectReadError(f"one condition is on {sorted(told)[0]!r}, told by folders, and on other columns")
     stored = {name: column for name, column in zip(names, plan.columns, strict=True) if name != column}
@@ -156,7 +156,7 @@ def as_path(uri: str) -> str:
     return uri
 
 
-def _chosen(paths: list[str], condition: pc.Expression, types: Mapping[str, pa.DataType]) -> list[str]:
+def _select_files(paths: list[str], condition: pc.Expression, types: Mapping[str, pa.DataType]) -> list[str]:
     """Return the files whose folders satisfy a condition."""
     if not paths:
         return paths

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cer_gpu.errors import EventsError
 from spark_glue.files.folders import folder_values
-from spark_glue.files.found import DirectReadError, Scan
 from spark_glue.files.opening import Opener
 from spark_glue.files.read_plan import ReadPlan, scan_of_plan
+from spark_glue.files.stored_events import DirectReadError, Scan
 from spark_glue.files.stores import address_of
 from spark_glue.sessions import is_connect
 
@@ -77,7 +76,7 @@ def scan_of_paths(
     paths
         Files, folders, or patterns such as ``day=*/*.parquet``, as paths or URIs.
     opener
-        Way to open them; None: local files, and stores without settings.
+        Opener of them; by default (None) of local files, and stores without settings.
 
     Raises
     ------
@@ -89,26 +88,12 @@ def scan_of_paths(
     if not given:
         raise EventsError("expected the path of a file or folder, got none")
     files = opener.files(given)
-    stored = _schema(files[0], opener)
+    stored = opener.format(files[0]).schema(opener, files[0])
     folders = _folders(files, given)
     kinds = {name: _folder_type(files, name) for name in folders}
     fields = [f for f in _types_of_spark(stored) if f.name not in kinds]
     schema = pa.schema([*fields, *(pa.field(name, kind) for name, kind in kinds.items())])
     return Scan(paths=tuple(files), schema=schema, folders=tuple(kinds), options=dict(opener.options))
-
-
-def _schema(path: str, opener: Opener) -> pa.Schema:
-    if opener.format(path) == "parquet":
-        with opener.parquet(path) as file:
-            return _moments(file.schema_arrow, file.schema)
-    with opener.ipc(path) as reader:
-        return reader.schema
-
-
-def _moments(schema: pa.Schema, stored: pq.ParquetSchema) -> pa.Schema:
-    """Return the schema with timestamps of INT96 in UTC, as Spark has them."""
-    old = {stored.column(i).path for i in range(len(stored)) if stored.column(i).physical_type == "INT96"}
-    return pa.schema([f.with_type(pa.timestamp("us", "UTC")) if f.name in old else f for f in schema])
 
 
 def _folders(files: list[str], given: list[str]) -> list[str]:

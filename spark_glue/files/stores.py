@@ -11,7 +11,7 @@ from typing import Any
 from pyarrow import fs
 
 from cer_gpu.io.stores import Address, StoreError, azure_account, hdfs_node, open_store, s3_region
-from spark_glue.files.found import DirectReadError
+from spark_glue.files.stored_events import DirectReadError
 
 _AMAZON = re.compile(r"s3(?:[.-]([a-z0-9-]+))?\.amazonaws\.com")
 _TENANT = re.compile(r"https://[^/]+/([^/]+)/oauth2/")
@@ -28,7 +28,7 @@ def address_of(text: str) -> Address:
     DirectReadError
         If there is no such folder.
     """
-    address = Address.of(text)
+    address = Address.parse(text)
     if address.scheme != "dbfs":
         return address
     if not os.path.isdir("/dbfs"):
@@ -44,7 +44,7 @@ def store(address: Address, options: Mapping[str, str]) -> fs.FileSystem:
     DirectReadError
         If neither pyarrow nor an installed fsspec can open it.
     """
-    return _store(address.scheme, address.authority, tuple(sorted(relevant(options).items())))
+    return _cached_store(address.scheme, address.authority, tuple(sorted(relevant(options).items())))
 
 
 def relevant(options: Mapping[str, str]) -> dict[str, str]:
@@ -58,7 +58,7 @@ def relevant(options: Mapping[str, str]) -> dict[str, str]:
 
 
 @functools.lru_cache(maxsize=64)
-def _store(scheme: str, authority: str, settings: tuple[tuple[str, str], ...]) -> fs.FileSystem:
+def _cached_store(scheme: str, authority: str, settings: tuple[tuple[str, str], ...]) -> fs.FileSystem:
     options = dict(settings)
     arguments: dict[str, Callable[[], dict[str, Any]]] = {
         "S3FileSystem": lambda: _s3(authority, options),
@@ -186,7 +186,7 @@ def azure_arguments(authority: str, options: Mapping[str, str]) -> dict[str, Any
 
 
 def hdfs_arguments(scheme: str, authority: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the arguments of `pyarrow.fs.HadoopFileSystem`: a name node, a name service, or the default one."""
+    """Return the arguments of `pyarrow.fs.HadoopFileSystem`, with settings of Hadoop from the options of Spark."""
     arguments = hdfs_node(scheme, authority)
     if extra := {k: v for k, v in options.items() if k.startswith(("dfs.", "hadoop.", "ipc."))}:
         arguments["extra_conf"] = extra

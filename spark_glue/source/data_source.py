@@ -1,4 +1,4 @@
-"""Data source "cer" of Spark: the complex events of stored files as a DataFrame, view or table.
+"""Data source "cer" of Spark: the matches of stored files as a DataFrame, view or table.
 
 Spark imports this module in the Python processes that plan a read, and in the tasks.
 """
@@ -22,29 +22,29 @@ from pyspark.sql.datasource import (
 
 from cer_gpu.errors import OptionError
 from spark_glue import schema as types_of
-from spark_glue.files.evaluation import evaluate_piece
+from spark_glue.files.file_evaluation import evaluate_piece
 from spark_glue.files.stores import RELEVANT, relevant
 from spark_glue.sessions import settings, tasks_at_once
-from spark_glue.source.options import OPTION_NAMES, asked, given_options, is_table
+from spark_glue.source.source_query import OPTION_NAMES, given_options, is_table, requested_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from spark_glue.files.file_plan import FilePlan
-    from spark_glue.source.query import StoredQuery
+    from spark_glue.source.source_query import StoredQuery
 
 METADATA = "cer.options"
 """Key of the metadata of a column that keeps the options of a table: Spark 4 does not give them to the reader."""
 
 
 class CerDataSource(DataSource):
-    """Complex events of stored files.
+    """Matches of stored files.
 
     Attributes
     ----------
     parallelism : int or None
-        Number of tasks of a read unless its options say another; None: one for each core of the driver.
+        Number of tasks of a read unless its options say another; by default (None) one for each core of the driver.
     store : mapping from str to str
         Settings of file systems, besides those of the options.
 
@@ -84,7 +84,7 @@ class CerDataSource(DataSource):
         CerError
             As `schema`; and if tasks cannot read the files by themselves.
         """
-        given = self._given(schema)
+        given = self._read_options(schema)
         query = self._query(given).keeping(schema)
         return CerReader(query.plan(self.parallelism or os.cpu_count() or 1), query.schema)
 
@@ -107,11 +107,11 @@ class CerDataSource(DataSource):
         raise OptionError("complex events are not written by the data source 'cer', only read")
 
     def _query(self, given: Mapping[str, str]) -> StoredQuery:
-        from spark_glue.source.query import stored_query
+        from spark_glue.source.source_query import stored_query
 
-        return stored_query(asked({**self.store, **given}))
+        return stored_query(requested_options({**self.store, **given}))
 
-    def _given(self, schema: StructType) -> dict[str, str]:
+    def _read_options(self, schema: StructType) -> dict[str, str]:
         """Return the options of a read: those of the table, if it is the read of one."""
         given = given_options(self.options)
         kept = next((field.metadata[METADATA] for field in schema if METADATA in field.metadata), None)
@@ -152,7 +152,7 @@ class InputPiece(InputPartition):
 
 
 class CerReader(DataSourceReader):
-    """Reader of the complex events of planned files; it is sent to the tasks.
+    """Reader of the matches of planned files; it is sent to the tasks.
 
     It takes no filters (``pushFilters``): Spark 4.1 to 4.3 keep one planned read for all scans of a relation, so that
     filters of one would drop rows of another.
@@ -173,7 +173,7 @@ class CerReader(DataSourceReader):
         return [InputPiece(number) for number in range(self.plan.n_pieces)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events that a piece reports, as record batches of the schema.
+        """Yield the matches that a piece reports, as record batches of the schema.
 
         Raises
         ------

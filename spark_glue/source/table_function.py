@@ -17,16 +17,15 @@ from pyspark.sql import types as st
 from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult, OrderingColumn, PartitioningColumn, SelectedColumn
 
 from cer_gpu.columnar.fields import attribute_type, batch_of
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.rule import Rule
 from spark_glue import schema as types_of
 from spark_glue.distribution import MAX_SHARDS, null_error, why_not_distributions
 from spark_glue.errors import SparkSetupError
-from spark_glue.number import quoted
+from spark_glue.row_positions import quoted
 from spark_glue.sessions import is_connect, tasks_at_once
-from spark_glue.source.options import asked, given_options
-from spark_glue.source.query import work_asked
+from spark_glue.source.source_query import given_options, requested_options, work_asked
 from spark_glue.stage import plain_batch, plain_schema
 from spark_glue.work import Work
 
@@ -53,7 +52,7 @@ class CerAnalysis(AnalyzeResult):
     columns : tuple of str
         Columns and fields that the queries read, in the order in which the rows have them.
     results : pyarrow.Schema or None
-        Columns of the complex events in types of Spark.
+        Columns of the matches in types of Spark.
     first
         Name of the first column of the order.
     """
@@ -70,7 +69,7 @@ class CerMatch:
     Attributes
     ----------
     parallelism : int or None
-        Tasks that run at once, as the session tells it; None: as many as this machine has cores.
+        Tasks that run at once, as the session says; by default (None) as many as this machine has cores.
     """
 
     parallelism: ClassVar[int | None] = None
@@ -80,7 +79,7 @@ class CerMatch:
         self._evaluator: WorkEvaluator | None = None
 
     @classmethod
-    def _groups(cls, tasks: int | None) -> int:
+    def _n_groups(cls, tasks: int | None) -> int:
         return tasks or min(GROUPS_A_TASK * (cls.parallelism or os.cpu_count() or 1), MAX_SHARDS)
 
     @classmethod
@@ -95,7 +94,7 @@ class CerMatch:
         if not events.isTable or not isinstance(events.dataType, st.StructType):
             raise OptionError("expected a table first\nhint: SELECT * FROM cer_match(TABLE(events), 'SELECT ...')")
         schema = types_of.to_arrow(events.dataType)
-        options = given_options({name: _text(name, value) for name, value in given.items()}, "cer_match")
+        options = given_options({name: _argument_text(name, value) for name, value in given.items()}, "cer_match")
         for name in NOT_OF_TABLES:
             if name in options:
                 raise OptionError(
@@ -107,8 +106,8 @@ class CerMatch:
             several = query.value
             options["query"] = next(iter(several.values()), "")
         elif query is not None:
-            options["query"] = _text("query", query)
-        request = asked(options, _only_time(events.dataType))
+            options["query"] = _argument_text("query", query)
+        request = requested_options(options, _only_time(events.dataType))
         if several is not None:
             rules = {name: Rule(name, text) for name, text in several.items()}
             request = replace(request, query=rules)
@@ -118,7 +117,7 @@ class CerMatch:
         ties = [name for name in columns if name not in order]
         return CerAnalysis(
             schema=types_of.to_spark(results),
-            partitionBy=[PartitioningColumn(_group(work, order, schema, cls._groups(request.tasks)))],
+            partitionBy=[PartitioningColumn(_group(work, order, schema, cls._n_groups(request.tasks)))],
             orderBy=[OrderingColumn(text) for text in (*map(quoted, order), *_ties(schema, ties))],
             select=[
                 SelectedColumn(f"{quoted(order[0])} IS NULL", _FIRST),
@@ -131,7 +130,7 @@ class CerMatch:
         )
 
     def eval(self, events: pa.RecordBatch, *query: Any, **options: Any) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events that are known after the next rows of the group.
+        """Yield the matches that are known after the next rows of the group.
 
         Raises
         ------
@@ -150,7 +149,7 @@ class CerMatch:
         yield from map(plain_batch, self._evaluator.push_batches(rows))
 
     def terminate(self) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events that the end of the group makes known."""
+        """Yield the matches that the end of the group makes known."""
         if self._evaluator is not None:
             yield from map(plain_batch, self._evaluator.finish_batches())
             self._evaluator = None
@@ -188,7 +187,7 @@ def _handler(at_once: int) -> type:
     return CerMatchOfSession
 
 
-def _text(name: str, argument: AnalyzeArgument) -> str:
+def _argument_text(name: str, argument: AnalyzeArgument) -> str:
     """Return the value of an argument as a text.
 
     Raises

@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.engine.options import options_by_name
+from cer_gpu.engine.evaluation_options import options_by_name
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from spark_glue.distribution import MAX_SHARDS, why_not_distributions
 from spark_glue.errors import SparkSetupError
-from spark_glue.keys import part_of_key
 from spark_glue.local_session import ROCKSDB, STATE_STORE
-from spark_glue.number import order_key, quoted, sent
+from spark_glue.row_positions import order_key, part_of_key, quoted, wire_names
 from spark_glue.stage import plain_schema
-from spark_glue.streaming.evaluation import StreamEvaluation, microseconds
-from spark_glue.streaming.packing import BLOB, GROUP, PACKED, Pack, Unpack
+from spark_glue.streaming.stream_evaluation import (
+    BLOB,
+    GROUP,
+    PACKED,
+    Pack,
+    StreamEvaluation,
+    Unpack,
+    microseconds,
+)
 from spark_glue.work import Work, work_of
 
 if TYPE_CHECKING:
@@ -40,7 +46,7 @@ def match_stream(
     output: str | None = None,
     groups: int | None = None,
 ) -> DataFrame:
-    """Find the complex events of a streaming DataFrame, in append mode.
+    """Find the matches of a streaming DataFrame, in append mode.
 
     The state of the query is Spark's state, so that rows are written exactly once by the sinks that Spark does that
     for, whatever is killed meanwhile.
@@ -61,11 +67,11 @@ def match_stream(
         if the watermark has passed its time where its group was evaluated, or an earlier micro-batch has an event of
         the group that is later by more than this.
     output
-        As for ``query.evaluate``; None: "measures" where SELECT has some, else "events".
+        As for ``query.evaluate``; by default (None) "measures" where SELECT has some, else "events".
     groups
         Number of groups to which the events are dealt by their keys: no more tasks than that have work.  It must
-        stay as it is for the life of a checkpoint.  None: as many as `spark.sql.shuffle.partitions`, 64 at most; one
-        if the query is not exact by key, with a warning.
+        stay as it is for the life of a checkpoint.  By default (None) as many as `spark.sql.shuffle.partitions`, 64 at
+        most; one if the query is not exact by key, with a warning.
 
     Returns
     -------
@@ -100,15 +106,20 @@ def match_stream(
     found = plain_schema(work.output_schema(events))
     _check_session(stream_df)
     columns = read_columns(work, events, order)
-    df = stream_df.select(*(_column(name).alias(alias) for name, alias in zip(columns, sent(columns), strict=True)))
+    df = stream_df.select(
+        *(_order_column(name).alias(alias) for name, alias in zip(columns, wire_names(columns), strict=True))
+    )
     pack = Pack(to_arrow(df.schema), tuple(columns), order[0])
-    time = _instant(df, sent(columns)[columns.index(order[0])]).alias(TIME)
-    df = df.select(time, *map(quoted, sent(columns))).withWatermark(quoted(TIME), f"{-(-delay // 1000)} milliseconds")
-    groups_ = df.select(_group(df, work, columns, n_groups).alias(GROUP), *map(quoted, sent(columns)))
+    time = _instant(df, wire_names(columns)[columns.index(order[0])]).alias(TIME)
+    df = df.select(time, *map(quoted, wire_names(columns))).withWatermark(
+        quoted(TIME), f"{-(-delay // 1000)} milliseconds"
+    )
+    groups_ = df.select(_group(df, work, columns, n_groups).alias(GROUP), *map(quoted, wire_names(columns)))
     evaluation = StreamEvaluation(work, found, tuple(order), delay, n_groups)
     grouped = groups_.mapInArrow(pack, PACKED).groupBy(GROUP)
     if not hasattr(grouped, "transformWithStateInPandas"):
         raise SparkSetupError("match_stream needs Spark 4 or later\nhint: match_batches, or pip install -U pyspark")
+
     from spark_glue.streaming.processor import GroupProcessor
 
     processor = GroupProcessor(evaluation, pack.packed, found)
@@ -207,7 +218,7 @@ def _check_session(df: DataFrame) -> None:
         )
 
 
-def _column(name: str) -> Column:
+def _order_column(name: str) -> Column:
     from pyspark.sql import functions as sf
 
     return sf.col(quoted(name))
@@ -225,7 +236,7 @@ def _instant(df: DataFrame, name: str) -> Column:
 
 
 def _group(df: DataFrame, work: Work, columns: Sequence[str], n_groups: int) -> Column:
-    """Return the group of each event; NULL for events that no complex event can hold."""
+    """Return the group of each event; NULL for events that no match can hold."""
     from pyspark.sql import functions as sf
 
     if n_groups == 1:

@@ -10,8 +10,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from cer_gpu.errors import CerError
-from spark_glue.streaming.evaluation import GroupStream, StreamEvaluation
-from spark_glue.streaming.packing import BLOB, packed_state, unpacked
+from spark_glue.streaming.stream_evaluation import BLOB, GroupStream, StreamEvaluation, packed_state, unpacked
 
 STATE = "state"
 STATE_SCHEMA = "stream binary, timer long"
@@ -29,7 +28,7 @@ class GroupProcessor(StatefulProcessor):
     events : pyarrow.Schema
         Schema of the packed events.
     found : pyarrow.Schema
-        Schema of the complex events.
+        Schema of the matches.
     """
 
     def __init__(self, evaluation: StreamEvaluation, events: pa.Schema, found: pa.Schema) -> None:
@@ -46,13 +45,13 @@ class GroupProcessor(StatefulProcessor):
         stream, timer = self._stream(key)
         yield from self._frames(stream.push(pa.Table.from_batches(batches, self._events)))
         yield from self._advance(stream, timerValues)
-        self._keep(stream, timer)
+        self._keep_state(stream, timer)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
         """Evaluate what a group holds up to the watermark, which has passed the time at which something is due."""
         stream, _ = self._stream(key)
         yield from self._advance(stream, timerValues)
-        self._keep(stream, NO_TIMER)  # Spark deletes the one that expired
+        self._keep_state(stream, NO_TIMER)  # Spark deletes the one that expired
 
     def close(self) -> None:
         """Do nothing: all state is Spark's."""
@@ -72,7 +71,7 @@ class GroupProcessor(StatefulProcessor):
         for blob in packed_state(found, self._found):
             yield pd.DataFrame({BLOB: [blob]})
 
-    def _keep(self, stream: GroupStream, timer: int) -> None:
+    def _keep_state(self, stream: GroupStream, timer: int) -> None:
         """Keep the state of a group, and have it called when something is due."""
         due = stream.next_deadline
         wanted = NO_TIMER if due is None else -(-due // 1000)

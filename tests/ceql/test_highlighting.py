@@ -42,7 +42,8 @@ def test_signs_are_as_long_as_they_can_be():
     assert kinds("/* a\nb */")[0][0] in Comment
 
 
-PAGE = re.sub(r"(?m)^(>>>|\.\.\.) ?", "", (ROOT / "docs" / "cookbook.md").read_text(encoding="utf-8"))
+GUIDES = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs" / "guides").glob("*.md")))
+PAGE = re.sub(r"(?m)^(>>>|\.\.\.) ?", "", GUIDES)
 QUERIES = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "examples").rglob("*.ceql"))]
 QUERIES += re.findall(r'"""(\s*(?:SELECT|\w+\().*?)"""', PAGE, re.DOTALL)
 

@@ -433,9 +433,9 @@ def test_the_examples_of_the_documentation_work(cli, monkeypatch, here):
     os.chmod("bin/cer-gpu", 0o755)
     monkeypatch.setenv("PATH", os.pathsep.join(["bin", os.environ["PATH"]]))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    text = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "guides" / "command_line.md").read_text(encoding="utf-8")
     commands = [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
-    assert len(commands) == 30
+    assert len(commands) == 29
     for command in commands:
         program, *args = shlex.split(command)
         assert program == "cer-gpu"

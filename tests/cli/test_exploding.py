@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from command_line import finish, said_to_a_terminal, start
 
-from cer_gpu.cli import evaluation, running
-from cer_gpu.cli import run as run_module
+from cer_gpu.cli import command_run, result_streams
+from cer_gpu.cli import run_command as run_module
 
 QUERY = "SELECT * FROM S WHERE A ; B ; C"
 
@@ -28,7 +28,7 @@ def write(n_rows, path="many.parquet"):
 
 @pytest.fixture
 def few_are_many(monkeypatch):
-    monkeypatch.setattr(running, "MANY", 1)
+    monkeypatch.setattr(command_run, "MANY", 1)
 
 
 def told(text):
@@ -42,7 +42,7 @@ def told(text):
 def test_counted_rows_are_as_many_as_listed_ones(cli, monkeypatch, path, output, end):
     write(400, path)
     listed = cli("run", QUERY + end, path, "--output", output)
-    monkeypatch.setattr(running, "MANY", 1)
+    monkeypatch.setattr(command_run, "MANY", 1)
     counted = cli("run", QUERY + end, path, "--output", output)
     assert counted[0] == 0
     assert counted[:2] == listed[:2]
@@ -60,7 +60,7 @@ def test_more_complex_events_than_can_be_listed_are_counted(cli):
 @pytest.mark.parametrize("options", [["--limit", "900"], ["-o", "found.parquet"], ["--output", "bindings"]], ids=str)
 def test_rows_that_are_asked_for_are_listed(cli, few_are_many, monkeypatch, options):
     write(60)
-    monkeypatch.setattr(evaluation.CommandEvaluation, "batches", once(evaluation.CommandEvaluation.batches))
+    monkeypatch.setattr(result_streams.CommandEvaluation, "batches", once(result_streams.CommandEvaluation.batches))
     assert cli("run", QUERY, "many.parquet", *options)[0] == 0
 
 
@@ -109,7 +109,7 @@ def test_the_first_rows_are_shown_at_once_and_ctrl_c_keeps_what_was_found():
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no terminals here")
 def test_a_terminal_shows_advice_and_no_other_does(few_are_many, cli):
     write(100)
-    before = "import cer_gpu.cli.running; cer_gpu.cli.running.MANY = 1"
+    before = "import cer_gpu.cli.command_run; cer_gpu.cli.command_run.MANY = 1"
     code, said = said_to_a_terminal("run", QUERY, "many.parquet", stdout=subprocess.DEVNULL, before=before)
     assert code == 0
     said = b" ".join(said.split())

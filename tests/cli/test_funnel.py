@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cer_gpu.output.funnel import FunnelCounts
+from cer_gpu.output.funnel_counts import FunnelCounts
 
 QUERY = "SELECT * FROM S WHERE view AS v ; !logout ; cart ; (pay OR gift) PARTITION BY [user] WITHIN 60 SECONDS"
 

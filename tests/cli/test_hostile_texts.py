@@ -142,7 +142,7 @@ def test_python_shows_them_and_sends_none(folder):
     pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure
 
-    from cer_gpu.notebook.shown import Shown
+    from cer_gpu.notebook.magic import Shown
 
     query, events = cer_gpu.compile(QUERY), pq.read_table(f"{PLACE}.parquet")
     queries = cer_gpu.compile_all({PLACE: QUERY})

@@ -8,7 +8,7 @@ import pytest
 
 import cer_gpu
 from cer_gpu.cli import tally
-from cer_gpu.parallel import ranges
+from cer_gpu.parallel import range_threads as ranges
 
 MISSPELT = "SELECT * FROM S WHERE LANDED ; DEPARTD"
 NOTE = "no event has the type 'DEPARTD'; did you mean 'DEPARTED'?"
@@ -70,7 +70,9 @@ def test_explain_and_report_name_the_missing_type(cli, flights):
 def test_check_says_that_types_are_not_checked(cli, flights):
     code, out, _ = cli("check", MISSPELT, flights)
     assert code == 0
-    assert out.endswith("(no event was read: whether there are events of type LANDED and DEPARTD, a run tells)\n")
+    assert out.endswith(
+        "(no events were read: run the query to see whether there are events of type LANDED and DEPARTD)\n"
+    )
 
 
 @pytest.mark.parametrize("clauses", ["WITHIN 5 EVENTS", "PARTITION BY [n]"])
@@ -81,8 +83,8 @@ def test_threads_join_the_types_that_they_met(monkeypatch, clauses):
     types = ["A"] * 50 + ["B"] * 50 + ["C"] * 50
     events = pa.table({"type": types, "n": [1] * 150})
     query = cer_gpu.compile(f"SELECT * FROM S WHERE A ; B ; C ; DD {clauses}")
-    evaluator, source = query.evaluator(), query._source(events)
-    assert sum(found.num_rows for found in query._matches(source, evaluator, 3)) == 0
+    evaluator, source = query.evaluator(), query._open_source(events)
+    assert sum(found.num_rows for found in query._match_source(source, evaluator, 3)) == 0
     assert evaluator.notes == ["no event has the type 'DD'; there are 'A', 'B', 'C'"]
 
 

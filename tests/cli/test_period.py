@@ -17,7 +17,7 @@ import cer_gpu
 from cer_gpu.cli import main
 from cer_gpu.errors import OptionError
 from cer_gpu.io.sources import open_events
-from cer_gpu.order.period import Period, within_period
+from cer_gpu.order.times import Period, within_period
 
 BEGIN = dt.datetime(2026, 11, 27, 12)
 QUERY = "SELECT * FROM S WHERE A AS a ; B+ AS b WITHIN 20 SECONDS"

@@ -15,7 +15,7 @@ import pytest
 from command_line import EVENTS, finish, start
 
 import cer_gpu
-from cer_gpu.cli import evaluation, running
+from cer_gpu.cli import command_run, result_streams
 
 RULES = {
     "late": "SELECT * FROM S WHERE A AS a ; B FILTER a[price > 10] WITHIN 3 SECONDS",
@@ -211,10 +211,10 @@ def test_very_many_complex_events_of_a_folder_are_counted(cli, monkeypatch):
     pq.write_table(pa.table({"type": types, "ts": pa.array(np.arange(400), pa.timestamp("ms"))}), "events.parquet")
     write(dict.fromkeys(RULES, "SELECT * FROM S WHERE A ; B ; C"))
     listed = cli(*ASKED)
-    monkeypatch.setattr(running, "MANY", 1)
+    monkeypatch.setattr(command_run, "MANY", 1)
     counts = []
     monkeypatch.setattr(
-        evaluation.CommandEvaluation, "counting", counted(evaluation.CommandEvaluation.counting, counts)
+        result_streams.CommandEvaluation, "counting", counted(result_streams.CommandEvaluation.counting, counts)
     )
     found = cli(*ASKED)
     assert counts == ["count"]

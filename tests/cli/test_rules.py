@@ -174,10 +174,10 @@ def test_a_folder_whose_rules_are_all_wrong_is_an_error(cli):
 
 def test_rules_in_other_languages_are_told_once(cli):
     write({f"k{i}.toml": "[rule]\nlanguage = 'kuery'\nquery = 'x:y'" for i in range(3)})
-    said = "note: 3 passed over, no rules in a language known here: 3 kuery\n"
+    said = "note: 3 skipped, no rules in a language known here: 3 kuery\n"
     assert said in cli(*ASKED)[2]
     assert said in cli("check", "--queries", "rules", "events.parquet", "--time-column", "ts")[1]
-    assert json.loads(cli("check", "--queries", "rules", "--time-column", "ts", "--json")[1])["passed_over"] == {
+    assert json.loads(cli("check", "--queries", "rules", "--time-column", "ts", "--json")[1])["skipped_files"] == {
         "kuery": 3
     }
 

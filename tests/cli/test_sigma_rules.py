@@ -83,7 +83,7 @@ def test_rules_of_all_languages_raise_alerts(cli):
     assert code == 0, err
     assert "2 of 3 rules raised 3 alerts: 1 low, 2 no level\n" in out
     assert "note: 3 rules: 2 Sigma, 1 CEQL\n" in err
-    assert "note: 1 passed over, no rules in a language known here: 1 YAML without a detection\n" in err
+    assert "note: 1 skipped, no rules in a language known here: 1 YAML without a detection\n" in err
     assert "note: 2 of 3 rules name fields that the events have not, null in all of them: Company (2)" in err
 
 

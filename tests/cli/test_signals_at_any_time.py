@@ -112,7 +112,8 @@ def stopped(args, name, delay, monkeypatch):
     monkeypatch.setenv("TMPDIR", os.path.abspath("tmp"))
     before = files()
     # the moment is drawn anew in each run of the work, whatever is compiled already
-    process = start(*args, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    crash = "import faulthandler; faulthandler.enable()"  # a process that crashes says where
+    process = start(*args, before=crash, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     seconds, _, err, over = sent(process, name, delay)
     case = f"{args} {name} after {delay:.3f} s: {err}"
     code, words = expected_of(args, name)
@@ -211,7 +212,7 @@ def test_a_library_that_is_imported_changes_no_handler():
 def test_work_that_does_not_come_back_to_python_is_ended():
     """A call that holds the first thread for a minute: handlers of Python would not run, and clean-up neither."""
     before = """
-import ctypes, time, cer_gpu.cli.running as running
+import ctypes, time, cer_gpu.cli.command_run as running
 from pathlib import Path
 def hang(*args, **options):
     Path("begun").touch()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from cer_gpu.columnar import batches as module
-from cer_gpu.columnar.batches import joined_batches
+from cer_gpu.columnar import record_batches as module
+from cer_gpu.columnar.record_batches import joined_batches
 
 
 def _batch(first: int, n: int, *, coded: bool = False) -> pa.RecordBatch:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cer_gpu.columnar import columns
 from cer_gpu.columnar.columns import NUMPY_TYPES, Block, kind_of
-from cer_gpu.columnar.strings import DictionaryEncoder
+from cer_gpu.columnar.dictionary_encoding import DictionaryEncoder
 
 D = Decimal
 ROOT = Path(__file__).parents[2]

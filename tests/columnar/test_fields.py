@@ -219,7 +219,7 @@ def test_threads_that_share_the_keys_read_fields():
 
 def test_parquet_files_are_read_for_the_needed_fields_only(tmp_path):
     query = cer_gpu.compile("SELECT * FROM S WHERE A FILTER A[st.q.r > 1 AND `we.ird` > 2]")
-    source = query._source(stored(tmp_path, "e.parquet"))
+    source = query._open_source(stored(tmp_path, "e.parquet"))
     columns = query.columns(source.schema)
     assert columns == ["type", R, "we.ird"]
     (batch,) = source.batches(columns)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cer_gpu.backend.windows import FALL_CHUNK, first_fall
-from cer_gpu.columnar.memory import GROWS_IN_PLACE, LARGE, Gathered, GrowableArray, Scratch
+from cer_gpu.columnar.memory import GROWS_IN_PLACE, LARGE, GatherBuffer, GrowableArray, Scratch
 
 DTYPES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)] + ["float32", "float64"]
 
@@ -49,7 +49,7 @@ def test_rows_keep_their_values_as_they_grow(n_bytes: int, viewed: bool) -> None
 def test_gathered_numbers_have_64_bits(dtype: str, stride: int) -> None:
     numbers = np.random.default_rng(1).integers(0, 256, 400, np.uint8).view(dtype)[::stride]
     rows = np.arange(0, len(numbers), 3, dtype=np.int32)
-    taken = Gathered().take(numbers, rows)
+    taken = GatherBuffer().take(numbers, rows)
     assert taken.dtype.itemsize == 8
     assert taken.dtype.kind == numbers.dtype.kind
     np.testing.assert_array_equal(taken, numbers[rows].astype(taken.dtype))

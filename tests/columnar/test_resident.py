@@ -14,7 +14,7 @@ from host_device import Build, HostDevice, has_compiler
 
 import cer_gpu
 from cer_gpu.backend import cupy_backend
-from cer_gpu.columnar import device_arrays, resident
+from cer_gpu.columnar import resident
 from cer_gpu.predicates import guards as predicates
 from cer_gpu.predicates import placement
 
@@ -75,7 +75,7 @@ def device(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("asked", ["cuda", "auto"])
 def test_columns_are_read_in_place(device, asked, monkeypatch):
-    monkeypatch.setattr("cer_gpu.engine.evaluation.BLOCK_ROWS", 300)
+    monkeypatch.setattr("cer_gpu.engine.execution_group.BLOCK_ROWS", 300)
     columns, query = arrays(5001), cer_gpu.compile(QUERY)
     events = on_device({name: values.copy() for name, values in columns.items()})
     assert len(events) == 5001
@@ -92,7 +92,7 @@ def test_columns_are_read_in_place(device, asked, monkeypatch):
 
 @pytest.mark.parametrize("filters", ["a.x < b.x", "a.x * 2 < b.x + 0.1 AND a.k <> b.k", "a.k < b.k AND b[x > 0.1]"])
 def test_filters_between_events_read_them_there(device, filters, monkeypatch):
-    monkeypatch.setattr("cer_gpu.engine.evaluation.BLOCK_ROWS", 300)
+    monkeypatch.setattr("cer_gpu.engine.execution_group.BLOCK_ROWS", 300)
     columns = arrays(2001)
     query = cer_gpu.compile(f"SELECT * FROM S WHERE A AS a ; B AS b FILTER {filters} WITHIN 10 EVENTS")
     expected = query.evaluate(on_host(columns), device="cpu")
@@ -118,8 +118,8 @@ class ByArrow:
 
     def __arrow_c_device_array__(self, requested_schema=None):
         capsules = self.array.__arrow_c_device_array__()
-        pointer = device_arrays._pointer(capsules[1], b"arrow_device_array")
-        device_arrays._ArrowDeviceArray.from_address(pointer).device_type = self.device_type
+        pointer = resident._pointer(capsules[1], b"arrow_device_array")
+        resident._ArrowDeviceArray.from_address(pointer).device_type = self.device_type
         return capsules
 
 

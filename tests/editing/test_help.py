@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from cer_gpu.cli import main
-from cer_gpu.editing import completing, hovering, known, problems
+from cer_gpu.editing import completing, known, server
 from cer_gpu.editing.completing import completions
-from cer_gpu.editing.hovering import hover_text
 from cer_gpu.editing.known import KnownEvents, arrow_type_of, events_named, read_known
-from cer_gpu.editing.problems import problems as problems_of
+from cer_gpu.editing.known import problems as problems_of
+from cer_gpu.editing.server import hover_text
 from cer_gpu.errors import OptionError
 
 SCHEMA = pa.schema(
@@ -28,7 +28,7 @@ SCHEMA = pa.schema(
 KNOWN = KnownEvents(SCHEMA, ("SELL", "BUY"))
 
 
-@pytest.mark.parametrize("module", [completing, hovering, known, problems])
+@pytest.mark.parametrize("module", [completing, known, server])
 def test_examples_print_what_they_say(module):
     assert doctest.testmod(module).failed == 0
 

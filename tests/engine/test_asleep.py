@@ -43,7 +43,7 @@ def _batches(seed: int) -> list[pa.RecordBatch]:
 
 
 def _members(evaluator: cer_gpu.QuerySetEvaluator) -> dict[str, StreamingExecution]:
-    return {name: each for name, each in evaluator._members.items() if isinstance(each, StreamingExecution)}
+    return {name: each for name, each in evaluator._group.executions.items() if isinstance(each, StreamingExecution)}
 
 
 def _run(name: str, batches: list[pa.RecordBatch]) -> list[dict[str, object]]:
@@ -73,11 +73,11 @@ def test_it_wakes_at_its_first_relevant_event() -> None:
     evaluator = rules.evaluator()
     columns = {"x": [1, 7], "name": ["a", "b"], "ts": [1, 2]}
     evaluator.push(pa.record_batch({"type": ["C", "C"], **columns}))
-    awake = {name for name, each in _members(evaluator).items() if each.awake is not None}
+    awake = {name for name, each in _members(evaluator).items() if each.started_pipeline is not None}
     assert awake == {"keyed"}  # its partitions are of all events
     found = evaluator.push(pa.record_batch({"type": ["A", "A"], **columns | {"ts": [3, 4]}}))
     assert found["one"]["positions"].to_pylist() == [[3]]
-    awake = {name for name, each in _members(evaluator).items() if each.awake is not None}
+    awake = {name for name, each in _members(evaluator).items() if each.started_pipeline is not None}
     assert awake == {"keyed", "two", "next"}  # the results of "one" are single events, and need no pipeline
 
 

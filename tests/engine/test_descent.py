@@ -14,7 +14,7 @@ from written_nodes import compiled_with
 
 import cer_gpu
 from cer_gpu.ceql import syntax as s
-from cer_gpu.columnar import strings
+from cer_gpu.columnar import dictionary_encoding
 
 IDS = ("id", "parent")
 ROOT = s.Comparison("=", s.Attribute("p"), s.Literal(True))
@@ -101,7 +101,7 @@ PATTERN = "P AS x ; Q AS y FILTER x[of_p = TRUE] AND y.k = x.k AND (y.of_any = T
 
 
 def test_checkpoints_and_codes_that_are_forgotten_change_nothing(monkeypatch):
-    monkeypatch.setattr(strings, "_MAX_VALUES", 8)
+    monkeypatch.setattr(dictionary_encoding, "_MAX_VALUES", 8)
     rng = random.Random(7)
     events = random_events(rng, 300, [str(n) for n in range(150)])
     query = compiled_with(NODES, "SELECT * FROM S WHERE (P OR Q) AS x FILTER x[of_p = TRUE]")

@@ -69,3 +69,10 @@ def test_events_with_keys_have_no_note():
     query = cer_gpu.compile("SELECT * WHERE A ; B PARTITION BY [user]")
     table = events(2).filter(pa.compute.field("user").is_valid())
     assert note_of(query, table) == 0
+
+
+def test_a_note_about_one_event_is_in_the_singular():
+    evaluator = cer_gpu.compile("SELECT * WHERE A ; B PARTITION BY [user]").evaluator()
+    evaluator.push(pa.record_batch({"type": ["A", "A", "B"], "user": ["ann", None, "ann"]}))
+    evaluator.finish()
+    assert evaluator.notes == ["1 event has no key (NULL in user), and is in no match"]

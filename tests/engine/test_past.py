@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 import cer_gpu
 from cer_gpu.columnar.columns import Block
-from cer_gpu.engine import over_columns
+from cer_gpu.engine import over_states
 from cer_gpu.engine.stream_columns import StreamColumns
 from cer_gpu.expressions.derived import makers_of
-from cer_gpu.parallel import ranges
+from cer_gpu.parallel import range_threads as ranges
 from cer_gpu.planning.binding import bind
 
 OUTPUTS = ("positions", "bindings", "count", "ends", "events")
@@ -73,6 +73,7 @@ OF = {
     "SUM": "xfd",
     "AVG": "xfiu",
     "STDDEV": "xfi",
+    "VARIANCE": "xfi",
     "MIN": "xfiudt",
     "MAX": "xfiudt",
 }
@@ -148,7 +149,7 @@ def test_columns_are_those_of_the_definition_bit_by_bit_in_any_cut(function, dat
     for k, (one, other) in enumerate(zip(found, expected, strict=True)):
         if other is ...:
             continue
-        if function == "STDDEV" and one is not None:
+        if function in ("STDDEV", "VARIANCE") and one is not None:
             assert same(one, other) or abs(one - other) <= 4e-16 * other, k
         else:
             assert same(as_number(one), other), k
@@ -162,10 +163,10 @@ def as_number(value):
 EPOCH = pa.scalar(0, pa.timestamp("ms")).as_py()
 
 
-@pytest.mark.parametrize("function", ["COUNT", "COUNT DISTINCT", "SUM", "STDDEV", "MAX"])
+@pytest.mark.parametrize("function", ["COUNT", "COUNT DISTINCT", "SUM", "STDDEV", "VARIANCE", "MAX"])
 def test_pools_grow_and_are_swept_of_what_idle_keys_hold(function, monkeypatch):
-    monkeypatch.setattr(over_columns, "MIN_ENTRIES", 2)
-    monkeypatch.setattr(over_columns, "TEXTS_FROM", 4)
+    monkeypatch.setattr(over_states, "MIN_ENTRIES", 2)
+    monkeypatch.setattr(over_states, "TEXTS_FROM", 4)
     rng = random.Random(1)
     events = random_events(rng, 2000, 300)
     events["s"] = [str(rng.randrange(k + 1)) for k in range(2000)]

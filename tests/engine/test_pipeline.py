@@ -4,11 +4,11 @@ import pyarrow as pa
 import pytest
 
 import cer_gpu
-from cer_gpu.columnar import strings
+from cer_gpu.columnar import dictionary_encoding
 from cer_gpu.engine.blocks import Blocks
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.engine.pipeline import Pipeline
-from cer_gpu.predicates.seen_types import SeenEventTypes
+from cer_gpu.predicates.guards import SeenEventTypes
 from cer_gpu.stages import LISTING, LOOP, OUTPUT, PARTITIONS, PREDICATES, MeasuredStages, Stages
 
 EVENTS = pa.record_batch(
@@ -36,9 +36,9 @@ def pipeline_of(text, output):
 
 @pytest.mark.parametrize("n_rows", [1, 3, 8])
 def test_several_pipelines_behind_one_set_of_columns_find_what_each_finds_alone(n_rows, monkeypatch):
-    encoded, encode = [], strings.DictionaryEncoder.encode
+    encoded, encode = [], dictionary_encoding.DictionaryEncoder.encode
     monkeypatch.setattr(
-        strings.DictionaryEncoder, "encode", lambda self, texts: (encoded.append(1), encode(self, texts))[1]
+        dictionary_encoding.DictionaryEncoder, "encode", lambda self, texts: (encoded.append(1), encode(self, texts))[1]
     )
     pipelines = [pipeline_of(*query) for query in QUERIES]
     blocks = Blocks(("t",), None, 0)
@@ -49,7 +49,7 @@ def test_several_pipelines_behind_one_set_of_columns_find_what_each_finds_alone(
         n_blocks += 1
         block = blocks.read(columns)
         for pipeline, rows in zip(pipelines, found, strict=True):
-            rows += [pipeline.rows(each, batch) for each in pipeline.feed(block, blocks.clocks)]
+            rows += [pipeline.rows(each, batch) for each in pipeline.process(block, blocks.clocks)]
     for pipeline, rows in zip(pipelines, found, strict=True):
         rows += [pipeline.rows(each, batch) for each in pipeline.flush(batch)]
     assert len(encoded) == 2 * n_blocks  # the types and the one key that a filter reads, once for all queries

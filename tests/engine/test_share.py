@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cer_gpu
-from cer_gpu.engine import evaluation
+from cer_gpu.engine import execution_group
 from cer_gpu.runtime import matches, run
 
 OUTPUTS = ("positions", "bindings", "events", "count", "ends")
@@ -103,7 +103,7 @@ def test_shares_do_not_depend_on_cuts_or_sizes_of_buffers(monkeypatch):
     expected = parts_of(query, events, 3)
     for module, name, value in ((run, "INITIAL_SIZE", 4), (run, "REBASE_POSITION", 16), (matches, "OUTPUT_ROWS", 3)):
         monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(evaluation, "BLOCK_ROWS", 7)
+    monkeypatch.setattr(execution_group, "BLOCK_ROWS", 7)
     for k in range(3):
         stepwise = query.evaluator(shard=(k, 3))
         found = []

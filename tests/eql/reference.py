@@ -1,4 +1,4 @@
-"""Reference of EQL: queries by brute force, from what Elasticsearch documents (docs/eql.md), without the engine.
+"""Reference of EQL: queries by brute force, from the sources of docs/reference/eql.md, without the engine.
 
 Queries are trees of this module, which `text` prints as EQL; events are dicts of columns, in order, with a time in
 milliseconds under `TIME` and a category under `CATEGORY`. A list is a field of several values.

@@ -1,4 +1,4 @@
-"""Meaning of EQL, fact by fact, as docs/eql.md lists it with the sources."""
+"""Meaning of EQL, fact by fact, as docs/reference/eql.md lists it with the sources."""
 
 import pyarrow as pa
 import pytest

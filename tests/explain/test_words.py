@@ -156,5 +156,5 @@ def test_what_is_over_the_past_is_said():
     assert f"{distinct} at an event is over all events of its group at most 4 positions before it" in said
     memory = explained.to_dict()["plan"]["memory"]
     assert "for the absence of R, the time of the last one of each partition" in memory
-    assert f"for {mean}, its events in that window of each partition" in memory
+    assert f"for {mean}, the values of its events in that window of each partition" in memory
     assert "an absence counted back holds at the beginning of the stream: nothing came before" in str(explained)

@@ -162,5 +162,5 @@ def test_a_text_is_read_once_for_all_tests():
     evaluator = cer_gpu.compile_all(rules).evaluator(device="cpu")
     result = evaluator.push(batch)
     assert [len(result[f"r{k}"]) for k in range(50)] == [10] * 50
-    host = evaluator._sharing._guards._host
+    host = evaluator._group.shared._guards._host
     assert host._texts.n[0] == 91  # the type is a text, too

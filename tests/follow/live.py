@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import cer_gpu
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.follow.folder_watcher import FolderWatcher
 from cer_gpu.follow.following import Follower
 from cer_gpu.follow.targets import live_target
@@ -25,7 +25,7 @@ class Followed:
     missing = frozenset()
 
     def __init__(self, query, schema, **options):
-        self.evaluator = query._evaluator(EvaluationOptions(output="events", **options))
+        self.evaluator = query._checked_evaluator(EvaluationOptions(output="events", **options))
         self.schema = query.output_schema(schema, "events")
 
     def rows(self, name, batch):

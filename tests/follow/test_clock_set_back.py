@@ -11,7 +11,7 @@ import cer_gpu
 from cer_gpu import cache
 from cer_gpu.cache import disk_cached
 from cer_gpu.follow.folder_watcher import FolderWatcher
-from cer_gpu.follow.lock import locked
+from cer_gpu.follow.log import locked
 
 HOUR = 3600.0
 
@@ -41,8 +41,8 @@ def clocks(monkeypatch):
     return Clocks(monkeypatch)
 
 
-def names(look):
-    return [each.name for each in look.finished]
+def names(poll):
+    return [each.name for each in poll.finished]
 
 
 # ---- files that are still written -------------------------------------------------------------------------------
@@ -51,37 +51,37 @@ def names(look):
 @pytest.mark.parametrize("jump", [-10 * HOUR, -60.0, -3.0, 0.0, 3.0, 60.0, 10 * HOUR])
 def test_a_file_that_is_written_while_the_clock_is_set_is_not_read_before_its_end(tmp_path, clocks, jump):
     coming, path = FolderWatcher(str(tmp_path), 5), tmp_path / "a.jsonl"
-    assert names(coming.look({})) == []
+    assert names(coming.poll({})) == []
     clocks.write(path, "half")
     clocks.wait(1)
-    assert names(coming.look({})) == []
+    assert names(coming.poll({})) == []
     clocks.now += jump
     for part in ("half of", "half of it", "whole of it"):  # written to each second
-        assert names(coming.look({})) == []
+        assert names(coming.poll({})) == []
         clocks.wait(1)
         clocks.write(path, part)
     for waited in range(5):
-        assert names(coming.look({})) == [], waited
+        assert names(coming.poll({})) == [], waited
         clocks.wait(1)
-    assert names(coming.look({})) == ["a.jsonl"]
+    assert names(coming.poll({})) == ["a.jsonl"]
 
 
 def test_a_finished_file_is_read_after_its_time_however_often_the_clock_is_set(tmp_path, clocks):
     rng = random.Random(1)
     coming = FolderWatcher(str(tmp_path), 5)
     clocks.write(tmp_path / "a.jsonl")
-    assert names(coming.look({})) == []
+    assert names(coming.poll({})) == []
     for _ in range(5):
         clocks.now += rng.uniform(-HOUR, HOUR)
         clocks.wait(1)
-        found = names(coming.look({}))
+        found = names(coming.poll({}))
     assert found == ["a.jsonl"]
 
 
 def test_files_that_are_there_at_the_beginning_are_read_at_once(tmp_path, clocks):
     clocks.write(tmp_path / "a.jsonl")
     clocks.wait(6)
-    assert names(FolderWatcher(str(tmp_path), 5).look({})) == ["a.jsonl"]
+    assert names(FolderWatcher(str(tmp_path), 5).poll({})) == ["a.jsonl"]
 
 
 # ---- results, states, locks -------------------------------------------------------------------------------------

@@ -19,11 +19,10 @@ from written_tables import use_catalogue
 from cer_gpu.errors import CheckpointError
 from cer_gpu.follow import following
 from cer_gpu.follow.following import PASSING
-from cer_gpu.follow.lock import locked
-from cer_gpu.follow.table_arrivals import TableArrivals
-from cer_gpu.follow.table_target import TableTarget
-from cer_gpu.io.tables import writing
-from cer_gpu.io.tables.writing import committed_step
+from cer_gpu.follow.log import locked
+from cer_gpu.follow.tables import TableArrivals, TableTarget
+from cer_gpu.io.tables import table_sinks
+from cer_gpu.io.tables.table_sinks import committed_step
 from spark_glue.cli import main
 
 N_RUNS = int(os.environ.get("CER_GPU_JOB_RUNS", "12"))
@@ -79,7 +78,7 @@ def steps_of(live):
             pass
 
 
-APPEND = writing.append_once
+APPEND = table_sinks.append_once
 
 
 def append_and_die(*given):
@@ -93,7 +92,7 @@ def test_a_kill_at_each_part_of_a_step_appends_each_row_once(job, monkeypatch):
         job.add_some()
         with monkeypatch.context() as patch:
             if part == "appended":
-                patch.setattr(writing, "append_once", append_and_die)
+                patch.setattr(table_sinks, "append_once", append_and_die)
             with pytest.raises(KilledHere):
                 steps_of(table_follower(job, passed=kill_at(part, 0), options={"lateness": "1s"}))
     job.add(END)

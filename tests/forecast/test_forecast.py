@@ -11,7 +11,7 @@ import pytest
 import cer_gpu
 from cer_gpu import OptionError
 from cer_gpu.forecast.estimates import quartiles, wilson
-from cer_gpu.planning.symbols import with_symbols
+from cer_gpu.planning.state_steps import with_symbols
 
 FLIGHTS = Path(__file__).parents[2] / "examples" / "data" / "flights.parquet"
 LATE = (

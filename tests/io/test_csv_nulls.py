@@ -14,8 +14,7 @@ import cer_gpu
 from cer_gpu.io.csv_files import empty_as_null
 from cer_gpu.io.sinks import open_sink
 from cer_gpu.io.source import Source
-from cer_gpu.io.sources import open_events
-from cer_gpu.io.standard_input import open_standard_input
+from cer_gpu.io.sources import open_events, open_standard_input
 
 TEXT = 'type,name,n,quoted\nA,NA,NA,"NA"\nB,null,1,"2"\nA,,,""\nB,"",2,"4"\nA,-,nan,"-"\nB,word,4,"NaN"\n'
 NAMES = ["type", "name", "n", "quoted"]

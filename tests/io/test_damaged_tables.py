@@ -14,10 +14,10 @@ from written_tables import use_catalogue
 
 import cer_gpu
 from cer_gpu.errors import CerError
+from cer_gpu.follow.tables import appended_since
 from cer_gpu.io.sources import open_events
-from cer_gpu.io.tables.appended import appended_since
 from cer_gpu.io.tables.opening import open_table
-from cer_gpu.io.tables.writing import open_table_sink
+from cer_gpu.io.tables.table_sinks import open_table_sink
 
 QUERY = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
 VALUES = [None, -1, 0, 1 << 70, "", "x", [], {}, "../../etc/passwd", True, 1.5]

@@ -261,9 +261,11 @@ def test_addresses_that_nothing_can_open_are_refused(monkeypatch):
 
 
 def test_the_arguments_of_stores():
-    assert stores._arguments(stores.Address.of("abfs://box@acc.dfs.core.windows.net/x")) == {"account_name": "acc"}
-    assert stores._arguments(stores.Address.of("hdfs://node:8020/x")) == {"host": "node", "port": 8020}
-    assert stores._arguments(stores.Address.of("gs://b/x")) == {}
+    assert stores._store_arguments(stores.Address.parse("abfs://box@acc.dfs.core.windows.net/x")) == {
+        "account_name": "acc"
+    }
+    assert stores._store_arguments(stores.Address.parse("hdfs://node:8020/x")) == {"host": "node", "port": 8020}
+    assert stores._store_arguments(stores.Address.parse("gs://b/x")) == {}
 
 
 def test_links_that_loop_are_read_once_and_links_that_lead_nowhere_are_refused(years, tmp_path, expected):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cer_gpu.io.logs import lines
+from cer_gpu.io.logs import records as log_records
 from cer_gpu.io.logs.auditd import NOT_A_RECORD, TIME_OUT_OF_RANGE, recognises, records
 from cer_gpu.io.logs.records import Skipped
 from tests.io.log_streams import WHOLE, cuts, read_records
@@ -149,15 +149,15 @@ def test_the_beginning_tells_the_format(head, wanted):
 
 
 def test_a_line_that_is_too_long_is_left_out(monkeypatch):
-    monkeypatch.setattr(lines, "LONGEST_LINE", 60)
-    monkeypatch.setattr(lines, "_READ_SIZE", 50)
+    monkeypatch.setattr(log_records, "LONGEST_LINE", 60)
+    monkeypatch.setattr(log_records, "_READ_SIZE", 50)
     short = b"type=EOE msg=audit(1.0:1): \n"
     log = short + b"type=CWD msg=audit(1.0:2): cwd=" + b"x" * 40 + b"\n" + short + b"y" * 61
     for sizes in (WHOLE, [1], [7, 30]):
         found, reasons, first = read_records(records, log, sizes)
         assert len(found) == 2
-        assert reasons == {lines.TOO_LONG: 2}
-        assert first == {lines.TOO_LONG: "line 2"}
+        assert reasons == {log_records.TOO_LONG: 2}
+        assert first == {log_records.TOO_LONG: "line 2"}
 
 
 _ENCODED = ["comm", "exe", "name", "cwd", "proctitle", "key"]

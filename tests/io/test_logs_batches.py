@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import cer_gpu.io.logs.batches as batches_module
-from cer_gpu.io.logs.batches import batches_of, joined_type
-from cer_gpu.io.logs.converted import LogConverter
+import cer_gpu.io.logs.converted as batches_module
+from cer_gpu.io.logs.converted import LogConverter, batches_of, joined_type
 from cer_gpu.io.logs.log_formats import LogFormat
 
 MOMENTS = st.datetimes(dt.datetime(1970, 1, 1), dt.datetime(2200, 1, 1)).map(lambda at: at.replace(tzinfo=dt.UTC))

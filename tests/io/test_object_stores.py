@@ -19,12 +19,12 @@ from written_tables import rows_of
 
 import cer_gpu
 from cer_gpu.errors import OptionError
+from cer_gpu.follow.tables import appended_since
 from cer_gpu.io.sinks import open_sink
 from cer_gpu.io.sources import open_events
-from cer_gpu.io.tables.appended import appended_since
 from cer_gpu.io.tables.delta import delta_options
 from cer_gpu.io.tables.opening import open_table
-from cer_gpu.io.tables.writing import append_rows, committed_step
+from cer_gpu.io.tables.table_sinks import append_rows, committed_step
 from spark_glue.cli import main
 
 OWN = Path(__file__).parents[2] / ".venv" / "s3" / "bin" / "moto_server"

@@ -15,8 +15,7 @@ from sizes import seeds
 
 import cer_gpu
 from cer_gpu.io import json_lines
-from cer_gpu.io.sources import open_events
-from cer_gpu.io.standard_input import open_standard_input
+from cer_gpu.io.sources import open_events, open_standard_input
 from cer_gpu.io.text_types import name_of_type, type_of_name
 
 BOTH = "SELECT * WHERE (A OR B) AS x WITHIN 5 SECONDS"

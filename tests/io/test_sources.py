@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.dataset as ds
 import pyarrow.feather as feather
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
@@ -126,6 +127,8 @@ WRITERS = {
         p, pa.Table.from_batches(dictionaries_that_differ(TABLE, N)), emit_dictionary_deltas=True
     ),
     "f.feather": lambda p: feather.write_feather(TABLE, str(p)),
+    "one.orc": lambda p: orc.write_table(TABLE, p),
+    "stripes.orc": lambda p: orc.write_table(TABLE, p, stripe_size=256, batch_size=16, compression="zstd"),
     "comma.csv": lambda p: pa_csv.write_csv(FLAT, p),
     "UPPER.CSV": lambda p: pa_csv.write_csv(FLAT, p),
     "tab.tsv": lambda p: pa_csv.write_csv(FLAT, p, pa_csv.WriteOptions(delimiter="\t")),

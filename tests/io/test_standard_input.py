@@ -12,8 +12,8 @@ import pyarrow.csv as pa_csv
 import pytest
 
 import cer_gpu
-from cer_gpu.io import formats, standard_input
-from cer_gpu.io.standard_input import open_standard_input
+from cer_gpu.io import formats, sources
+from cer_gpu.io.sources import open_standard_input
 
 N = 3000
 TABLE = pa.table({"type": ["A", "B", "C"] * (N // 3), "x": range(N), "name": ["n, 1", None, "n 2"] * (N // 3)})
@@ -52,7 +52,7 @@ GIVEN = {
 @pytest.mark.parametrize("head", [100, 1 << 22])
 @pytest.mark.parametrize("kind", GIVEN)
 def test_every_format_gives_the_same_events(kind, head, monkeypatch):
-    monkeypatch.setattr(standard_input, "TEXT_BYTES", head)
+    monkeypatch.setattr(sources, "TEXT_BYTES", head)
     assert QUERY.evaluate(open_standard_input(io.BytesIO(GIVEN[kind]))).equals(QUERY.evaluate(TABLE))
 
 
@@ -68,7 +68,7 @@ def test_the_bytes_that_threads_of_arrow_read_belong_to_arrow(reader, monkeypatc
 
         return getattr(formats, reader)(partial(watched, stream), *given, probe=partial(watched, probe), **options)
 
-    monkeypatch.setattr(standard_input, reader, watching)
+    monkeypatch.setattr(sources, reader, watching)
     given = LINES if reader == "json_source" else separated(",")
     list(open_standard_input(io.BytesIO(given)).batches(["x"]))
     assert len(opened) == 2

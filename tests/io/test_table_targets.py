@@ -14,7 +14,7 @@ from written_tables import rows_of, use_catalogue
 from cer_gpu.errors import EventsError, OptionError
 from cer_gpu.io.sources import open_events
 from cer_gpu.io.tables.opening import open_table
-from cer_gpu.io.tables.writing import append_rows, committed_step
+from cer_gpu.io.tables.table_sinks import append_rows, committed_step
 
 SCHEMA = pa.schema(
     [
@@ -132,7 +132,7 @@ def test_a_killed_run_leaves_a_table_as_it_was(tmp_path):
     append_rows(name, SCHEMA, [rows(1)])
     code = f"""
 import time
-from cer_gpu.io.tables.writing import open_table_sink
+from cer_gpu.io.tables.table_sinks import open_table_sink
 from test_table_targets import SCHEMA, rows
 with open_table_sink({name!r}, SCHEMA) as sink:
     sink.write(rows(2))

@@ -15,8 +15,8 @@ from written_tables import SCHEMA, delete_by_vector, delete_positions, delta_row
 
 import cer_gpu
 from cer_gpu.errors import EventsError, OptionError
+from cer_gpu.follow.tables import appended_since
 from cer_gpu.io.sources import open_events
-from cer_gpu.io.tables.appended import appended_since
 from cer_gpu.io.tables.names import TableName
 from cer_gpu.io.tables.opening import open_table
 
@@ -45,16 +45,16 @@ def test_a_folder_with_a_log_and_a_name_are_the_same_table(delta):
     assert open_events(delta).n_rows == 4
 
 
-def test_a_version_is_named_by_its_number_or_by_a_moment(delta):
+def test_a_version_is_named_by_its_number_or_by_a_timestamp(delta):
     write_deltalake(delta, events(("B", 4, 4, "w")), mode="append")
     assert open_table(delta).version == "1"
     assert open_events(f"delta:{delta}@0").n_rows == 3
     assert open_events(f"delta:{delta}@2100-01-01").n_rows == 4
     with pytest.raises(EventsError, match="there is no version 7; the newest is 1"):
         open_table(f"delta:{delta}@7")
-    with pytest.raises(EventsError, match="expected the number of a version, or a moment"):
+    with pytest.raises(EventsError, match="expected the number of a version, or a timestamp"):
         open_table(f"delta:{delta}@last")
-    with pytest.raises(EventsError, match="there was no version at that moment\nhint: version 0 is the first"):
+    with pytest.raises(EventsError, match="there was no version at that timestamp\nhint: version 0 is the first"):
         open_table(f"delta:{delta}@2020-01-01")
 
 
@@ -152,7 +152,7 @@ def test_a_log_that_was_cleaned_up_tells_the_order_of_times(tmp_path):
     assert [row["x"] for row in rows_of(open_events(path))] == list(range(8))
     with pytest.raises(EventsError, match=r"version 2 cannot be read(?s:.*)its log is cleaned up"):
         open_table(f"delta:{path}@2")
-    with pytest.raises(EventsError, match="no version at that moment\nhint: version 7 is the first that is left"):
+    with pytest.raises(EventsError, match="no version at that timestamp\nhint: version 7 is the first that is left"):
         open_table(f"delta:{path}@2000-01-01")
 
 
@@ -242,11 +242,11 @@ def test_a_file_that_was_removed_is_named(delta):
 
 
 def test_names_of_tables():
-    assert TableName.of("delta:/a/b@3") == TableName("delta", "/a/b", "3")
-    assert TableName.of("delta:s3://b/t@2024-01-01T00:00") == TableName("delta", "s3://b/t", "2024-01-01T00:00")
-    assert TableName.of("delta:abfss://box@acc.dfs.core.windows.net/t").snapshot is None
-    assert TableName.of("iceberg:c.n.t@main") == TableName("iceberg", "c.n.t", "main")
-    assert TableName.of("events.parquet") is None
+    assert TableName.parse("delta:/a/b@3") == TableName("delta", "/a/b", "3")
+    assert TableName.parse("delta:s3://b/t@2024-01-01T00:00") == TableName("delta", "s3://b/t", "2024-01-01T00:00")
+    assert TableName.parse("delta:abfss://box@acc.dfs.core.windows.net/t").snapshot is None
+    assert TableName.parse("iceberg:c.n.t@main") == TableName("iceberg", "c.n.t", "main")
+    assert TableName.parse("events.parquet") is None
 
 
 # ---- Iceberg ------------------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def catalogue(tmp_path, monkeypatch):
     return use_catalogue(monkeypatch, tmp_path)
 
 
-def test_a_snapshot_of_iceberg_by_id_branch_and_moment(catalogue):
+def test_a_snapshot_of_iceberg_by_id_branch_and_timestamp(catalogue):
     table = catalogue.create_table("ns.t", schema=SCHEMA)
     assert rows_of(open_events("iceberg:cat.ns.t")) == []
     table.append(events(("A", 1, 1, "x"), ("B", 2, 2, "y")))
@@ -269,7 +269,9 @@ def test_a_snapshot_of_iceberg_by_id_branch_and_moment(catalogue):
     assert open_events("iceberg:cat.ns.t@2100-01-01").n_rows == 3
     with pytest.raises(EventsError, match=r"there is no snapshot 'nightly'\nhint: .*main"):
         open_table("iceberg:cat.ns.t@nightly")
-    with pytest.raises(EventsError, match="there was no snapshot at that moment\nhint: the first that is left is of 2"):
+    with pytest.raises(
+        EventsError, match="there was no snapshot at that timestamp\nhint: the first that is left is of 2"
+    ):
         open_table("iceberg:cat.ns.t@2020-01-01")
     with pytest.raises(EventsError, match=r"there is no such table of Iceberg: .*\nhint: tables in its namespace: t"):
         open_table("iceberg:cat.ns.other")

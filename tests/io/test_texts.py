@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sizes import scaled
 
-from cer_gpu.io.texts import csv_header, csv_lines, json_lines, json_texts, plain_values, to_csv
+from cer_gpu.io.value_strings import csv_header, csv_lines, json_lines, json_texts, plain_values, to_csv
 
 # ---- readers ------------------------------------------------------------------------------------------------------
 
@@ -37,7 +37,7 @@ def read_csv(batch):
 
 
 def expected(value, kind):
-    """Return the JSON value of a value, by the table of cer_gpu.io.texts."""
+    """Return the JSON value of a value, by the table of cer_gpu.io.value_strings."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if value is None:
@@ -219,7 +219,7 @@ def test_csv_reads_back(drawn):
                 assert json.loads(row[k], parse_float=Decimal) == expected(value, kind)
 
 
-# ---- the table of cer_gpu.io.texts --------------------------------------------------------------------------------
+# ---- the table of cer_gpu.io.value_strings ---------------------------------------------------------------------------
 
 
 def texts(values, kind, render=json_texts):

@@ -16,7 +16,7 @@ from sizes import seeds
 import cer_gpu
 from cer_gpu.io.csv_files import delimiter_of
 from cer_gpu.io.sources import open_events
-from cer_gpu.io.time_formats import check_format, parse_times
+from cer_gpu.io.text_options import check_format, parse_times
 
 QUERY = cer_gpu.compile("SELECT * WHERE A ; B WITHIN 5 SECONDS", time_column="ts")
 MOMENT = dt.datetime(2024, 3, 1, 5, 0, 2, 500_000)

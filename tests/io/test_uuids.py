@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import cer_gpu
-from cer_gpu.io.uuids import uuid_texts
+from cer_gpu.io.source import uuid_texts
 
 
 def test_texts_are_those_of_python():

@@ -11,8 +11,7 @@ from sizes import scaled, seeds
 from cer_gpu.backend.kernel_source import kernel_folder, kernel_names, read_kernel_source
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.operators import FUNCTIONS, MIXED, OPERATORS
-from cer_gpu.predicates.cuda.selection import GROUP_TILES, TILE_ROWS
-from cer_gpu.predicates.cuda.source import select_source_of, sides_source_of, struct_of
+from cer_gpu.predicates.cuda.selection import GROUP_TILES, TILE_ROWS, select_source_of, sides_source_of, struct_of
 
 ARCHITECTURES = ["sm_75", "sm_90", "sm_100"]
 ADDED_BY_CUPY = ("-ftz=true", "--device-as-default-execution-space")

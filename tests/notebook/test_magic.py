@@ -10,7 +10,7 @@ from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 
 import cer_gpu.polars  # also where a test has imported cer_gpu before Polars
-from cer_gpu.notebook import shown
+from cer_gpu.notebook import magic
 
 QUERY = "SELECT * FROM S WHERE A AS a ; B AS b FILTER a[x < 3] WITHIN 10 [x]"
 EVENTS = pl.DataFrame({"type": ["A", "A", "B", "C"], "x": [1, 2, 3, 4], "k": ["<u>", "v", "<u>", "v"]})
@@ -116,7 +116,7 @@ def test_a_cell_may_be_eql(shell):
 
 
 def test_without_matplotlib_there_is_no_picture(shell, monkeypatch):
-    monkeypatch.setattr(shown, "find_spec", lambda name: None)
+    monkeypatch.setattr(magic, "find_spec", lambda name: None)
     assert "<img" not in run(shell, "events")._repr_html_()
 
 

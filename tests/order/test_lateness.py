@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from strategies import property_settings
 
 import cer_gpu
-from cer_gpu.order.lateness import parse_lateness
+from cer_gpu.order.reorder_buffer import parse_lateness
 
 UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
 TIME_UNITS = ["s", "ms", "us", "ns"]

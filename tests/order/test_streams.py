@@ -20,7 +20,7 @@ import cer_gpu
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
 from cer_gpu.order import layouts, streams
-from cer_gpu.order.rows import ROW_COLUMN
+from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN, merge_sources
 
 STRINGS = [

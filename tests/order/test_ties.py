@@ -11,7 +11,7 @@ from sizes import seeds
 
 import cer_gpu
 from cer_gpu.cli.group import main
-from cer_gpu.cli.options import with_sort
+from cer_gpu.cli.shared_options import with_sort
 
 TIME = pa.timestamp("us")
 

@@ -12,7 +12,8 @@ from small_sizes import small_sizes
 
 import cer_gpu
 from cer_gpu.parallel import key_threads as module
-from cer_gpu.parallel import threads as ranges
+from cer_gpu.parallel import range_threads as ranges
+from cer_gpu.parallel.stream_splitter import StreamSplitter
 
 SEEDS = seeds(scaled(25, most=600))
 PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "(A OR B)+ ; C", "A+ : C", "A AS a ; C FILTER a[x > 3]"]
@@ -80,8 +81,9 @@ def test_each_thread_has_a_share_of_the_keys():
     events = pa.table({"type": ["A"] * 3000, "k": list(range(3000))})
     evaluator = query.evaluator()
     evaluator.expect(events.schema)
-    shares = [evaluator._share_of(k, 3).push_batches(events.to_batches()[0]) for k in range(3)]
-    found = [[end for _, rows in share for end in rows["end"].to_pylist()] for share in shares]
+    splitter = StreamSplitter(evaluator._group)
+    shards = [splitter.shard_group(k, 3).push(events.to_batches()[0]) for k in range(3)]
+    found = [[end for _, rows in shard for end in rows["end"].to_pylist()] for shard in shards]
     assert sorted(end for each in found for end in each) == list(range(3000))
     assert all(900 < len(each) < 1100 for each in found)
 
@@ -102,12 +104,12 @@ def test_threads_end_with_their_reader_and_their_counts_add_up(monkeypatch):
     before = threading.active_count()
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; A PARTITION BY [k] WITHIN 50 EVENTS")
     events = pa.table({"type": ["A"] * 20_000, "k": [i % 5 for i in range(20_000)]})
-    reader = query._matches(query._source(events), query.evaluator(), 3)
+    reader = query._match_source(query._open_source(events), query.evaluator(), 3)
     assert next(reader).num_rows
     reader.close()
     assert threading.active_count() == before
     evaluator = query.evaluator()
-    found = sum(batch.num_rows for batch in query._matches(query._source(events), evaluator, 3))
+    found = sum(batch.num_rows for batch in query._match_source(query._open_source(events), evaluator, 3))
     assert (evaluator.n_events, evaluator.n_matches) == (20_000, found)
 
 

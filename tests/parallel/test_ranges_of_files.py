@@ -17,9 +17,8 @@ import cer_gpu
 from cer_gpu.io import formats
 from cer_gpu.io.source import Parts, Source
 from cer_gpu.io.sources import open_events
-from cer_gpu.parallel import ranges as module
-from cer_gpu.parallel import threads
-from cer_gpu.parallel.ranges import RangeWindow, Sizes, ranges_of_parts
+from cer_gpu.parallel import range_threads as module
+from cer_gpu.parallel.range_threads import RangeWindow, Sizes, ranges_of_parts
 
 SEEDS = seeds(scaled(25, most=600))
 PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "(A OR B) ; C", "A AS a ; C FILTER a[x > 3]"]
@@ -70,7 +69,7 @@ def test_threads_over_files_find_the_table_of_one_thread(small: pytest.MonkeyPat
     small.setattr(module, "LONGEST_WINDOW", rng.choice([4, 30, 1000]))
     small.setattr(module, "RESULT_BYTES", rng.choice([1, 1000, 1 << 20]))
     small.setattr(module, "MIN_RANGE_ROWS", rng.choice([1, 20]))
-    small.setattr(threads, "MAX_WAITING", rng.choice([1, 2, 64]))
+    small.setattr(module, "MAX_WAITING", rng.choice([1, 2, 64]))
     small.setattr(formats, "FILE_ROWS", rng.choice([1, 8, 1000]))
     strategy, keys = ["ALL", "STRICT"][seed % 2], rng.choice(["", "PARTITION BY [k]"])
     text = f"SELECT {strategy} * FROM S WHERE {rng.choice(PATTERNS)} {keys} WITHIN {rng.choice(WINDOWS)}"
@@ -78,9 +77,9 @@ def test_threads_over_files_find_the_table_of_one_thread(small: pytest.MonkeyPat
     events = random_events(rng, rng.randint(0, 250))
     output = ["positions", "bindings", "events", "count", "ends"][seed % 5]
     expected = query.evaluate(events, output=output, threads=1)
-    source = query._source(write(events, tmp_path, rng))
+    source = query._open_source(write(events, tmp_path, rng))
     evaluator = query.evaluator(output=output)
-    found = pa.Table.from_batches(query._matches(source, evaluator, rng.randint(2, 4)), expected.schema)
+    found = pa.Table.from_batches(query._match_source(source, evaluator, rng.randint(2, 4)), expected.schema)
     assert sorted_rows(found) == sorted_rows(expected)
     assert found["end"].to_pylist() == expected["end"].to_pylist()
     assert evaluator.n_events == evaluator.n_pushed == len(events)
@@ -118,7 +117,7 @@ def test_each_row_group_is_read_once_except_in_windows(small: pytest.MonkeyPatch
     events = pa.table({"type": ["A", "B", "C", "C", "C"] * 200})
     pq.write_table(events, path, row_group_size=20)
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 2 EVENTS")
-    source = query._source(path)
+    source = query._open_source(path)
     assert source.parts is not None
     n_read = []
 
@@ -128,7 +127,7 @@ def test_each_row_group_is_read_once_except_in_windows(small: pytest.MonkeyPatch
             yield batch
 
     watched = Source(source.schema, source.batches, source.n_rows, parts=Parts(source.parts.begins, read))
-    found = pa.Table.from_batches(query._matches(watched, query.evaluator(), 3))
+    found = pa.Table.from_batches(query._match_source(watched, query.evaluator(), 3))
     assert found.equals(query.evaluate(events))
     n_ranges = 1000 // 40 + 1
     assert 1000 < sum(n_read) <= 1000 + 5 + 3 * n_ranges
@@ -147,7 +146,7 @@ def test_a_wrong_time_is_reported_with_its_file_as_on_one_thread(
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 9 [ts]", time_column="ts")
     seen = []
     for n_threads in (1, 3):
-        reader = query._matches(query._source(tmp_path), query.evaluator(), n_threads)
+        reader = query._match_source(query._open_source(tmp_path), query.evaluator(), n_threads)
         with pytest.raises(cer_gpu.TimeOrderError) as error:
             list(reader)
         seen.append(str(error.value))
@@ -170,17 +169,17 @@ def test_a_damaged_row_group_raises_after_the_results_before_it(
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B FILTER A[x >= 0] WITHIN 2 EVENTS")
     found: list[int] = []
     with pytest.raises(cer_gpu.EventsError, match=r"events\.parquet: cannot be read"):
-        found.extend(b.num_rows for b in query._matches(query._source(path), query.evaluator(), n_threads))
+        found.extend(b.num_rows for b in query._match_source(query._open_source(path), query.evaluator(), n_threads))
     assert sum(found) > 1000  # the results of the row groups before it
 
 
 def test_threads_over_files_end_with_their_reader(small: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    small.setattr(threads, "MAX_WAITING", 1)
+    small.setattr(module, "MAX_WAITING", 1)
     path = tmp_path / "events.parquet"
     pq.write_table(pa.table({"type": ["A"] * 5000}), path, row_group_size=100)
     before = threading.active_count()
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; A ; A WITHIN 20 EVENTS")
-    reader = query._matches(query._source(path), query.evaluator(), 3)
+    reader = query._match_source(query._open_source(path), query.evaluator(), 3)
     assert next(reader).num_rows
     reader.close()
     for _ in range(100):
@@ -196,7 +195,7 @@ def test_too_few_row_groups_are_not_read_by_the_evaluating_threads(tmp_path: Pat
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 2 EVENTS")
     for size, in_parts in ((20, True), (150, True), (200, False), (300, False)):
         pq.write_table(events, path, row_group_size=size)
-        source = query._source(path)
+        source = query._open_source(path)
         coming, _ = module.cut(source, ["type"], RangeWindow(None, np.uint64(2)), 2)
         assert (coming.__name__ == "ranges_of_parts") == in_parts
         assert query.evaluate(path, threads=2).equals(query.evaluate(events))

@@ -16,10 +16,10 @@ from sizes import scaled, seeds
 
 import cer_gpu
 from cer_gpu.io.source import Parts, Source
-from cer_gpu.parallel import ranges as module
-from cer_gpu.parallel import threads as on_threads
+from cer_gpu.parallel import range_threads as module
 from cer_gpu.parallel.channel import ChannelReader
-from cer_gpu.parallel.ranges import Range, RangeWindow, Sizes, cut_ranges
+from cer_gpu.parallel.range_threads import Range, RangeWindow, Sizes, cut_ranges
+from cer_gpu.parallel.stream_splitter import StreamSplitter
 
 SEEDS = seeds(scaled(25, most=600))
 PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "A : B ; C", "(A OR B) ; C", "A+ : C", "A AS a ; C FILTER a[x > 3]"]
@@ -44,7 +44,7 @@ def small_ranges(monkeypatch):
         monkeypatch.setattr(module, "RANGE_ROWS_IN_MEMORY", rng.randint(1, 40))
         monkeypatch.setattr(module, "WINDOWS_A_RANGE", rng.choice([0, 1, 3]))
         monkeypatch.setattr(module, "LONGEST_WINDOW", rng.choice([4, 30, 1000]))
-        monkeypatch.setattr(on_threads, "MAX_WAITING", rng.choice([1, 2, 64]))
+        monkeypatch.setattr(module, "MAX_WAITING", rng.choice([1, 2, 64]))
 
     return set_sizes
 
@@ -106,7 +106,7 @@ def test_the_evaluator_counts_the_events_and_results_of_all_threads(small_ranges
     events = random_events(rng, 300)
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 9 EVENTS")
     evaluator = query.evaluator()
-    found = sum(batch.num_rows for batch in query._matches(query._source(events), evaluator, 3))
+    found = sum(batch.num_rows for batch in query._match_source(query._open_source(events), evaluator, 3))
     assert (evaluator.n_events, evaluator.n_matches) == (300, found)
 
 
@@ -151,7 +151,7 @@ def test_threads_without_results_stop_with_their_reader():
     reading.stop()
     evaluator = cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluator()
     evaluator.expect(pa.schema([("type", pa.string())]))
-    on_threads._Results(reading, Range(0, 0, batches())).find(on_threads._Evaluators(evaluator))
+    module._Results(reading, Range(0, 0, batches())).find(module._GroupPool(StreamSplitter(evaluator._group)))
     assert len(read) == 1
 
 
@@ -164,8 +164,8 @@ def test_ranges_grow_once_fewer_complex_events_are_found(monkeypatch):
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 9 EVENTS")
     expected = query.evaluate(events, threads=1)
     used = []
-    read = on_threads._Results.read
-    monkeypatch.setattr(on_threads._Results, "read", lambda results: used.append(results) or read(results))
+    read = module._Results.read
+    monkeypatch.setattr(module._Results, "read", lambda results: used.append(results) or read(results))
     assert query.evaluate(events, threads=2).equals(expected)
     lengths = [results.n_rows for results in used]
     assert len(lengths) > 20
@@ -190,10 +190,10 @@ def test_columns_may_change_their_types_from_range_to_range(monkeypatch):
 def test_threads_end_with_their_reader(monkeypatch):
     monkeypatch.setattr(module, "RANGE_ROWS", 500)
     monkeypatch.setattr(module, "RANGE_ROWS_IN_MEMORY", 500)
-    monkeypatch.setattr(on_threads, "MAX_WAITING", 1)
+    monkeypatch.setattr(module, "MAX_WAITING", 1)
     before = threading.active_count()
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; A ; A WITHIN 200 EVENTS")
-    reader = query._matches(query._source(pa.table({"type": ["A"] * 20_000})), query.evaluator(), 3)
+    reader = query._match_source(query._open_source(pa.table({"type": ["A"] * 20_000})), query.evaluator(), 3)
     assert next(reader).num_rows
     reader.close()
     assert threading.active_count() == before
@@ -251,10 +251,10 @@ def test_ranges_are_short_after_many_bytes_of_results(monkeypatch):
     ],
 )
 def test_the_number_of_threads_follows_the_source(monkeypatch, facts, by_range, n_threads):
-    monkeypatch.setattr(on_threads, "MIN_ROWS_FOR_THREADS", 10)
+    monkeypatch.setattr(module, "MIN_ROWS_FOR_THREADS", 10)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
     source = Source(pa.schema([]), lambda _: iter(()), **facts)
-    assert on_threads.threads_that_help(source, by_range=by_range) == n_threads
+    assert module.threads_that_help(source, by_range=by_range) == n_threads
 
 
 @pytest.mark.long("starts processes that end amid their work")
@@ -263,10 +263,9 @@ def test_a_process_ends_with_results_read_in_part(tmp_path, clauses):
     program = f"""
 import pyarrow as pa, cer_gpu
 from cer_gpu.parallel import key_threads
-from cer_gpu.parallel import ranges
-from cer_gpu.parallel import threads
+from cer_gpu.parallel import range_threads as ranges
 from cer_gpu.runtime import matches
-matches.OUTPUT_ROWS, threads.MAX_WAITING, key_threads.MAX_WAITING = 3, 1, 1
+matches.OUTPUT_ROWS, ranges.MAX_WAITING, key_threads.MAX_WAITING = 3, 1, 1
 ranges.SAMPLE_ROWS = 1
 query = cer_gpu.compile("SELECT * FROM S WHERE A ; A {clauses}")
 reader = query.stream(pa.table({{"type": ["A"] * 300_000, "k": [1] * 300_000}}), threads=3)

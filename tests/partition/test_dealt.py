@@ -9,8 +9,7 @@ from sizes import seeds
 
 from cer_gpu.backend.dealing import deal_events
 from cer_gpu.columnar.memory import read_only
-from cer_gpu.partition.dealt import DealtPartitions, partitions_of
-from cer_gpu.partition.partitions import Partitions
+from cer_gpu.partition.partitions import DealtPartitions, Partitions, partitions_of
 
 KINDS = [pa.int64(), pa.float64(), pa.string(), pa.large_binary(), pa.decimal128(30, 2)]
 

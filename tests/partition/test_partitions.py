@@ -135,11 +135,11 @@ def test_partitions_are_forgotten_when_their_window_has_passed(monkeypatch, engi
     query = engine(cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key] WITHIN 10 [ts]"))
     evaluator, found = evaluate_in_pieces(query, events)
     assert found.num_rows == n // 2
-    assert evaluator.pipeline.partitions.n < 2000
+    assert evaluator.pipeline.partitioner.partitions.n < 2000
     # without a window all are needed
     query = engine(cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key]"))
     evaluator, found = evaluate_in_pieces(query, events)
-    assert evaluator.pipeline.partitions.n == n // 2
+    assert evaluator.pipeline.partitioner.partitions.n == n // 2
 
 
 @ENGINES
@@ -151,8 +151,8 @@ def test_texts_of_irrelevant_events_are_forgotten(monkeypatch, window, engine):
     events = pa.table({"type": ["Z"] * n, "key": [f"user {i}" for i in range(n)], "ts": range(n)})
     query = engine(cer_gpu.compile(f"SELECT * FROM S WHERE A ; B PARTITION BY [key] {window}"))
     evaluator, _ = evaluate_in_pieces(query, events)
-    assert evaluator.pipeline.partitions.n == 0
-    assert evaluator.pipeline.partitions._encoders[0].n_texts <= 1000
+    assert evaluator.pipeline.partitioner.partitions.n == 0
+    assert evaluator.pipeline.partitioner.partitions._encoders[0].n_texts <= 1000
 
 
 def test_texts_of_a_large_dictionary_are_not_forgotten_at_each_batch(monkeypatch):
@@ -167,7 +167,7 @@ def test_texts_of_a_large_dictionary_are_not_forgotten_at_each_batch(monkeypatch
         for batch in pa.table({"type": ["A", "A", "A", "B", "B", "B"] * 500, "key": key}).to_batches(max_chunksize=300):
             evaluator.push(batch)
     assert len(swept) <= 2  # the texts of the first dictionary, once the second is there
-    assert evaluator.pipeline.partitions._encoders[0].n_texts <= 510
+    assert evaluator.pipeline.partitioner.partitions._encoders[0].n_texts <= 510
 
 
 @ENGINES
@@ -193,7 +193,7 @@ def test_partitions_whose_start_has_left_their_window_are_forgotten(monkeypatch,
     evaluator, _ = evaluate_in_pieces(
         engine(cer_gpu.compile("SELECT * FROM S WHERE A ; B ; C PARTITION BY [key] WITHIN 5 EVENTS")), events
     )
-    assert evaluator.pipeline.partitions.n < 1000
+    assert evaluator.pipeline.partitioner.partitions.n < 1000
 
 
 @pytest.mark.parametrize("n_keys", [63, 64, 128])
@@ -270,7 +270,7 @@ def test_memory_for_many_partitions_is_given_back(monkeypatch):
     assert len(evaluator.pipeline.runtime._tops) >= n_near
     evaluator, _ = evaluate_in_pieces(query, events)
     assert len(evaluator.pipeline.runtime._tops) < 2000
-    assert len(evaluator.pipeline.partitions._keys) < 2000
+    assert len(evaluator.pipeline.partitioner.partitions._keys) < 2000
 
 
 # ---- overflow of 32-bit numbers ----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 import cer_gpu
 from cer_gpu.explain.passes import normal_form_text, pass_facts
 from cer_gpu.planning.passes import PASSES
-from cer_gpu.planning.recognition import recogniser_of
+from cer_gpu.planning.physical import recogniser_of
 from cer_gpu.row_patterns.compiling import PASSES as PASSES_OF_STATEMENTS
 
 CHAIN = "SELECT * FROM S WHERE A AS a ; B FILTER a[x > 1 OR x < 0] WITHIN 5 EVENTS"

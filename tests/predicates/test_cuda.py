@@ -27,12 +27,12 @@ from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.inputs import Inputs
 from cer_gpu.expressions.side_columns import OrderKey, Raw, SideColumns, TextNumber, TextNumbers
 from cer_gpu.predicates import guards as predicates
-from cer_gpu.predicates import placement, symbols
+from cer_gpu.predicates import placement, symbol_table
 from cer_gpu.predicates.cuda import blocks as device_blocks
 from cer_gpu.predicates.cuda import selection as cuda
-from cer_gpu.predicates.cuda.source import struct_of
+from cer_gpu.predicates.cuda.selection import struct_of
 from cer_gpu.predicates.guards import COMPILED, CUDA, INTERPRETED
-from cer_gpu.predicates.symbols import SymbolTable
+from cer_gpu.predicates.symbol_table import SymbolTable
 
 N_PROGRAMS = scaled(12.5, most=5)
 N_BUILT_AT_ONCE = scaled(5, most=60)
@@ -102,7 +102,7 @@ def test_words_of_many_random_programs_equal_those_of_the_interpreter(build):
         for nulls in (0.0, 0.3):
             block = Block(batch_of(rng, 300, nulls))
             slot, rows = code._slots[0], words.inputs_of(block)
-            code._copy(slot, (rows,), 0, block.n_rows)
+            code._copy_inputs(slot, (rows,), 0, block.n_rows)
             np.testing.assert_array_equal(code._words(slot, 3, 290), words.words(block)[3:293])
 
 
@@ -182,7 +182,7 @@ def test_sides_are_those_of_the_rows_asked_for(host):
 
 @pytest.mark.parametrize("output", ["positions", "events", "count"])
 def test_results_are_identical_in_any_cut(device, output, monkeypatch):
-    monkeypatch.setattr("cer_gpu.engine.evaluation.BLOCK_ROWS", 300)
+    monkeypatch.setattr("cer_gpu.engine.execution_group.BLOCK_ROWS", 300)
     table, query = events(5000), cer_gpu.compile(QUERY)
     expected = query.evaluate(table, device="cpu", output=output)
     for size in (5000, 4000, 700):
@@ -205,7 +205,7 @@ RULES = {
 
 def test_query_sets_give_the_tables_of_the_cpu(device, monkeypatch):
     """With 74 guards, so that a word has two parts; also with a query that comes later, and in any cut."""
-    monkeypatch.setattr("cer_gpu.engine.evaluation.SET_ROWS", 700)
+    monkeypatch.setattr("cer_gpu.engine.execution_group.SET_ROWS", 700)
     table, rules = events(1500), cer_gpu.compile_all(RULES)
     expected = rules.evaluate(table, device="cpu")
     assert all(map(len, expected.values()))
@@ -231,7 +231,7 @@ def test_guards_of_removed_queries_are_not_evaluated(host):
         evaluator.push(batch)
         evaluator.remove("other")
         gc.collect()
-    assert len(evaluator._sharing._guards._on_device.places) <= 3
+    assert len(evaluator._group.shared._guards._on_device.places) <= 3
     evaluator.finish()
     assert host.n_free > (1 << 40) - 100  # the steps of guards stay for other evaluations
     del evaluator
@@ -284,7 +284,7 @@ def test_row_patterns_give_the_tables_of_the_cpu(device, n_conditions, monkeypat
 
 
 def test_a_block_is_in_flight_while_the_one_before_is_evaluated(host, monkeypatch):
-    monkeypatch.setattr("cer_gpu.engine.evaluation.BLOCK_ROWS", 250)
+    monkeypatch.setattr("cer_gpu.engine.execution_group.BLOCK_ROWS", 250)
     evaluator = cer_gpu.compile(QUERY).evaluator(device="cuda")
     begun = []
     evaluator.expect(events(0).schema)
@@ -307,7 +307,7 @@ def test_a_checkpoint_is_restored_on_another_device(host):
 
 def test_complex_events_before_an_error_are_listed(host, monkeypatch):
     """As on the CPU: the error of a block in flight is raised only when it is its turn."""
-    monkeypatch.setattr("cer_gpu.engine.evaluation.BLOCK_ROWS", 100)
+    monkeypatch.setattr("cer_gpu.engine.execution_group.BLOCK_ROWS", 100)
     monkeypatch.setattr("cer_gpu.runtime.matches.OUTPUT_ROWS", 3)
     good = events(400).combine_chunks()
     texts = pa.Array.from_buffers(
@@ -315,7 +315,7 @@ def test_complex_events_before_an_error_are_listed(host, monkeypatch):
     )
     types = pa.concat_arrays([good["type"].chunk(0).cast(pa.string()), texts])
     batch = pa.record_batch({"type": types, "x": pa.concat_arrays([good["x"].chunk(0), pa.array([0.0])])})
-    monkeypatch.setattr("cer_gpu.engine.evaluation.SET_ROWS", 100)
+    monkeypatch.setattr("cer_gpu.engine.execution_group.SET_ROWS", 100)
     for make in (cer_gpu.compile(QUERY).evaluator, cer_gpu.compile_all({"only": QUERY}).evaluator):
         found = {}
         for name in ("cpu", "cuda"):
@@ -345,7 +345,7 @@ def test_symbols_are_numbered_in_the_order_of_rows(device, monkeypatch):
     guards = tuple(Guard(None, tree(text)) for text in texts)
     batch = pa.record_batch({"x": np.random.default_rng(0).permutation(12_000)})
     for most_words in (3, 5000, 1 << 16):
-        monkeypatch.setattr(symbols, "MAX_WORDS", most_words)
+        monkeypatch.setattr(symbol_table, "MAX_WORDS", most_words)
         on_device = guard_words(guards, batch.schema, None, "", device=CUDA)
         assert (
             answers(on_device, [batch, batch], CUDA)
@@ -362,7 +362,7 @@ def test_symbols_are_numbered_in_the_order_of_rows(device, monkeypatch):
 
 def test_a_device_without_room_gets_smaller_pieces(build, use, monkeypatch):
     monkeypatch.setattr(device_blocks, "MIN_ROWS", 256)
-    monkeypatch.setattr("cer_gpu.engine.evaluation.BLOCK_ROWS", 2000)
+    monkeypatch.setattr("cer_gpu.engine.execution_group.BLOCK_ROWS", 2000)
     table, query = events(9000), cer_gpu.compile(QUERY)
     expected = query.evaluate(table, device="cpu")
     small = use(HostDevice(build, n_bytes=200_000))
@@ -440,7 +440,7 @@ def test_auto_measures_both_devices(host, monkeypatch):
 def test_a_block_is_read_whole_when_measuring_ends_before_the_next(host, monkeypatch):
     """The next one is then submitted before it."""
     monkeypatch.setattr(predicates, "TIER", None)
-    monkeypatch.setattr("cer_gpu.engine.evaluation.BLOCK_ROWS", 500)
+    monkeypatch.setattr("cer_gpu.engine.execution_group.BLOCK_ROWS", 500)
     monkeypatch.setattr("cer_gpu.row_patterns.conditions.CONDITION_ROWS", 500)
     monkeypatch.setattr("cer_gpu.row_patterns.conditions.DEVICE_ROWS", 500)
     monkeypatch.setattr(placement, "ROWS_TO_TRY", 1000)

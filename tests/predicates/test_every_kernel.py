@@ -27,12 +27,12 @@ from cer_gpu.expressions.side_columns import OrderKey, Raw, SideColumns, TextNum
 from cer_gpu.expressions.targets import cuda as cuda_target
 from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.expressions.terms import COMPARISONS, STORED
-from cer_gpu.predicates.cuda import source as cuda_source
+from cer_gpu.predicates.cuda import selection as cuda_source
 from cer_gpu.predicates.cuda.guard_sets import SetInputs
 from cer_gpu.predicates.cuda.set_steps import SetSteps
 from cer_gpu.predicates.guards import CUDA, INTERPRETED, sets_pass
 from cer_gpu.predicates.placement import CPU
-from cer_gpu.predicates.symbols import SymbolTable
+from cer_gpu.predicates.symbol_table import SymbolTable
 
 pytestmark = pytest.mark.long("compiles every kernel for every architecture and width")
 

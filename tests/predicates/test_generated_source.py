@@ -15,8 +15,8 @@ from cer_gpu.automaton.cea import build_cea
 from cer_gpu.automaton.normal_form import normal_form
 from cer_gpu.ceql.parser import parse
 from cer_gpu.expressions.targets.numba import HEADER
-from cer_gpu.predicates.cuda.source import select_source_of, struct_of
-from cer_gpu.predicates.numba_source import source_of
+from cer_gpu.predicates.cuda.selection import select_source_of, struct_of
+from cer_gpu.predicates.generated import source_of
 
 WORDS = re.compile(
     r"def|run|for|in|range|while|if|else|return|min|[BFHIU]|fmod|prefetch|quotient|remainder|shape|n_rows|bits|integers"

@@ -22,7 +22,8 @@ from cer_gpu.expressions import text_sets
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.predicates import guards as predicates
-from cer_gpu.predicates.cuda import set_steps, staging
+from cer_gpu.predicates.cuda import guard_sets as staging
+from cer_gpu.predicates.cuda import set_steps
 from cer_gpu.predicates.cuda.guard_sets import CudaSets, SetInputs
 from cer_gpu.predicates.cuda.set_steps import SetSteps
 

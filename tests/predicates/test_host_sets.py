@@ -19,8 +19,8 @@ from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.predicates import host_sets
 from cer_gpu.predicates.cuda.set_steps import SetSteps
 from cer_gpu.predicates.host_sets import HostSets
+from cer_gpu.predicates.kept_tables import set_tables
 from cer_gpu.predicates.late_tests import LateTest, LateTests
-from cer_gpu.predicates.set_tables import set_tables
 
 
 def sets_of(asked, schema: pa.Schema, named=None) -> tuple[HostSets, dict[int, LateTest], LateTests]:

@@ -8,8 +8,7 @@ from xml.etree import ElementTree
 import pyarrow as pa
 import pytest
 
-from cer_gpu.report import alert_page, write_alerts
-from cer_gpu.report import alerts as page_of_alerts
+from cer_gpu.report import alert_report, write_alerts
 from cer_gpu.rules import Rule, compile_rules
 
 EVENTS = pa.table(
@@ -171,11 +170,11 @@ def test_texts_of_rules_and_events_are_escaped(tmp_path):
 
 
 def test_only_the_first_alerts_of_a_rule_are_shown(tmp_path, monkeypatch):
-    monkeypatch.setattr(page_of_alerts, "FIRST_ALERTS", 3)
+    monkeypatch.setattr(alert_report, "FIRST_ALERTS", 3)
     _, page = written(tmp_path)
     assert page.count("<code>") == 4 * 3
     assert "The first 3 of 20." in page
-    monkeypatch.setattr(alert_page, "MAX_ALERTS", 8)
+    monkeypatch.setattr(alert_report, "MAX_ALERTS", 8)
     assert written(tmp_path)[1].count("<code>") == 4 * 2
 
 

@@ -6,9 +6,7 @@ import pytest
 from report.pages import HOSTILE, TRADES
 
 import cer_gpu
-from cer_gpu.report import counted as counted_module
-from cer_gpu.report import found as found_module
-from cer_gpu.report import write_report
+from cer_gpu.report import counted, listed_matches, write_report
 
 INKED = """
 const canvas = document.getElementById(arguments[0]), copy = document.createElement("canvas");
@@ -339,8 +337,8 @@ def test_a_hundred_thousand_complex_events_are_drawn_within_100_ms(browse, page)
 
 
 def test_the_page_names_its_limits(browse, page, monkeypatch):
-    monkeypatch.setattr(found_module, "MAX_DRAWN", 100)
-    monkeypatch.setattr(found_module, "MAX_REFERENCES", 90)
+    monkeypatch.setattr(listed_matches, "MAX_DRAWN", 100)
+    monkeypatch.setattr(listed_matches, "MAX_REFERENCES", 90)
     events = pa.table({"type": ["A"] * 1000, "k": [f"k{i}" for i in range(1000)], "s": ["z" * 300] * 1000})
     browser = browse(page("SELECT * FROM S WHERE A PARTITION BY [k]", events))
     said = browser.text("#limits")
@@ -459,7 +457,7 @@ def test_a_table_opens_the_page_of_each_query(browse, tmp_path):
 
 
 def test_the_page_says_that_not_all_are_listed(browse, page, monkeypatch):
-    monkeypatch.setattr(counted_module, "MAX_LISTED", 100)
+    monkeypatch.setattr(counted, "MAX_LISTED", 100)
     browser = browse(page("SELECT * FROM S WHERE A ; A", pa.table({"type": ["A"] * 40})))
     assert facts(browser)["complex events"] == "780"
     said = browser.text("#some")

@@ -13,14 +13,9 @@ from report.pages import HOSTILE, TRADES, about, all_held, between_of, held, row
 
 import cer_gpu
 from cer_gpu.automaton.strategies import STRATEGIES
-from cer_gpu.report import between as between_module
-from cer_gpu.report import counted as counted_module
-from cer_gpu.report import found as found_module
-from cer_gpu.report import measured as measured_module
-from cer_gpu.report import rows as rows_module
-from cer_gpu.report import write_report
-from cer_gpu.report.packing import in_one_format, packed
-from cer_gpu.report.samples import Sample, fingerprints
+from cer_gpu.report import content, counted, listed_matches, match_rows, write_report
+from cer_gpu.report.listed_matches import Sample, fingerprints
+from cer_gpu.report.match_rows import in_one_format, packed
 
 QUERY = "SELECT * FROM S WHERE SELL AS s ; BUY AS b"
 
@@ -207,8 +202,8 @@ def test_events_are_sorted_on_request(page):
 
 
 def test_too_many_complex_events_are_sampled_evenly(page, monkeypatch):
-    monkeypatch.setattr(found_module, "MAX_DRAWN", 100)
-    monkeypatch.setattr(found_module, "MAX_REFERENCES", 90)
+    monkeypatch.setattr(listed_matches, "MAX_DRAWN", 100)
+    monkeypatch.setattr(listed_matches, "MAX_REFERENCES", 90)
     events = pa.table({"type": ["A", "B"] * 500, "k": pa.array(np.arange(1000) // 2 % 7)})
     made = page("SELECT * FROM S WHERE A : B PARTITION BY [k]", events)
     assert (made["n_matches"], made["step"], made["rows"]["step"]) == (500, 8, 32)
@@ -224,9 +219,9 @@ def test_of_more_complex_events_than_can_be_listed_some_of_each_end_are(page, mo
     text = "SELECT * FROM S WHERE A AS a ; B ; C" + end
     events = pa.table({"type": ["A", "B", "C"] * 100, "k": pa.array([0, 1, 1, 1, 0, 0] * 50)})
     found = cer_gpu.compile(text).evaluate(events)
-    monkeypatch.setattr(counted_module, "MAX_LISTED", 1000)
+    monkeypatch.setattr(counted, "MAX_LISTED", 1000)
     told = []
-    made = page(text, events, tell=told.append)
+    made = page(text, events, on_message=told.append)
     assert (made["n_events"], made["n_matches"]) == (300, found.num_rows)
     most = made["most_at_an_end"]
     assert told == [f"{found.num_rows:,} complex events: the page has at most {most} of those that end at one event"]
@@ -249,21 +244,21 @@ def test_of_more_complex_events_than_can_be_listed_some_of_each_end_are(page, mo
 def test_a_count_beyond_64_bits_is_told_as_more(page, tmp_path):
     events = pa.table({"type": ["A"] * 100})
     told = []
-    made = page("SELECT * FROM S WHERE A+", events, tell=told.append)
+    made = page("SELECT * FROM S WHERE A+", events, on_message=told.append)
     assert (made["n_matches"], made["found"], made["n_listed"]) == (None, "more than 9.2e18", 100)
     assert told == ["more than 9.2e18 complex events: the page has at most 1 of those that end at one event"]
     assert unpacked(made["matches"]["stands_for"]) == [1] * 100
 
 
 def test_measures_of_too_many_complex_events_are_the_first(page, monkeypatch):
-    monkeypatch.setattr(counted_module, "MAX_LISTED", 10)
-    monkeypatch.setattr(measured_module, "MAX_MEASURED", 7)
+    monkeypatch.setattr(counted, "MAX_LISTED", 10)
+    monkeypatch.setattr(content, "MAX_MEASURED", 7)
     measured = page("SELECT COUNT(*) AS n FROM S WHERE A ; A", pa.table({"type": ["A"] * 20}))["measures"]
     assert (len(measured["rows"]), measured["n_rows"]) == (7, None)
 
 
 def test_queries_that_cannot_be_counted_are_listed(page, monkeypatch):
-    monkeypatch.setattr(counted_module, "MAX_LISTED", 1)
+    monkeypatch.setattr(counted, "MAX_LISTED", 1)
     text = "SELECT b.price - s.price AS gain FROM S WHERE SELL AS s ; BUY AS b HAVING gain > 0"
     assert page(text)["n_matches"] == cer_gpu.compile(text).evaluate(TRADES).num_rows == 1
 
@@ -279,17 +274,17 @@ def test_a_page_of_several_queries_has_what_each_has_alone(page, tmp_path):
     assert report.of == {"one": 5, "none": 0, "two": 3, "gain": 1}
     assert (report.n_events, report.n_matches) == (6, 9)
     assert "none: no event has the type 'BUYS'; did you mean 'BUY'?" in report.notes
-    for content in all_held(tmp_path / "all.html"):
-        alone = page(rules[content["name"]], time_column="ts")
-        assert {**content, "name": ""} == alone
+    for each in all_held(tmp_path / "all.html"):
+        alone = page(rules[each["name"]], time_column="ts")
+        assert {**each, "name": ""} == alone
 
 
 def test_several_queries_share_the_room_of_a_page(tmp_path, monkeypatch):
-    monkeypatch.setattr(found_module, "MAX_DRAWN", 100)
+    monkeypatch.setattr(listed_matches, "MAX_DRAWN", 100)
     events = pa.table({"type": ["A"] * 80})
     rules = {"a": "SELECT * FROM S WHERE A", "b": "SELECT * FROM S WHERE A", "c": "SELECT * FROM S WHERE C"}
     write_report(cer_gpu.compile_all(rules), events, tmp_path / "all.html")
-    assert [content["step"] for content in all_held(tmp_path / "all.html")] == [2, 2, 1]
+    assert [each["step"] for each in all_held(tmp_path / "all.html")] == [2, 2, 1]
 
 
 def test_a_query_that_overflows_leaves_the_counts_of_the_others(tmp_path):
@@ -308,7 +303,7 @@ def test_long_complex_events_columns_and_values_are_cut(page, monkeypatch):
 
 
 def test_rows_are_fewer_where_their_values_are_long(page, monkeypatch):
-    monkeypatch.setattr(rows_module, "MAX_ROW_BYTES", 20_000)
+    monkeypatch.setattr(match_rows, "MAX_ROW_BYTES", 20_000)
     events = pa.table({"type": ["A"] * 1000, "s": [f"{i:0100}" for i in range(1000)]})
     made = page("SELECT * FROM S WHERE A", events)
     assert (made["step"], made["rows"]["step"]) == (1, 8)
@@ -385,7 +380,7 @@ def test_each_complex_event_has_its_measures(page):
 
 
 def test_measures_lie_beside_the_complex_event_that_they_are_of(page, monkeypatch):
-    monkeypatch.setattr(found_module, "MAX_DRAWN", 20)
+    monkeypatch.setattr(listed_matches, "MAX_DRAWN", 20)
     rng = np.random.default_rng(3)
     events = pa.table({"type": rng.choice(["A", "B", "C"], 200), "n": np.arange(200), "k": rng.integers(0, 4, 200)})
     made = page(
@@ -400,13 +395,13 @@ def test_measures_lie_beside_the_complex_event_that_they_are_of(page, monkeypatc
 
 
 def test_measures_without_room_are_left_out(page, monkeypatch):
-    monkeypatch.setattr(measured_module, "MAX_MEASURED_BYTES", 40)
+    monkeypatch.setattr(content, "MAX_MEASURED_BYTES", 40)
     made = page("SELECT b.name AS name, b.note AS note FROM S WHERE SELL AS s ; BUY AS b")
     assert ([*measured_values(made)], made["measures"]["n_columns"]) == (["name"], 2)
 
 
 def test_measures_of_several_valuations_are_a_table_of_the_first(page, monkeypatch):
-    monkeypatch.setattr(measured_module, "MAX_MEASURED", 2)
+    monkeypatch.setattr(content, "MAX_MEASURED", 2)
     text = "SELECT a.price AS one, b.price AS other FROM S WHERE (SELL AS a OR SELL AS b)"
     measured = page(text)["measures"]
     rows = cer_gpu.compile(text).evaluate(TRADES)
@@ -515,18 +510,18 @@ def test_a_page_has_the_rows_between(page, end, batch):
 
 
 def test_the_rows_between_are_bounded(page, monkeypatch):
-    monkeypatch.setattr(between_module, "MAX_BETWEEN_OF_ONE", 3)
+    monkeypatch.setattr(match_rows, "MAX_BETWEEN_OF_ONE", 3)
     events = pa.table({"type": ["A", "C", "C", "C", "C", "B", "A", "C", "B"]})
     made = page("SELECT * FROM S WHERE (A OR C) ; B FILTER B[type = 'B']", events)
     expected = rows_between("SELECT * FROM S WHERE (A OR C) ; B", events, "ABC")
     held_here = [(each[:3], len(each) > 3) for each in expected]
     assert [between_of(made, i) for i in range(made["n_matches"])] == held_here
     assert made["rows"]["cuts_between"]
-    monkeypatch.setattr(rows_module, "MAX_ROW_BYTES", 10)
+    monkeypatch.setattr(match_rows, "MAX_ROW_BYTES", 10)
     assert page("SELECT * FROM S WHERE A ; B", events)["rows"]["most_between"] == 0
 
 
 def test_rows_behind_the_last_that_is_kept_here_are_not_between(page, monkeypatch):
-    monkeypatch.setattr(found_module, "MAX_ROWS_OF_ONE", 2)
+    monkeypatch.setattr(listed_matches, "MAX_ROWS_OF_ONE", 2)
     made = page("SELECT STRICT * FROM S WHERE A : B : C", pa.table({"type": ["A", "B", "C"]}))
     assert between_of(made, 0) == ([], False)

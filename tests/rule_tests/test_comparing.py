@@ -8,7 +8,7 @@ import random
 import pytest
 from sizes import seeds
 
-from cer_gpu.rule_tests.comparing import different_count, different_positions, different_rows, is_as_expected, too_few
+from cer_gpu.rule_tests.case_runner import different_count, different_positions, different_rows, is_as_expected, too_few
 
 MOMENT = datetime.datetime(2024, 5, 14, 17, 30, tzinfo=datetime.UTC)
 EQUAL = [

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import cer_gpu
-from cer_gpu.columnar.batches import empty_batch
+from cer_gpu.columnar.record_batches import empty_batch
 from cer_gpu.rules import Rule, compile_rules, load
 from cer_gpu.rules.alerts import AlertRows
 
@@ -159,4 +159,4 @@ def test_of_no_results_there_are_no_alerts():
     query = compile_rules(rules)["a"]
     schema = query.output_schema(pa.schema({"type": pa.string()}), "events")
     alerts = AlertRows(rules, {"a": query}, None)
-    assert alerts.of("a", empty_batch(schema)) == empty_batch(alerts.schema)
+    assert alerts.from_results("a", empty_batch(schema)) == empty_batch(alerts.schema)

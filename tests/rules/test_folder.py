@@ -5,7 +5,7 @@ import pytest
 from cer_gpu.errors import OptionError, QueryError
 from cer_gpu.rule import urgency
 from cer_gpu.rules import LEVELS, Rule, read_folder
-from cer_gpu.rules.folder import passed_over_note
+from cer_gpu.rules.folder import skipped_files_note
 
 QUERY = "SELECT * FROM S WHERE A"
 DETECTION = '''
@@ -74,7 +74,7 @@ def test_texts_have_the_names_of_their_files_without_the_endings(tmp_path):
     assert list(found.rules) == ["a", "b", "inner/c"]
     assert [rule.language for rule in found.rules.values()] == [None, None, "eql"]
     assert found.rules["b"] == Rule("b", QUERY, file=str(tmp_path / "b.ceql"))
-    assert (found.passed_over, found.errors) == ({}, [])
+    assert (found.skipped_files, found.errors) == ({}, [])
 
 
 def test_rules_of_one_name_are_told_apart_by_their_files(tmp_path):
@@ -129,11 +129,11 @@ def test_rules_in_other_languages_are_counted(tmp_path):
     write(tmp_path, {"a.ceql": QUERY, **others})
     found = read_folder(tmp_path)
     assert list(found.rules) == ["a"]
-    assert found.passed_over == {"kuery": 3, "machine_learning": 1}
-    assert passed_over_note(found.passed_over) == (
-        "4 passed over, no rules in a language known here: 3 kuery, 1 machine_learning"
+    assert found.skipped_files == {"kuery": 3, "machine_learning": 1}
+    assert skipped_files_note(found.skipped_files) == (
+        "4 skipped, no rules in a language known here: 3 kuery, 1 machine_learning"
     )
-    assert passed_over_note({}) is None
+    assert skipped_files_note({}) is None
 
 
 def test_a_folder_of_other_languages_alone_is_refused_with_their_number(tmp_path):

@@ -7,8 +7,7 @@ import pytest
 
 from cer_gpu.errors import OptionError, QueryError
 from cer_gpu.rules import load, read_folder
-from cer_gpu.rules.folder import READERS, FieldColumns, passed_over_note, read_file
-from cer_gpu.rules.sigma import OTHER_YAML
+from cer_gpu.rules.folder import OTHER_YAML, READERS, FieldColumns, read_file, skipped_files_note
 from cer_gpu.sigma import loading
 
 pytest.importorskip("sigma.rule")
@@ -116,9 +115,9 @@ def test_other_yaml_is_passed_over_and_cases_of_tests_are_left_aside(tmp_path):
     folder = write(tmp_path, {"a.yml": WHOAMI, "w.yaml": WORKFLOW, "a.test.yml": CASES})
     found = read_folder(folder)
     assert (list(found.rules), found.errors) == (["Whoami"], [])
-    assert found.passed_over == {OTHER_YAML: 1}
-    assert passed_over_note(found.passed_over) == (
-        "1 passed over, no rules in a language known here: 1 YAML without a detection"
+    assert found.skipped_files == {OTHER_YAML: 1}
+    assert skipped_files_note(found.skipped_files) == (
+        "1 skipped, no rules in a language known here: 1 YAML without a detection"
     )
 
 
@@ -171,7 +170,7 @@ def test_a_file_with_a_rule_is_a_query(tmp_path):
     folder = write(tmp_path, {"a.yml": WHOAMI, "w.yml": WORKFLOW})
     (rule,) = read_file(folder / "a.yml").rules
     assert rule.language == "sigma"
-    assert read_file(folder / "w.yml").passed_over == [OTHER_YAML]
+    assert read_file(folder / "w.yml").skipped_files == [OTHER_YAML]
 
 
 def test_rules_need_pysigma_and_other_yaml_does_not(tmp_path, monkeypatch):
@@ -181,18 +180,20 @@ def test_rules_need_pysigma_and_other_yaml_does_not(tmp_path, monkeypatch):
     monkeypatch.setattr(loading, "version", missing)
     files = {"w.yml": WORKFLOW, "b.ceql": "SELECT * FROM S WHERE A"}
     found = read_folder(write(tmp_path, files))
-    assert (list(found.rules), found.passed_over, found.errors) == (["b"], {OTHER_YAML: 1}, [])
+    assert (list(found.rules), found.skipped_files, found.errors) == (["b"], {OTHER_YAML: 1}, [])
     folder = write(tmp_path, {"a.yml": WHOAMI, "c.yml": FAILURE})
     ((_, error),) = read_folder(folder).errors
     assert str(error) == (f"{folder}/a.yml and 1 more: Sigma's rules need pySigma\nhint: pip install 'cer-gpu[sigma]'")
 
 
 def test_thousands_of_files_are_read_together(tmp_path, monkeypatch):
-    from cer_gpu.rules import sigma
+    from cer_gpu.rules import folder as folder_module
 
     asked = []
     monkeypatch.setattr(
-        sigma, "load", lambda files, *given, **options: asked.append(files) or loading.load(files, *given, **options)
+        folder_module,
+        "load",
+        lambda files, *given, **options: asked.append(files) or loading.load(files, *given, **options),
     )
     ids = {f"{i}.yml": WHOAMI.replace("3f1c8f5e-6a0e-4b56-8f0b-0d4d5a2c9a11", str(uuid.UUID(int=i))) for i in range(20)}
     assert len(read_folder(write(tmp_path, ids)).rules) == 20

@@ -13,8 +13,7 @@ import pytest
 
 from cer_gpu.cli import main
 from cer_gpu.rules import Rule, compile_rules
-from cer_gpu.rules.hosts import HOST_COLUMNS, hosts_of
-from cer_gpu.rules.timeline import TIMELINE_SCHEMA, timeline_rows
+from cer_gpu.rules.alerts import HOST_COLUMNS, TIMELINE_SCHEMA, hosts_of, timeline_rows
 
 RULES = {
     "start": ("high", ["execution", "persistence"], "category: process_creation", "Image: a"),

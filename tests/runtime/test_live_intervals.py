@@ -138,7 +138,7 @@ def test_rare_ends_in_a_long_stream(monkeypatch, pattern, output, engine):
     types = rng.choices([*others, *last], [1] * len(others) + [0.0005] * len(last), k=n)
     times = pa.array(np.cumsum(rng.choices([0, 1, 5], k=n)), pa.timestamp("ms"))
     events = pa.table({"type": types, "ts": times, "i": list(range(n))})
-    monkeypatch.setattr("cer_gpu.engine.evaluation.BLOCK_ROWS", 9_000)
+    monkeypatch.setattr("cer_gpu.engine.execution_group.BLOCK_ROWS", 9_000)
     monkeypatch.setattr(intervals, "MIN_EVENTS", 1)
     evaluated = []
     original = engine.feed

@@ -103,7 +103,7 @@ def test_events_too_far_apart_without_a_window_are_an_error(monkeypatch):
     query = by_automaton(cer_gpu.compile("SELECT * FROM S WHERE A ; B"))
     evaluator = query.evaluator()
     evaluator.push(pa.record_batch({"type": ["A"]}))
-    evaluator._blocks.n_events = 1 << 31
+    evaluator._group.blocks.n_events = 1 << 31
     with pytest.raises(cer_gpu.EventsError, match="add WITHIN"):
         evaluator.push(pa.record_batch({"type": ["B"]}))
 

@@ -3,7 +3,7 @@
 Rules are the mappings that YAML gives; events are dicts in their order, with a time in milliseconds under `TIME`, and
 None for a value that is missing.
 
-Meaning (docs/sigma_correlations.md):
+Meaning (docs/reference/sigma.md):
 
 - A detection *occurs* at each event that it is true of.  A correlation occurs at each event at which it fires.
 - The *group* of an event for a rule is the values of the fields of ``group-by``, each through the alias of that rule if

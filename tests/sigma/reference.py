@@ -3,7 +3,7 @@
 It follows Sigma's specification (github.com/SigmaHQ/sigma-specification) and imports neither pySigma nor the engine.  A
 rule is what YAML makes of it, an event a dict in which a value that is missing is None or not there.
 
-Meaning, where the specification is silent, by the choices of docs/sigma.md:
+Meaning, where the specification is silent, by the choices of docs/reference/sigma.md:
 
 - A test of a missing value does not hold, and its negation does.
 - Everything is a text, of which letter case does not matter (Unicode's simple folding).  Beside a number, a text that

@@ -41,7 +41,7 @@ def test_cases_of_rules_are_no_rules(tmp_path):
     (tmp_path / "rule.yml").write_text(GOOD)
     (tmp_path / "rule.test.yml").write_text("events: [{a: 1}]\nexpect: {count: 1}\n")
     rules = cer_gpu.sigma.load(tmp_path)
-    assert (list(rules), rules.errors, dict(rules.passed_over)) == (["Good"], [], {})
+    assert (list(rules), rules.errors, dict(rules.skipped_files)) == (["Good"], [], {})
 
 
 @pytest.mark.parametrize("options", [{"columns": ["a"]}, {"columns": {"a": 3}}, {"pipelines": 3}])

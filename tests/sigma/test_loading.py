@@ -82,8 +82,8 @@ def test_everything_that_holds_rules_is_taken(tmp_path):
         [SigmaRule.from_yaml(WHOAMI), LOGON],
     ):
         assert dict(load(given)) == expected
-    assert load(tmp_path).passed_over == {"YAML without a detection": 2}
-    assert "passed over: 2 YAML without a detection" in load(tmp_path).summary()
+    assert load(tmp_path).skipped_files == {"YAML without a detection": 2}
+    assert "skipped: 2 YAML without a detection" in load(tmp_path).summary()
 
 
 def test_rules_of_pysigma_stay_as_they_were():

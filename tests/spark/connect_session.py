@@ -26,10 +26,10 @@ import cer_gpu
 from cer_gpu.errors import QuerySyntaxError
 from spark_glue import explain, match, match_schema, match_stage, match_stream, plain_errors, read, run, session
 from spark_glue.errors import SparkJobError
-from spark_glue.files.found import DirectReadError
 from spark_glue.files.scan import scan_of
-from spark_glue.java import find_java
-from spark_glue.match import matching
+from spark_glue.files.stored_events import DirectReadError
+from spark_glue.local_session import find_java
+from spark_glue.match import plan_match
 from spark_glue.source import register, register_sql
 
 BEGIN = datetime.datetime(2021, 3, 1)
@@ -69,7 +69,7 @@ class Checks:
 
     def check_files_are_read_by_tasks(self):
         expected = self.query.evaluate(self.table, output="positions")
-        found = matching(self.df, self.query, order_by="ts", tasks=3, output="positions")
+        found = plan_match(self.df, self.query, order_by="ts", tasks=3, output="positions")
         assert (found.source, found.distribution, found.n_parts, found.n_rows) == ("files", "range", 3, 600)
         self.same(found.df, expected)
 
@@ -115,7 +115,7 @@ class Checks:
         assert scan.filter_columns.names == ["n", "type"]
         assert [Path(path).name for path in scan.paths] == ["0.parquet", "1.parquet", "2.parquet"]
         kept = self.table.filter((pa.compute.field("n") > 5) & (pa.compute.field("type") != "C"))
-        found = matching(chosen, self.query, order_by="ts", tasks=2, output="bindings")
+        found = plan_match(chosen, self.query, order_by="ts", tasks=2, output="bindings")
         assert found.source == "files"
         expected = self.query.evaluate(kept, output="bindings")
         assert found.df.count() == expected.num_rows > 10

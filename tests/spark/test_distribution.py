@@ -172,7 +172,7 @@ class ShortWork:
         self.work = work
 
     def window_units(self, schema):
-        return self.work._first._bind(schema).window_length.item()
+        return self.work._first_query._bind(schema).window_length.item()
 
     def __getattr__(self, name):
         return getattr(self.work, name)

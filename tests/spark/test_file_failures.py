@@ -12,7 +12,7 @@ import pytest
 
 import cer_gpu
 from cer_gpu.errors import CerError, EventsError
-from spark_glue.files.evaluation import evaluate_piece
+from spark_glue.files.file_evaluation import evaluate_piece
 from spark_glue.files.footers import find_footers
 from spark_glue.files.pieces import plan
 from spark_glue.files.scan import scan_of_paths
@@ -202,7 +202,7 @@ def test_times_of_another_unit_in_one_file_are_the_same_times(folder):
 
 
 def job(spark, plan, report=None):
-    from spark_glue.files.task import FileTask
+    from spark_glue.files.file_task import FileTask
     from spark_glue.schema import to_spark
 
     numbers = spark.range(0, plan.n_pieces, 1, plan.n_pieces)

@@ -22,8 +22,8 @@ from stored_files import in_spark_order, random_events, random_files, random_ord
 from cer_gpu.errors import OptionError
 from spark_glue import plain_errors
 from spark_glue.distribution import DISTRIBUTIONS
-from spark_glue.files.found import DirectReadError
-from spark_glue.match import matching
+from spark_glue.files.stored_events import DirectReadError
+from spark_glue.match import plan_match
 from spark_glue.work import work_of
 
 pytest.importorskip("pyspark")
@@ -112,7 +112,7 @@ def verify(seed: int, folder: str, *, rows: bool, thorough: bool = False) -> Cou
             }
             try:
                 with plain_errors():
-                    found = matching(events, query, order_by=columns, **options)
+                    found = plan_match(events, query, order_by=columns, **options)
                     result = found.df.toArrow()
             except (OptionError, DirectReadError):
                 continue

@@ -14,11 +14,11 @@ from pyarrow import fs
 from sizes import seeds
 
 from cer_gpu.errors import EventsError
-from spark_glue.files import footers as module
+from spark_glue.files import stored_formats
 from spark_glue.files.casting import in_unit, readable
 from spark_glue.files.footers import find_footers, surveyed
-from spark_glue.files.found import DirectReadError, Scan
 from spark_glue.files.opening import Opener
+from spark_glue.files.stored_events import DirectReadError, Scan
 
 US, US_UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
 ORDERS = [
@@ -337,7 +337,7 @@ def test_damaged_files_are_a_reason_and_missing_ones_an_error(tmp_path):
 
 def test_statistics_that_another_order_made_are_not_believed(tmp_path, monkeypatch):
     path = write(tmp_path, pa.table({"ts": [3, 1, 2]}))
-    real = module._Footers._bounds
+    real = stored_formats._bounds_of_column
 
     class Swapped:
         has_null_count, null_count, has_min_max, min_raw, max_raw = True, 0, True, 3, 1
@@ -345,13 +345,13 @@ def test_statistics_that_another_order_made_are_not_believed(tmp_path, monkeypat
     class Column:
         statistics = Swapped()
 
-    monkeypatch.setattr(module._Footers, "_bounds", lambda self, column, n, leaves: real(self, Column(), n, leaves))
+    monkeypatch.setattr(stored_formats, "_bounds_of_column", lambda column, *others: real(Column(), *others))
     found = find_footers(Scan((path,), pa.schema([("ts", pa.int64())])), None, "ts")
     assert [(g.low, g.high, g.n_nulls) for g in found.groups] == [(1, 3, 0)]
 
 
 def test_statistics_without_a_number_of_nulls_are_completed(tmp_path, monkeypatch):
-    real = module._Footers._bounds
+    real = stored_formats._bounds_of_column
 
     class Silent:
         has_null_count, null_count, has_min_max, min_raw, max_raw = False, None, True, 0, 9
@@ -359,7 +359,7 @@ def test_statistics_without_a_number_of_nulls_are_completed(tmp_path, monkeypatc
     class Column:
         statistics = Silent()
 
-    monkeypatch.setattr(module._Footers, "_bounds", lambda self, column, n, leaves: real(self, Column(), n, leaves))
+    monkeypatch.setattr(stored_formats, "_bounds_of_column", lambda column, *others: real(Column(), *others))
     path = write(tmp_path, pa.table({"ts": [3, None, 2]}))
     found = find_footers(Scan((path,), pa.schema([("ts", pa.int64())])), None, "ts")
     assert [(g.low, g.high, g.n_nulls) for g in found.groups] == [(2, 3, 1)]

@@ -8,7 +8,7 @@ import pytest
 
 from cer_gpu.errors import CerError
 from spark_glue.errors import SparkSetupError
-from spark_glue.java import find_java, write_launcher
+from spark_glue.local_session import find_java, write_launcher
 
 
 def fake_java(folder, version="21.0.8", status=0, banner=""):

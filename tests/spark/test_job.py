@@ -18,7 +18,7 @@ import cer_gpu
 from spark_glue import explain, job, match, plain_errors, run
 from spark_glue.cli import main
 from spark_glue.errors import plain_error
-from spark_glue.match import matching
+from spark_glue.match import plan_match
 
 pytest.importorskip("pyspark")
 
@@ -57,12 +57,12 @@ def test_a_job_over_a_file_gives_the_rows_of_a_single_process(df, flights, query
     summary = run(df, query, str(tmp_path / "found"), order_by="ts", distribution=distribution, tasks=3, source=source)
     assert rows_of(pq.read_table(tmp_path / "found").cast(expected.schema)) == rows_of(expected)
     assert (summary.n_rows, summary.n_matches) == (pq.read_metadata(flights).num_rows, expected.num_rows)
-    assert summary.was_in_order
+    assert summary.presorted
     assert len(summary.parts) == 3
     assert summary.peak_memory > 50e6
     assert summary.stages
     assert (summary.shuffled > 1e6) == (source == "rows")
-    assert summary.was_counted == (source == "rows")
+    assert summary.counted_rows == (source == "rows")
     assert f"source    {source}: as asked" in str(summary)
     assert ("nothing was counted before" in str(summary)) == (source == "files")
     assert f"{expected.num_rows} complex events" in str(summary)
@@ -78,8 +78,8 @@ def test_several_files_in_any_order_of_their_names(spark, flights, query, tmp_pa
     paths = [str(tmp_path / f"{name}.parquet") for name in "abc"]
     for source, expected in (("rows", query.evaluate(flights)), ("files", query.evaluate(paths, sort=True))):
         options = {"order_by": "ts", "distribution": "range", "tasks": 4, "output": "positions"}
-        found = matching(df, query, **options, source=source)
-        assert found.was_in_order
+        found = plan_match(df, query, **options, source=source)
+        assert found.presorted
         assert found.n_parts == 4
         assert rows_of(found.df.toArrow().cast(expected.schema)) == rows_of(expected)
 
@@ -93,8 +93,8 @@ def test_events_that_are_not_in_order_are_sorted(spark, flights, query, tmp_path
     # by rows, positions count the rows in the order of time; by files, they are the numbers of the rows in the file
     in_order = query.evaluate(mixed.take(pc.sort_indices(mixed["ts"])))
     for source, expected in (("rows", in_order), ("files", query.evaluate(path, sort=True))):
-        found = matching(df, query, order_by="ts", distribution="range", tasks=3, output="positions", source=source)
-        assert not found.was_in_order
+        found = plan_match(df, query, order_by="ts", distribution="range", tasks=3, output="positions", source=source)
+        assert not found.presorted
         assert expected.num_rows > 10
         assert rows_of(found.df.toArrow().cast(expected.schema)) == rows_of(expected)
 
@@ -107,7 +107,7 @@ def test_one_task_counts_its_events(df, flights, query, tmp_path, distribution):
     summary = run(df, query, str(tmp_path / "found"), **options)
     assert rows_of(pq.read_table(tmp_path / "found").cast(expected.schema)) == rows_of(expected)
     n_rows = pq.read_metadata(flights).num_rows
-    assert (summary.n_rows, summary.n_matches, summary.was_counted) == (n_rows, expected.num_rows, False)
+    assert (summary.n_rows, summary.n_matches, summary.counted_rows) == (n_rows, expected.num_rows, False)
     assert "counted by the tasks" in str(summary)
 
 
@@ -129,7 +129,7 @@ def test_a_worker_that_is_killed(df, flights, query, tmp_path, distribution, sou
     expected = query.evaluate(flights)
     mark = tmp_path / "killed"
     options = {"distribution": distribution, "source": source, "output": "positions"}
-    found = matching(df, query, order_by="ts", report=DieOnce(mark), **options)
+    found = plan_match(df, query, order_by="ts", report=DieOnce(mark), **options)
     assert rows_of(found.df.toArrow().cast(expected.schema)) == rows_of(expected)
     assert mark.exists()
 
@@ -341,7 +341,7 @@ def test_explain_with_events(spark, flights, tmp_path, capsys):
 def test_jobs_are_described_while_they_run(spark, df, query, tmp_path):
     """And what was said before is said again after."""
     context = spark.sparkContext
-    matching(df, query, order_by="ts", distribution="key", tasks=2, source="rows")
+    plan_match(df, query, order_by="ts", distribution="key", tasks=2, source="rows")
     run(df, query, str(tmp_path / "found"), order_by="ts", tasks=2)
     assert context.getLocalProperty("spark.job.description") is None
     jobs = context._jsc.sc().statusStore().jobsList(None)

@@ -17,8 +17,8 @@ from spark_settings import BATCH_ROWS, setting
 import cer_gpu
 from spark_glue import match, plain_errors
 from spark_glue.distribution import choose_distribution
-from spark_glue.files.found import DirectReadError
-from spark_glue.match import matching
+from spark_glue.files.stored_events import DirectReadError
+from spark_glue.match import plan_match
 from spark_glue.work import work_of
 
 pytest.importorskip("pyspark")
@@ -288,7 +288,7 @@ def test_files_and_rows_give_the_rows_of_a_single_process(spark, tmp_path, seed)
         for distribution in ("auto", "broadcast"):
             tasks = rng.choice([1, 2, 5])
             options = {"order_by": "ts", "distribution": distribution, "tasks": tasks}
-            made = matching(df, query, **options, output=output, source=source)
+            made = plan_match(df, query, **options, output=output, source=source)
             assert made.source == source
             found = made.df.toArrow().cast(rows.schema)
             assert sorted_rows(found) == sorted_rows(rows), (source, distribution, tasks)
@@ -330,7 +330,7 @@ def test_a_column_of_a_filter_is_checked_in_all_files(spark, tmp_path, events):
     pq.write_table(events.slice(700).drop_columns(["x"]), tmp_path / "1.parquet")
     df = spark.read.option("mergeSchema", True).parquet(str(tmp_path)).filter("x IS NULL").select("type", "ts")
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 9 SECONDS", time_column="ts")
-    made = matching(df, query, order_by="ts", tasks=2, output="count")
+    made = plan_match(df, query, order_by="ts", tasks=2, output="count")
     assert made.source == "rows"
     assert "no column 'x'" in made.source_reason
     expected = query.evaluate(events.slice(700), output="count")
@@ -354,10 +354,10 @@ def test_files_that_tasks_cannot_read(spark, df, tmp_path, events):
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 9 EVENTS")
     with pytest.raises(DirectReadError, match=r"by themselves: it is cached\nhint: source='auto'"):
         match(df, query, order_by="ts", source="files")
-    made = matching(df, query, order_by="ts", output="count")
+    made = plan_match(df, query, order_by="ts", output="count")
     assert (made.source, made.source_reason) == ("rows", "it is cached")
     pq.write_table(events.set_column(3, "ts", pc.cast(events["x"], pa.float64())), tmp_path / "events.parquet")
-    made = matching(spark.read.parquet(str(tmp_path)), query, order_by="ts", output="count")
+    made = plan_match(spark.read.parquet(str(tmp_path)), query, order_by="ts", output="count")
     assert made.source == "rows"
     assert "files are put in order only by integers, timestamps and dates" in made.source_reason
 
@@ -366,7 +366,7 @@ def test_row_groups_without_statistics_are_surveyed_by_a_job(spark, tmp_path, ev
     pq.write_table(events, tmp_path / "events.parquet", row_group_size=35, write_statistics=False)
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B+ ; C WITHIN 9 SECONDS", time_column="ts")
     before = spark.sparkContext._jsc.sc().statusStore().jobsList(None).size()
-    made = matching(str(tmp_path), query, order_by="ts", tasks=3, output="count")
+    made = plan_match(str(tmp_path), query, order_by="ts", tasks=3, output="count")
     assert spark.sparkContext._jsc.sc().statusStore().jobsList(None).size() == before + 1
     assert (made.source, made.n_parts) == ("files", 3)
     expected = query.evaluate(events, output="count")
@@ -417,7 +417,7 @@ HEAVY = [
 
 @pytest.mark.parametrize("lies", ["in order", "in no order"])
 def test_a_key_with_half_of_all_events_is_cut_by_time(spark, tmp_path, monkeypatch, lies):
-    monkeypatch.setattr("spark_glue.rows.LEAST_SKEWED", 100)
+    monkeypatch.setattr("spark_glue.row_distribution.LEAST_SKEWED", 100)
     events = random_events()
     rng = random.Random(7)
     for column, usual in (("k", [2, 3, 4, 5, 6, None]), ("name", ["u", "v", "w", "x", "y", "z"])):
@@ -432,9 +432,9 @@ def test_a_key_with_half_of_all_events_is_cut_by_time(spark, tmp_path, monkeypat
         assert expected.num_rows > 30
         tasks = rng.choice([3, 5, 16])
         options = {"order_by": ["ts", "id"], "distribution": "key", "tasks": tasks, "output": output, "source": "rows"}
-        made = matching(df, query, **options)
+        made = plan_match(df, query, **options)
         assert made.n_parts == tasks
-        assert made.how.endswith("those of 1 key with many are cut by time")
+        assert made.input_plan.endswith("those of 1 key with many are cut by time")
         assert sorted_rows(made.df.toArrow().cast(expected.schema)) == sorted_rows(expected), text
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k]", time_column="ts")  # no window to cut by
-    assert matching(df, query, order_by="ts", distribution="key", tasks=3, source="rows").n_parts == 3
+    assert plan_match(df, query, order_by="ts", distribution="key", tasks=3, source="rows").n_parts == 3

@@ -17,7 +17,7 @@ import cer_gpu
 from spark_glue import explain, explain_stream, match, match_batches, plain_errors
 from spark_glue.cli import main
 from spark_glue.distribution import choose_distribution
-from spark_glue.match import matching, plan_input
+from spark_glue.match import plan_input, plan_match
 from spark_glue.work import work_of
 
 BY_RANGE = {
@@ -77,7 +77,7 @@ def test_files_and_rows_give_the_rows_of_one_process(spark, tmp_path, kind):
     assert sum(map(len, expected.values())) > 100
     df = spark.read.parquet(str(tmp_path))
     for source, tasks in (("files", 3), ("files", 9), ("rows", 3)):
-        made = matching(df, queries, order_by=["ts", "id"], source=source, tasks=tasks)
+        made = plan_match(df, queries, order_by=["ts", "id"], source=source, tasks=tasks)
         # by files, shares of the queries are as good as shares of the keys; of many tasks, some get ranges
         by_files = {"range": "range", "key": "broadcast", "broadcast": "range" if tasks == 9 else "broadcast"}
         assert made.distribution == (by_files[kind] if source == "files" else kind)
@@ -118,7 +118,7 @@ def test_folders_of_the_key_are_dealt_to_tasks(spark, tmp_path):
         partitioning_flavor="hive",
     )
     queries = cer_gpu.compile_all(BY_KEY, time_column="ts")
-    made = matching(spark.read.parquet(str(tmp_path)), queries, order_by=["ts", "id"], tasks=2, source="files")
+    made = plan_match(spark.read.parquet(str(tmp_path)), queries, order_by=["ts", "id"], tasks=2, source="files")
     assert (made.distribution, made.n_parts) == ("key", 2)
     found = made.df.toArrow()
     columns = ["k", "start_time", "end_time"]  # positions are those of the files

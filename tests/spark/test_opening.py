@@ -22,8 +22,9 @@ from cer_gpu.errors import EventsError
 from cer_gpu.io.stores import path_in_store
 from spark_glue.files import stores
 from spark_glue.files.folders import bucket_of, folder_values
-from spark_glue.files.found import DirectReadError, File
-from spark_glue.files.opening import Opener, check_file, named_format
+from spark_glue.files.opening import Opener, check_file
+from spark_glue.files.stored_events import DirectReadError, File
+from spark_glue.files.stored_formats import IPC, PARQUET, named_format
 from spark_glue.files.stores import address_of, azure_arguments, gcs_arguments, hdfs_arguments, relevant, s3_arguments
 
 TABLE = pa.table({"ts": [1, 2, 3], "type": ["A", "B", "A"]})
@@ -33,9 +34,9 @@ ODD = ["plain", "with blank", "100%", "a%20b", "k=v:1", "ümläut", "#hash?", "[
 @pytest.fixture(autouse=True)
 def no_open_stores():
     """File systems of one test are none of the next."""
-    stores._store.cache_clear()
+    stores._cached_store.cache_clear()
     yield
-    stores._store.cache_clear()
+    stores._cached_store.cache_clear()
 
 
 def write(path, table=TABLE):
@@ -66,7 +67,7 @@ def test_odd_names_by_path_and_by_uri(tmp_path, name, ending):
             with opener.ipc(each, ["type"]) as reader:
                 assert reader.read_all().equals(TABLE.select(["type"]))
         assert opener.stat(each) == (os.stat(path).st_size, os.stat(path).st_mtime_ns)
-        assert opener.format(each) == ("parquet" if ending == ".parquet" else "ipc")
+        assert opener.format(each) is (PARQUET if ending == ".parquet" else IPC)
     assert Opener().files([path]) == [path]
     assert Opener().files([str(tmp_path / name)]) == [path]
     assert Opener().files([as_spark_names(str(tmp_path / name))]) == [as_spark_names(path)]
@@ -147,12 +148,12 @@ def test_folders_of_tables_are_left_to_their_own_readers(tmp_path, inside, kind)
 
 
 def test_formats_are_told_by_names_or_else_by_first_bytes(tmp_path):
-    assert [named_format(name) for name in ("a.PQ", "b.feather", "c.csv", "d")] == ["parquet", "ipc", None, None]
-    for ending, expected in ((".parquet", "parquet"), (".arrow", "ipc")):
+    assert [named_format(name) for name in ("a.PQ", "b.feather", "c.csv", "d")] == [PARQUET, IPC, None, None]
+    for ending, expected in ((".parquet", PARQUET), (".arrow", IPC)):
         shutil.move(write(tmp_path / f"x{ending}"), tmp_path / "part-0")
-        assert Opener().format(str(tmp_path / "part-0")) == expected
+        assert Opener().format(str(tmp_path / "part-0")) is expected
     (tmp_path / "part-0").write_text("a,b\n")
-    with pytest.raises(DirectReadError, match="part-0: neither a Parquet"):
+    with pytest.raises(DirectReadError, match="part-0: neither a Parquet file nor an Arrow IPC file"):
         Opener().format(str(tmp_path / "part-0"))
 
 
@@ -185,7 +186,7 @@ def test_another_store_gives_the_same_as_local_files(tmp_path):
     assert opener.local(found[0]) is None
     for path, name in zip(found, names, strict=True):
         assert opener.stat(path)[0] == (tmp_path / "bucket" / name).stat().st_size
-        if opener.format(path) == "parquet":
+        if opener.format(path) is PARQUET:
             with opener.parquet(path) as file:
                 assert file.read().equals(TABLE)
         else:

@@ -79,7 +79,7 @@ def test_java_that_ends_at_once(tmp_path):
 
 def test_spark_submit(tmp_path, java_options):
     """The driver and the workers run the archive alone."""
-    from spark_glue.java import find_java
+    from spark_glue.local_session import find_java
 
     archive, program = package(tmp_path / "cer_gpu.zip"), tmp_path / "job.py"
     program.write_bytes((ROOT / "spark_glue" / "__main__.py").read_bytes())

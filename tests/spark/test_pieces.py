@@ -28,12 +28,12 @@ from stored_files import (
 
 import cer_gpu
 from cer_gpu.errors import CerError, OptionError
-from spark_glue.files.evaluation import evaluate_piece
+from spark_glue.files.file_evaluation import evaluate_piece
 from spark_glue.files.file_plan import Limits
 from spark_glue.files.footers import find_footers
-from spark_glue.files.found import DirectReadError
 from spark_glue.files.pieces import plan
 from spark_glue.files.scan import scan_of_paths
+from spark_glue.files.stored_events import DirectReadError
 from spark_glue.work import work_of
 
 SEEDS = seeds(int(os.environ.get("CER_GPU_FILE_CASES", scaled(20, most=20))))

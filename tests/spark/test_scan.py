@@ -12,7 +12,9 @@ import pytest
 from spark_settings import setting
 
 import cer_gpu
-from spark_glue.files.filters import (
+from spark_glue.files.scan import scan_of, scan_of_paths
+from spark_glue.files.stored_events import DirectReadError
+from spark_glue.files.stored_filters import (
     BeginsWith,
     ColumnComparison,
     IsTrue,
@@ -25,8 +27,6 @@ from spark_glue.files.filters import (
     expression,
     filter_columns,
 )
-from spark_glue.files.found import DirectReadError
-from spark_glue.files.scan import scan_of, scan_of_paths
 
 pytest.importorskip("pyspark")
 

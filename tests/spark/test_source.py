@@ -12,7 +12,7 @@ import cer_gpu
 from cer_gpu.errors import CerError, EventsError, OptionError, QuerySyntaxError, QueryTypeError
 from spark_glue import plain_errors
 from spark_glue.source import register
-from spark_glue.source.options import SourceRequest, asked, given_options
+from spark_glue.source.source_query import SourceRequest, given_options, requested_options
 
 pytest.importorskip("pyspark")
 
@@ -104,7 +104,9 @@ def test_all_options_are_read():
         "output": "count",
         "columns": "end,count",
     }
-    found = asked(given_options({**given, "fs.s3a.endpoint": "http://x", "spark.hadoop.dfs.nameservices": "n"}))
+    found = requested_options(
+        given_options({**given, "fs.s3a.endpoint": "http://x", "spark.hadoop.dfs.nameservices": "n"})
+    )
     assert (str(found.query), found.paths) == ("q.ceql", ("/a", "/b, c"))
     assert (found.order_by, found.type_column, found.time_column, found.time_unit) == (
         ("t", "a, b", "id"),
@@ -122,13 +124,15 @@ def test_rules_of_sigma_are_written_for_their_pipelines_and_columns(tmp_path):
         "title: R\nlogsource: {product: windows, service: security}\ndetection: {s: {a: 1}, condition: s}\n"
     )
     given = {"queries": str(tmp_path), "path": "p", "orderBy": "t", "pipelines": "windows", "fields": "a=b"}
-    assert "(Channel GLOB 'Security' NOCASE) AND (b = 1)" in asked(given_options(given)).query["R"].text
+    assert "(Channel GLOB 'Security' NOCASE) AND (b = 1)" in requested_options(given_options(given)).query["R"].text
     with pytest.raises(OptionError, match=r"pairs, got 'a'\nhint: fields 'Computer=host.id'"):
-        asked(given_options({**given, "fields": "a"}))
+        requested_options(given_options({**given, "fields": "a"}))
 
 
 def test_the_time_column_orders_where_no_other_is_named():
-    assert asked({"query": "q", "path": "p", "timeColumn": "t"}) == SourceRequest("q", ("p",), ("t",), time_column="t")
+    assert requested_options({"query": "q", "path": "p", "timeColumn": "t"}) == SourceRequest(
+        "q", ("p",), ("t",), time_column="t"
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,7 +157,7 @@ def test_the_time_column_orders_where_no_other_is_named():
 )
 def test_a_wrong_option_is_refused(given, message):
     with pytest.raises(OptionError, match=message):
-        asked(given)
+        requested_options(given)
 
 
 @pytest.mark.parametrize("output", ["events", "positions", "bindings", "count", "ends", "rows"])
@@ -243,11 +247,11 @@ def test_columns_are_kept_in_the_order_named(folder):
 
 
 def test_events_that_are_not_kept_are_not_made(folder):
-    from spark_glue.source.query import stored_query
+    from spark_glue.source.source_query import stored_query
 
     given = {"query": QUERY, "path": folder, "orderBy": "ts", "output": "events"}
-    assert stored_query(asked(given)).work.output == "events"
-    assert stored_query(asked({**given, "columns": "start,end"})).work.output == "positions"
+    assert stored_query(requested_options(given)).work.output == "events"
+    assert stored_query(requested_options({**given, "columns": "start,end"})).work.output == "positions"
 
 
 @pytest.mark.parametrize(

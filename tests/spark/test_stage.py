@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import cer_gpu
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from spark_glue import match_stage
 from spark_glue.stage import MatchStage, plain_batch
 

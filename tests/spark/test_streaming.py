@@ -32,7 +32,7 @@ pytest.importorskip("pyspark")
 
 from spark_glue.errors import SparkSetupError
 from spark_glue.streaming import explain_stream, match_batches, match_stream
-from spark_glue.streaming.ordering import in_order
+from spark_glue.streaming.stream_evaluation import in_order
 
 KEYED = "SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 SECONDS"
 SILENT = "SELECT * FROM S WHERE A ; !B PARTITION BY [k] WITHIN 5 SECONDS"

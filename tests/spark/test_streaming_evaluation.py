@@ -12,9 +12,7 @@ from spark_streams import US, all_types
 import cer_gpu
 from cer_gpu.rules import Rule, compile_rules
 from spark_glue.stage import plain_schema
-from spark_glue.streaming.evaluation import StreamEvaluation, microseconds
-from spark_glue.streaming.ordering import in_order
-from spark_glue.streaming.packing import Pack, Unpack, packed_state
+from spark_glue.streaming.stream_evaluation import Pack, StreamEvaluation, Unpack, in_order, microseconds, packed_state
 from spark_glue.work import work_of
 
 
@@ -231,7 +229,7 @@ def test_packed_rows_keep_every_type(pieces):
 
 
 def test_packed_complex_events_are_bounded_pieces(monkeypatch):
-    monkeypatch.setattr("spark_glue.streaming.packing.FOUND_ROWS", 10)
+    monkeypatch.setattr("spark_glue.streaming.stream_evaluation.FOUND_ROWS", 10)
     batch = pa.record_batch({"x": pa.array(range(35))})
     blobs = list(packed_state(iter([batch.slice(0, 4), batch.slice(4, 30), batch.slice(34)]), batch.schema))
     pieces = list(Unpack(batch.schema)(iter([pa.record_batch({"blob": pa.array(blobs, pa.binary())})])))

@@ -12,8 +12,8 @@ from written_tables import rows_of as stored_rows
 import cer_gpu
 from cer_gpu.io.tables.opening import open_table
 from spark_glue import match, read
-from spark_glue.files.found import DirectReadError
 from spark_glue.files.scan import scan_of
+from spark_glue.files.stored_events import DirectReadError
 
 pytest.importorskip("pyspark")
 

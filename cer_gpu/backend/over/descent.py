@@ -16,7 +16,7 @@ _U = np.uint64
 
 
 @kernel
-def mark_descents(processes, parents, chosen, known, found):
+def mark_descents(processes, parents, chosen, known, results):
     """Find the events whose process descends from one that was marked before.
 
     Parameters
@@ -29,17 +29,17 @@ def mark_descents(processes, parents, chosen, known, found):
         True for the events that mark their process.
     known : uint8, shape (numbers,), written
         Bits of each process.
-    found : bool, shape (block,), written
+    results : bool, shape (block,), written
     """
     for row in range(processes.shape[0]):
         process, parent = processes[_U(row)], parents[_U(row)]
         if process < 0:
-            found[_U(row)] = False
+            results[_U(row)] = False
             continue
         bits = known[_U(process)]
         if parent >= 0 and known[_U(parent)] != 0:
             bits |= np.uint8(DESCENDS)
-        found[_U(row)] = bits & np.uint8(DESCENDS) != 0
+        results[_U(row)] = bits & np.uint8(DESCENDS) != 0
         if chosen[_U(row)]:
             bits |= np.uint8(MARKED)
         known[_U(process)] = bits

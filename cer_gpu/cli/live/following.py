@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -13,24 +16,131 @@ import pyarrow as pa
 from rich.console import Console
 from rich.text import Text
 
-from cer_gpu.cli.alerts import by_level
-from cer_gpu.cli.command_line import say, say_notes
+from cer_gpu.cli.alert_output import by_level, kept_for_order
+from cer_gpu.cli.command_line import say, say_notes, to_json
 from cer_gpu.cli.event_arguments import STANDARD, Streams
-from cer_gpu.cli.json_output import to_json
-from cer_gpu.cli.live.evaluating import CommandFollowed, endless
-from cer_gpu.cli.live.options import FollowOptions
-from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, first_of
+from cer_gpu.cli.live.follow_options import FollowOptions
+from cer_gpu.cli.query_arguments import QueryArguments, Wrong, WrongQueries, first_of, for_each, missing_notes
+from cer_gpu.cli.result_streams import AlertEvaluation, CommandEvaluation
+from cer_gpu.cli.shared_options import RunOptions
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.cli.tally import FORMS, counted
-from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.compilation import CompiledQuery
+from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.errors import EventsError, OptionError, TimeOrderError
 from cer_gpu.follow.folder_watcher import FolderWatcher, LiveSource
 from cer_gpu.follow.following import Follower, MicroBatch
 from cer_gpu.follow.targets import LiveTarget, live_target
 from cer_gpu.io.files import open_paths
+from cer_gpu.io.sinks import Sink
 from cer_gpu.io.text_options import USUAL, TextOptions
 from cer_gpu.printable import printable, printable_lines
 from cer_gpu.rules.alerts import ALERTS
+from cer_gpu.stages import NO_STAGES
+
+
+@dataclass(frozen=True)
+class ComingEvents(Streams):
+    """Events that will come.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+    """
+
+    schema: pa.Schema
+
+    def open(self) -> pa.Table:
+        """Return a table without rows."""
+        return self.schema.empty_table()
+
+
+class CommandFollowed:
+    """Evaluation of the queries of a command over events that come, before the first of them.
+
+    Parameters
+    ----------
+    given
+    compiled
+        The compiled queries, which never read whole tables.
+    options
+    alerts
+        True: the results are alerts of rules.
+    schema
+        Schema of the events.
+
+    Raises
+    ------
+    WrongQueries
+        When queries do not fit the events, and are not left out.
+    """
+
+    def __init__(
+        self,
+        given: QueryArguments,
+        compiled: Mapping[str, CompiledQuery],
+        options: EvaluationOptions,
+        schema: pa.Schema,
+        *,
+        alerts: bool,
+    ) -> None:
+        streams, skipped = ComingEvents({None: []}, schema), given.skipped
+        if alerts:
+            self._evaluation: CommandEvaluation = AlertEvaluation(
+                given.rules, compiled, streams, options, NO_STAGES, skipped=skipped
+            )
+        else:
+            self._evaluation = CommandEvaluation(
+                compiled, streams, options, NO_STAGES, is_set=given.is_set, skipped=skipped
+            )
+        self._alerts = alerts
+        self.evaluator: Any = self._evaluation.evaluator
+        missing = self._evaluation.missing_fields
+        self.missing: frozenset[str] = frozenset(field for fields in missing.values() for field in fields)
+        self.notes: list[str] = missing_notes(missing, [schema], given.rules)
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        """The output of each query."""
+        return self._evaluation.outputs
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the rows."""
+        return self._evaluation.schema
+
+    def rows(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return results of a query as rows."""
+        return self._evaluation.rows(name, batch)
+
+    def ordered(self, sink: Sink) -> AbstractContextManager[Sink]:
+        """Return a context with the sink that takes the rows of a step: alerts come in the order of their ends."""
+        return kept_for_order(sink, self.schema) if self._alerts else _as_they_come(sink)
+
+
+@contextlib.contextmanager
+def _as_they_come(sink: Sink) -> Iterator[Sink]:
+    yield sink
+
+
+def endless(queries: Mapping[str, CompiledQuery], skipped: Wrong | None, option: str) -> dict[str, CompiledQuery]:
+    """Return the queries that can be evaluated over one stream that never ends, as `for_each` does.
+
+    `option` is that which names the stream.
+    """
+
+    def checked(query: CompiledQuery) -> CompiledQuery:
+        if query.reads_whole_table:
+            raise OptionError(f"MATCH_RECOGNIZE reads the whole table, and {option} never comes to its end")
+        if query.several_streams:
+            raise OptionError(
+                f"the query reads the streams {', '.join(query.streams)}, and {option} is one\n"
+                "hint: a column that tells the stream, and FROM one stream"
+            )
+        return query
+
+    return for_each(queries, checked, skipped)
+
 
 _STOPPED_BY = (signal.SIGINT, signal.SIGTERM)
 
@@ -40,7 +150,7 @@ class LiveRun:
 
     Parameters
     ----------
-    given, live, options
+    given, live, run
     arrivals
         The source.
     target
@@ -51,8 +161,6 @@ class LiveRun:
     out
         The target as it was given.
     signals
-    hidden
-        True: nothing is told before the end.
 
     Raises
     ------
@@ -66,7 +174,7 @@ class LiveRun:
         self,
         given: QueryArguments,
         live: FollowOptions,
-        options: EvaluationOptions,
+        run: RunOptions,
         arrivals: LiveSource,
         target: LiveTarget,
         *,
@@ -74,10 +182,10 @@ class LiveRun:
         alerts: bool,
         out: str,
         signals: Signals,
-        hidden: bool,
     ) -> None:
+        options = run.evaluation
         self._given, self._live, self._options, self._alerts = given, live, options, alerts
-        self._signals, self._hidden = signals, hidden
+        self._signals, self._hidden = signals, run.no_progress or run.as_json
         self._compiled = endless(given.compile(Streams({None: []})), given.skipped, live.option)
         self._out = out
         self._outputs: dict[str, str] = {}
@@ -94,7 +202,7 @@ class LiveRun:
         self._follower = Follower(
             arrivals,
             target,
-            self._begin,
+            self._start_run,
             facts,
             expected,
             skip=live.skip_unreadable,
@@ -106,7 +214,7 @@ class LiveRun:
         self._console = Console(stderr=True)
         self._status = self._console.status(f"looking for {self._noun}s")
 
-    def _begin(self, schema: pa.Schema) -> CommandFollowed:
+    def _start_run(self, schema: pa.Schema) -> CommandFollowed:
         followed = CommandFollowed(self._given, self._compiled, self._options, schema, alerts=self._alerts)
         self._outputs = followed.outputs
         self._note([*self._given.notes, *followed.notes])
@@ -167,22 +275,22 @@ class LiveRun:
             return
         last = step.files[-1] if len(step.files) == 1 else f"{step.files[0]} to {step.files[-1]}"
         target = "" if step.target is None else f" -> {step.target}"
-        self._say(f"{self._named(last)}: {counted(step.n_events, 'row')}, {self._rows(step.n_rows)}{target}")
+        self._say(f"{self._part_label(last)}: {counted(step.n_events, 'row')}, {self._count_line(step.n_rows)}{target}")
 
     def _tell_notes(self) -> None:
         follower = self._follower
         all_there = "--schema-of a file that has all, with " if self._noun == "file" else ""
         for name, file in follower.new_fields.items():
             self._note([
-                f"{self._named(file)} has the field {name!r}, which the first {self._noun} had not, and which is null "
-                f"in all events of this run: {all_there}results in another place"
+                f"{self._part_label(file)} has the field {name!r}, which the first {self._noun} had not, and which is "
+                f"null in all events of this run: {all_there}results in another place"
             ])  # fmt: skip
         self._note(follower.file_notes)
         follower.file_notes.clear()
         for name in follower.grown:
             self._note([f"{name} has changed since it was read; what was added is not read (--settle)"])
 
-    def _named(self, part: str) -> str:
+    def _part_label(self, part: str) -> str:
         return part if self._noun == "file" else f"{self._noun} {part}"
 
     def _note(self, notes: Sequence[str]) -> None:
@@ -197,7 +305,7 @@ class LiveRun:
         else:
             say(text)
 
-    def _rows(self, numbers: dict[str, int] | Any) -> str:
+    def _count_line(self, numbers: dict[str, int] | Any) -> str:
         forms = {self._outputs[name] for name in numbers or self._outputs if name in self._outputs}
         row = FORMS[forms.pop()].row if len(forms) == 1 else "row"
         said = counted(sum(numbers.values()), row)
@@ -207,7 +315,7 @@ class LiveRun:
 
     def summary(self) -> str:
         """Return the summary up to now as a line."""
-        said = [counted(self._n_files, self._noun), counted(self._n_events, "row"), self._rows(self._n_rows)]
+        said = [counted(self._n_files, self._noun), counted(self._n_events, "row"), self._count_line(self._n_rows)]
         evaluation = self._follower.evaluation
         if self._options.late == "drop" and evaluation is not None:
             said.append(f"{counted(evaluation.evaluator.n_late, 'late event')} dropped")
@@ -254,37 +362,29 @@ def check_apart(folder: str, *places: str | os.PathLike[str]) -> None:
 def follow_files(
     given: QueryArguments,
     live: FollowOptions,
-    options: EvaluationOptions,
+    run: RunOptions,
     *,
     reading: TextOptions,
     alerts: bool,
     out: str | None,
     format_: str | None,
     signals: Signals,
-    no_progress: bool,
-    as_json: bool,
 ) -> int:
     """Evaluate the files that appear in a folder, and return the exit code."""
     if out is None or out == STANDARD:
         raise click.UsageError("--follow needs a place for the results: -o FOLDER, or -o FILE.jsonl")
-    for name, value in {"--sort": options.sort, "--limit": options.limit, "--threads": options.threads}.items():
-        if value:
-            hint = "; --lateness puts late events in order" if name == "--sort" else ""
-            raise click.UsageError(f"{name} is no option of --follow{hint}")
+    run.check_live()
     assert live.folder is not None
     target = live_target(out, format_)
     arrivals = FolderWatcher(live.folder, live.settle, live.order, reading)
     check_apart(live.folder, target.out)
-    return run_live(
-        given, live, options, arrivals, target, reading=reading, alerts=alerts, out=out, signals=signals,
-        no_progress=no_progress, as_json=as_json,
-    )  # fmt: skip
+    return run_live(given, live, run, arrivals, target, reading=reading, alerts=alerts, out=out, signals=signals)
 
 
 def run_live(
     given: QueryArguments,
     live: FollowOptions,
-    options: EvaluationOptions,
+    run: RunOptions,
     arrivals: LiveSource,
     target: LiveTarget,
     *,
@@ -292,35 +392,21 @@ def run_live(
     alerts: bool,
     out: str,
     signals: Signals,
-    no_progress: bool,
-    as_json: bool,
 ) -> int:
     """Evaluate what comes to a live source, say what was done, and return the exit code."""
-    run = None
+    live_run = None
     try:
-        hidden = no_progress or as_json
-        run = LiveRun(
-            given,
-            live,
-            options,
-            arrivals,
-            target,
-            reading=reading,
-            alerts=alerts,
-            out=out,
-            signals=signals,
-            hidden=hidden,
-        )
-        run.run()
+        live_run = LiveRun(given, live, run, arrivals, target, reading=reading, alerts=alerts, out=out, signals=signals)
+        live_run.run()
     except WrongQueries as wrong:
         given.say(wrong.errors)
         return 1
     except Stopped as stopped:
-        if run is None or live.once or stopped.signum not in _STOPPED_BY:
+        if live_run is None or live.once or stopped.signum not in _STOPPED_BY:
             raise
-    if as_json:
-        click.echo(to_json(run.facts()))
+    if run.as_json:
+        click.echo(to_json(live_run.facts()))
         return 0
-    say(f"{run.summary()} -> {out}")
-    say_notes(run.last_words())
+    say(f"{live_run.summary()} -> {out}")
+    say_notes(live_run.last_words())
     return 0

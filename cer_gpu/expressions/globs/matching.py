@@ -11,8 +11,8 @@ import pyarrow as pa
 from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.backend.compaction import group_rows
 from cer_gpu.backend.texts.scanning import Grams, find_globs, lay_out, mark_texts
+from cer_gpu.columnar.dictionary_encoding import bytes_of
 from cer_gpu.columnar.memory import Scratch, read_only
-from cer_gpu.columnar.strings import bytes_of
 from cer_gpu.expressions.globs.compiling import Compiled, Pattern, TextSample, compiled, grams
 from cer_gpu.expressions.globs.folding import folds
 

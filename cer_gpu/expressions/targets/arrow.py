@@ -1,7 +1,7 @@
 """Target Arrow: arithmetic between the columns of measures, typed as Arrow types it.
 
-The values are those of filters (docs/language.md, "Numbers"), but that a result which does not fit its type is an
-error: nobody should read a sum that has wrapped around.
+The values are those of filters (docs/reference/ceql_predicates.md, "Numbers"), but that a result which does not fit
+its type is an error: nobody should read a sum that has wrapped around.
 """
 
 from __future__ import annotations

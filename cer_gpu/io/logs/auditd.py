@@ -26,8 +26,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import IO
 
-from cer_gpu.io.logs.lines import numbered_lines
-from cer_gpu.io.logs.records import Record, Skipped
+from cer_gpu.io.logs.records import Record, Skipped, numbered_lines
 
 NOT_A_RECORD = "line that is no record of auditd"
 TIME_OUT_OF_RANGE = "record of auditd with a time or serial out of range"
@@ -76,7 +75,7 @@ _LARGEST_SERIAL = 2**63 - 1
 
 
 def recognises(head: bytes) -> bool:
-    """Return whether a file that begins with `head` is a log of auditd."""
+    """Return True if a file that begins with `head` is a log of auditd."""
     return _FIRST_RECORD.search(head) is not None
 
 
@@ -95,13 +94,12 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
     for number, line in numbered_lines(stream, skipped):
         header = _RECORD.match(line)
         if header is None:
-            if line and not line.isspace():
-                skipped.add(NOT_A_RECORD, f"line {number}")
+            skipped.add(NOT_A_RECORD, f"line {number}")
             continue
         node, kind, seconds, fraction, serial = header.groups()
         if (seconds, fraction) != last:
             last = (seconds, fraction)
-            time = _time(seconds, fraction)
+            time = _time_of_record(seconds, fraction)
         if time is None or int(serial) > _LARGEST_SERIAL:
             skipped.add(TIME_OUT_OF_RANGE, f"line {number}")
             continue
@@ -112,7 +110,7 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
         yield record
 
 
-def _time(seconds: str, fraction: str) -> datetime | None:
+def _time_of_record(seconds: str, fraction: str) -> datetime | None:
     """Return a time; None if it is beyond the years that `datetime` has."""
     try:
         return _START + timedelta(seconds=int(seconds), microseconds=int(fraction.ljust(6, "0")))

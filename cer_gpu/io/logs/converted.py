@@ -1,28 +1,308 @@
-"""Converted logs: each file is read once, as records, and kept as batches from which queries read their columns."""
+"""Converted logs: each file is read once, as records, and kept as batches from which queries read their columns.
+
+Batches have columns of one type each.  They are kept while the process lasts: compressed, in memory up to a budget, and
+beyond it in files without a name.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import tempfile
 import threading
 import weakref
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import accumulate
+from datetime import datetime
+from functools import lru_cache, partial
+from itertools import accumulate, chain
 from typing import IO, Any
 
+import numpy as np
 import pyarrow as pa
 
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.fields import retyped
 from cer_gpu.errors import EventsError
-from cer_gpu.io.logs.batches import batches_of, joined_type, texts_of
-from cer_gpu.io.logs.kept_batches import MEMORY_BYTES, BatchKeeper, Budget, KeptBatch, shared_schema
 from cer_gpu.io.logs.log_formats import LogFormat
-from cer_gpu.io.logs.records import Skipped
+from cer_gpu.io.logs.records import Record, Skipped, Value
 from cer_gpu.io.source import Parts, Source
 from cer_gpu.io.text_types import first_misfit, fitted
+
+CHUNK_RECORDS = 1 << 14
+"""Most records of a batch."""
+CHUNK_BYTES = 1 << 25
+"""About the most bytes of the values of a batch, unless one record alone has more."""
+_SAMPLED = 8
+"""One in so many records is measured."""
+_FIXED_BYTES = 16
+"""Bytes of a value that is no text, about."""
+UTC_TIME = pa.timestamp("us", "UTC")
+TEXTS = pa.list_(pa.string())
+_TYPES: dict[type, pa.DataType] = {
+    str: pa.string(),
+    int: pa.int64(),
+    bool: pa.bool_(),
+    float: pa.float64(),
+    datetime: UTC_TIME,
+    list: TEXTS,
+}
+
+
+def batches_of(records: Iterable[Record]) -> Iterator[pa.RecordBatch]:
+    """Yield records as batches of at most `CHUNK_RECORDS`.
+
+    A batch has the columns of its own records, in the order in which they appear.  A column has the type of its values
+    (timestamps in UTC); if these have several types, or are integers beyond 64 bits, it holds their texts.  A record
+    without a value has NULL.
+    """
+    shapes = _Shapes()
+    n_bytes = 0
+    for record in records:
+        if not shapes.n_records % _SAMPLED:
+            n_bytes += _SAMPLED * sum(map(_size_of_value, record.values()))
+        shapes.add(record)
+        if shapes.n_records == CHUNK_RECORDS or n_bytes >= CHUNK_BYTES:
+            yield shapes.batch()
+            shapes, n_bytes = _Shapes(), 0
+    if shapes.n_records:
+        yield shapes.batch()
+
+
+def _size_of_value(value: Value) -> int:
+    return len(value) if isinstance(value, str) else _FIXED_BYTES
+
+
+class _Shapes:
+    """Records by their names of columns: most logs have few such shapes, and each is turned into columns at once.
+
+    The values of a shape are in one list, record after record: many small containers would keep the collector of
+    garbage busy for as long as all the rest takes.
+    """
+
+    def __init__(self) -> None:
+        self.n_records = 0
+        self._of: dict[tuple[str, ...], tuple[list[int], list[Value]]] = {}
+
+    def add(self, record: Record) -> None:
+        """Add a record."""
+        names = tuple(record)
+        shape = self._of.get(names)
+        if shape is None:
+            shape = self._of[names] = [], []
+        shape[0].append(self.n_records)
+        shape[1].extend(record.values())
+        self.n_records += 1
+
+    def batch(self) -> pa.RecordBatch:
+        """Return the records as a batch."""
+        columns: dict[str, tuple[list[list[int]], list[list[Value]]]] = {}
+        for names, (rows, values) in self._of.items():
+            for i, name in enumerate(names):
+                of_rows, of_values = columns.setdefault(name, ([], []))
+                of_rows.append(rows)
+                of_values.append(values[i :: len(names)])
+        made = {name: self._array(*parts) for name, parts in columns.items()}
+        arrays: dict[str, Any] = {name: array for name, array in made.items() if array is not None}
+        kind = pa.struct([(name, array.type) for name, array in arrays.items()])
+        if not arrays:
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * self.n_records, kind))
+        return pa.RecordBatch.from_struct_array(pa.StructArray.from_arrays(list(arrays.values()), fields=list(kind)))
+
+    def _array(self, of_rows: list[list[int]], of_values: list[list[Value]]) -> pa.Array | None:
+        """Return a column, or None if it has no values; it is NULL at rows that have none."""
+        array = array_of_values(of_values[0] if len(of_values) == 1 else [*chain.from_iterable(of_values)])
+        if array is None or len(array) == self.n_records == len(of_rows[0]):
+            return array
+        at = np.full(self.n_records, -1, np.int64)
+        at[[*chain.from_iterable(of_rows)]] = np.arange(len(array))
+        return array.take(pa.array(at, mask=at < 0))
+
+
+def array_of_values(values: Sequence[Value]) -> pa.Array | None:
+    """Return values as an array of the one type of all, or else of strings; None if none has a value."""
+    kinds = set(map(type, values))
+    kinds.discard(type(None))
+    if not kinds:
+        return None
+    if len(kinds) == 1:
+        try:
+            return pa.array(values, _TYPES[kinds.pop()])
+        except (OverflowError, pa.ArrowInvalid):  # an integer beyond 64 bits
+            return pa.array([None if value is None else str(value) for value in values], pa.string())
+    texts: list[str | None] = [None] * len(values)
+    for kind in kinds:
+        rows = [row for row, value in enumerate(values) if type(value) is kind]
+        own: Any = array_of_values([values[row] for row in rows])
+        for row, text in zip(rows, texts_of(own).to_pylist(), strict=True):
+            texts[row] = text
+    return pa.array(texts, pa.string())
+
+
+def texts_of(array: Any) -> pa.Array:
+    """Return the texts of values: lists as JSON, all others as Arrow writes them."""
+    if pa.types.is_list(array.type):
+        lists = [None if each is None else json.dumps(each, ensure_ascii=False) for each in array.to_pylist()]
+        return pa.array(lists, pa.string())
+    return array.cast(pa.string())
+
+
+def joined_type(a: pa.DataType, b: pa.DataType) -> pa.DataType:
+    """Return the type of a column over batches in which it has two types: text, if they differ."""
+    return a if a == b else pa.string()
+
+
+MEMORY_BYTES = 1 << 28
+"""Bytes of compressed batches in memory, over all files of the process."""
+SPILL_BYTES = 1 << 30
+"""Bytes of one file without a name, after which the next is begun; it is deleted with the last of its batches."""
+_CODEC = "zstd"
+
+
+class Budget:
+    """Bytes that all kept batches may have in memory.
+
+    Parameters
+    ----------
+    n_bytes
+    make_room
+        Called when there is no room; returns True if it dropped something.
+    """
+
+    def __init__(self, n_bytes: int, make_room: Callable[[], bool] = lambda: False) -> None:
+        self.n_bytes: int = n_bytes
+        self.make_room: Callable[[], bool] = make_room
+        self.n_used: int = 0
+        self._changing = threading.RLock()  # a batch may be dropped while another is kept
+
+    def take(self, n_bytes: int) -> bool:
+        """Return True if there was room for so many bytes, which are in use now."""
+        while True:
+            with self._changing:
+                if self.n_used + n_bytes <= self.n_bytes:
+                    self.n_used += n_bytes
+                    return True
+            if not self.make_room():
+                return False
+
+    def give_back(self, n_bytes: int) -> None:
+        """Count bytes that are in use no more."""
+        with self._changing:
+            self.n_used -= n_bytes
+
+
+class _SpillFile:
+    """File without a name, to which batches are appended; the system deletes it with the process, however that ends."""
+
+    def __init__(self) -> None:
+        self.file: IO[bytes] = tempfile.TemporaryFile(prefix="cer_gpu-")  # noqa: SIM115 - closed with this object
+        self.pid = os.getpid()
+        self.n_bytes = 0
+        self._changing = threading.Lock()
+        weakref.finalize(self, self.file.close)
+
+    def append(self, data: pa.Buffer) -> int:
+        """Return the place of data after writing them."""
+        with self._changing:
+            place = self.n_bytes
+            self.file.seek(place)
+            self.file.write(data)
+            self.file.flush()
+            self.n_bytes += data.size
+            return place
+
+    def read(self, place: int, n_bytes: int) -> bytes:
+        """Return data that were appended."""
+        if hasattr(os, "pread"):  # a copy of the process has the same position in the file
+            parts, end = [], place + n_bytes
+            while place < end and (part := os.pread(self.file.fileno(), end - place, place)):
+                parts.append(part)
+                place += len(part)
+            return b"".join(parts)
+        with self._changing:
+            self.file.seek(place)
+            return self.file.read(n_bytes)
+
+
+@lru_cache(maxsize=1 << 10)
+def shared_schema(schema: pa.Schema) -> pa.Schema:
+    """Return a schema, the same one for equal ones: thousands of files have the columns of a few kinds of events."""
+    return schema
+
+
+@dataclass(eq=False)
+class KeptBatch:
+    """A batch that is kept.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+    n_rows : int
+    n_bytes : int
+        Compressed.
+    """
+
+    schema: pa.Schema
+    n_rows: int
+    n_bytes: int
+    _load: Callable[[], pa.Buffer | bytes]
+
+    def read(self, columns: list[str]) -> pa.RecordBatch:
+        """Return some of its columns, one at least if it has any; only these are decompressed."""
+        indices = [self.schema.get_field_index(name) for name in columns or self.schema.names[:1]]
+        options = pa.ipc.IpcReadOptions(included_fields=indices, use_threads=False)
+        with pa.ipc.open_stream(pa.py_buffer(self._load()), options=options) as reader:
+            return reader.read_next_batch()
+
+
+def compressed_batch(batch: pa.RecordBatch) -> pa.Buffer:
+    """Return a batch as a stream of Arrow IPC."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=_CODEC, use_threads=False)
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+class BatchKeeper:
+    """Keeper of batches.
+
+    Parameters
+    ----------
+    budget
+        For those in memory.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget: Budget = budget
+        self._spill: weakref.ref[_SpillFile] | None = None
+        self._changing = threading.Lock()
+
+    def keep(self, batch: pa.RecordBatch) -> KeptBatch:
+        """Compress and keep a batch, while what is returned lives."""
+        return self.keep_compressed(compressed_batch(batch), batch.schema, batch.num_rows)
+
+    def keep_compressed(self, data: pa.Buffer, schema: pa.Schema, n_rows: int) -> KeptBatch:
+        """Keep a batch that `compressed_batch` made."""
+        if self.budget.take(data.size):
+            kept = KeptBatch(shared_schema(schema), n_rows, data.size, lambda: data)
+            weakref.finalize(kept, self.budget.give_back, data.size)
+            return kept
+        spill, n_bytes = self._spill_file(), data.size
+        place = spill.append(data)
+        return KeptBatch(shared_schema(schema), n_rows, n_bytes, lambda: spill.read(place, n_bytes))
+
+    def _spill_file(self) -> _SpillFile:
+        with self._changing:
+            spill = None if self._spill is None else self._spill()
+            # a copy of the process has its own: both would write at one place
+            if spill is None or spill.n_bytes >= SPILL_BYTES or spill.pid != os.getpid():
+                spill = _SpillFile()
+                self._spill = weakref.ref(spill)
+            return spill
+
 
 KEPT_LOG_BYTES = 1 << 32
 """Compressed bytes of logs that are kept for another opening after their last use, in memory and on disk."""
@@ -147,7 +427,7 @@ class LogConverter:
         Parameters
         ----------
         identity
-            Tells the file, and its state, from all others; None: it cannot be told, and is not kept.
+            Identifies the file and its state; None if it cannot be identified, and is not cached.
         format
         opened
             Opens the decompressed file.

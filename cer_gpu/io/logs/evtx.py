@@ -89,7 +89,7 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
         except (ValueError, KeyError, TypeError, AttributeError):
             skipped.add("record that is no event", f"record {each['event_record_id']}")
             continue
-        if "TimeCreated" not in record and (written := _moment(each["timestamp"].removesuffix(" UTC"))):
+        if "TimeCreated" not in record and (written := _parse_timestamp(each["timestamp"].removesuffix(" UTC"))):
             record["TimeCreated"] = written
         yield record
     accounts.close()
@@ -173,18 +173,18 @@ def record_of(event: dict[str, Any]) -> Record:
     """Return the columns of an event as the package `evtx` gives it."""
     system = event["System"]
     record: Record = {}
-    if (created := _attribute(system, "TimeCreated", "SystemTime")) and (moment := _moment(created)):
-        record["TimeCreated"] = moment
+    if (created := _system_attribute(system, "TimeCreated", "SystemTime")) and (timestamp := _parse_timestamp(created)):
+        record["TimeCreated"] = timestamp
     for name in _WHOLE:
         value = system.get(name)
-        record[name] = value if type(value) is int else _whole(value)
+        record[name] = value if type(value) is int else _integer_of_value(value)
     for name in _TEXTS:
         value = system.get(name)
-        record[name] = value if type(value) is str else _text(value)
+        record[name] = value if type(value) is str else _text_of_value(value)
     for element, attribute, name in _ATTRIBUTES:
         found = system.get(element)
         value = (found.get("#attributes") or _NOTHING).get(attribute) if type(found) is dict else None
-        record[name] = _whole(value) if element == "Execution" else value
+        record[name] = _integer_of_value(value) if element == "Execution" else value
     for part, fields in event.items():
         if part == "EventData":
             _take_data(record, fields)
@@ -199,7 +199,7 @@ def record_of(event: dict[str, Any]) -> Record:
 
 def _take_data(record: Record, fields: Any) -> None:
     if not isinstance(fields, dict):
-        if (whole := _text(fields)) is not None:
+        if (whole := _text_of_value(fields)) is not None:
             record["Data"] = [whole]
         return
     if _SPECIAL.isdisjoint(fields):
@@ -208,7 +208,7 @@ def _take_data(record: Record, fields: Any) -> None:
             if type(value) is not str:
                 if type(value) is dict:
                     break
-                record[name] = _text(value)
+                record[name] = _text_of_value(value)
         else:
             return
         for name in fields:
@@ -221,12 +221,12 @@ def _take_data(record: Record, fields: Any) -> None:
             continue
         elif isinstance(value, dict) and name == "Data":
             own = value.get("#text")
-            text = [_text(each) or "" for each in (own if isinstance(own, list) else [own])]
+            text = [_text_of_value(each) or "" for each in (own if isinstance(own, list) else [own])]
         elif isinstance(value, dict) and "#text" not in value:
             _take_fields(record, "EventData", f"{name}_", value)
             continue
         else:
-            text = _text(value)
+            text = _text_of_value(value)
         record[f"EventData_{name}" if name in _OWN else name] = text
 
 
@@ -239,23 +239,23 @@ def _take_fields(record: Record, part: str, prefix: str, fields: dict[str, Any])
         if isinstance(value, dict) and "#text" not in value:
             _take_fields(record, part, f"{name}_", value)
         else:
-            record[f"{part}_{name}" if name in _OWN else name] = _text(value)
+            record[f"{part}_{name}" if name in _OWN else name] = _text_of_value(value)
 
 
-def _attribute(system: dict[str, Any], element: str, name: str) -> Any:
+def _system_attribute(system: dict[str, Any], element: str, name: str) -> Any:
     found = system.get(element)
     return (found.get("#attributes") or {}).get(name) if isinstance(found, dict) else None
 
 
-def _text(value: Any) -> str | None:
+def _text_of_value(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, dict):
-        return _text(value.get("#text"))
+        return _text_of_value(value.get("#text"))
     return json.dumps(value, ensure_ascii=False)
 
 
-def _whole(value: Any) -> int | None:
+def _integer_of_value(value: Any) -> int | None:
     if isinstance(value, dict):
         value = value.get("#text")
     if type(value) is int:
@@ -266,9 +266,9 @@ def _whole(value: Any) -> int | None:
         return None
 
 
-def _moment(text: str) -> datetime | None:
+def _parse_timestamp(text: str) -> datetime | None:
     try:
-        moment = datetime.fromisoformat(text)
+        timestamp = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return timestamp if timestamp.tzinfo is not None else timestamp.replace(tzinfo=UTC)

@@ -20,9 +20,7 @@ import pyarrow as pa
 
 from cer_gpu.errors import CerError
 from cer_gpu.io.formats import log_format_of, log_identity, log_stream
-from cer_gpu.io.logs.batches import batches_of
-from cer_gpu.io.logs.converted import CONVERTER, ConvertedLog
-from cer_gpu.io.logs.kept_batches import KeptBatch, compressed_batch
+from cer_gpu.io.logs.converted import CONVERTER, ConvertedLog, KeptBatch, batches_of, compressed_batch
 from cer_gpu.io.logs.log_formats import LOG_FORMATS, LogFormat
 from cer_gpu.io.logs.records import Skipped
 from cer_gpu.io.source import READ_ERRORS

@@ -19,8 +19,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import IO
 
-from cer_gpu.io.logs.lines import numbered_lines
-from cer_gpu.io.logs.records import Record, Skipped
+from cer_gpu.io.logs.records import Record, Skipped, numbered_lines
 
 WITHOUT_EVENT = "line without an event of Sysmon"
 CUT_SHORT = "event of Sysmon that is cut short"
@@ -48,7 +47,7 @@ _LARGEST = 2**63 - 1
 
 
 def recognises(head: bytes) -> bool:
-    """Return whether a file that begins with `head` has events of Sysmon for Linux."""
+    """Return True if a file that begins with `head` has events of Sysmon for Linux."""
     return _FIRST_EVENT.search(head) is not None
 
 
@@ -65,8 +64,7 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
     for number, line in numbered_lines(stream, skipped):
         start = line.find("<Event")
         if start < 0:
-            if line and not line.isspace():
-                skipped.add(WITHOUT_EVENT, f"line {number}")
+            skipped.add(WITHOUT_EVENT, f"line {number}")
             continue
         event = _EVENT.fullmatch(line, start)
         try:
@@ -83,36 +81,36 @@ def _record(system: str, data: str) -> Record:
     record: Record = {}
     for element, attributes, text in _ELEMENTS.findall(system):
         if text:
-            record[element] = _number(text) if element in _NUMBERS else _text(text)
+            record[element] = _integer_of_digits(text) if element in _NUMBERS else _resolve_references(text)
         if attributes:
             for name, value in _ATTRIBUTE.findall(attributes):
                 column = "UserID" if element == "Security" else f"{element}_{name}"
-                record[column] = _number(value) if column in _NUMBERS else _text(value)
-    record["TimeCreated"] = _time(str(record.pop("TimeCreated_SystemTime", "")))
+                record[column] = _integer_of_digits(value) if column in _NUMBERS else _resolve_references(value)
+    record["TimeCreated"] = _time_of_event(str(record.pop("TimeCreated_SystemTime", "")))
     if "EventID" not in record:
         raise ValueError
     items = _ITEMS.findall(data)
     if "&" in data:
-        items = [(_text(name), _text(text)) for name, text in items]
+        items = [(_resolve_references(name), _resolve_references(text)) for name, text in items]
     fields: Record = dict(items)
     for name in fields.keys() & record.keys():
         fields[f"EventData_{name}"] = fields.pop(name)
     return record | fields
 
 
-def _number(digits: str) -> int:
+def _integer_of_digits(digits: str) -> int:
     if not (digits.isascii() and digits.isdigit()) or int(digits) > _LARGEST:
         raise ValueError
     return int(digits)
 
 
-def _time(text: str) -> datetime:
+def _time_of_event(text: str) -> datetime:
     """Return a time in UTC, to the microsecond; Sysmon writes nanoseconds."""
     time = datetime.fromisoformat(text)
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
-def _text(written: str) -> str:
+def _resolve_references(written: str) -> str:
     return _REFERENCE.sub(_character, written) if "&" in written else written
 
 

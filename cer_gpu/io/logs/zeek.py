@@ -26,8 +26,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import IO
 
-from cer_gpu.io.logs.lines import numbered_lines
-from cer_gpu.io.logs.records import Record, Skipped, Value
+from cer_gpu.io.logs.records import Record, Skipped, Value, numbered_lines
 
 BEFORE_THE_HEADER = "line before a header of Zeek with #fields"
 OTHER_NUMBER = "line of Zeek with another number of values than #fields has"
@@ -43,7 +42,7 @@ Converter = Callable[[str], Value]
 
 
 def recognises(head: bytes) -> bool:
-    """Return whether a file that begins with `head` is a log of Zeek."""
+    """Return True if a file that begins with `head` is a log of Zeek."""
     return head.startswith(_BEGIN.encode())
 
 
@@ -128,8 +127,6 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
         if line[:1] == "#":
             header.read(line)
             continue
-        if not line:
-            continue
         values = line.split(header.separator)
         if len(values) != len(header.columns) or len(header.types) != len(header.names):
             skipped.add(_mismatch(header), f"line {number}")
@@ -161,7 +158,7 @@ def _signs(escapes: re.Match[str]) -> str:
     return bytes.fromhex(escapes[0].replace("\\x", "")).decode("utf-8", "backslashreplace")
 
 
-def _time(text: str) -> datetime:
+def _time_of_seconds(text: str) -> datetime:
     """Return a time from seconds since 1970, of which no float could hold the microseconds."""
     parts = _TIME.fullmatch(text)
     if parts is None:
@@ -185,7 +182,7 @@ def _bool(text: str) -> bool:
 
 
 _CONVERTERS: dict[str, Converter] = {
-    "time": _time,
+    "time": _time_of_seconds,
     "interval": float,
     "double": float,
     "count": _integer,

@@ -20,15 +20,84 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.columnar.columns import is_string
+from cer_gpu.columnar.record_batches import constant_column
 from cer_gpu.errors import EventsError, did_you_mean
 from cer_gpu.io.formats import format_of
 from cer_gpu.io.source import READ_ERRORS, ColumnBounds, Source
 from cer_gpu.io.stores import Address, StoredFile, open_store, path_in_store, s3_endpoint
-from cer_gpu.io.tables.delta_log import actions_in, n_records
-from cer_gpu.io.tables.names import DELTA_LOG, TableName, moment_in, package_of
-from cer_gpu.io.tables.order import natural
+from cer_gpu.io.tables.names import DELTA_LOG, TableName, natural, package_of, parse_timestamp
 from cer_gpu.io.tables.table import DataFile, PlainFile, TableSnapshot, conformed, reading_file
 from cer_gpu.io.text_options import USUAL
+
+_FILE: Mapping[str, tuple[type, ...]] = {"path": (str,), "dataChange": (bool, type(None))}
+_FORMS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
+    "add": {**_FILE, "partitionValues": (dict, type(None)), "stats": (str, type(None))},
+    "remove": _FILE,
+    "commitInfo": {},
+}
+"""Types of the fields that are read of each action."""
+
+
+def actions_in(text: str, path: str) -> list[dict[str, Any]]:
+    """Return the actions of a commit, one a line, without those that are null.
+
+    Parameters
+    ----------
+    text
+    path
+        Path of its file, for messages.
+
+    Raises
+    ------
+    EventsError
+        When a line is no action.
+    """
+    found = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            action = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise EventsError(f"{path}: is damaged: a line is no JSON: {error}") from error
+        why = _why_no_action(action)
+        if why is not None:
+            raise EventsError(f"{path}: is damaged: line {number}: {why}")
+        found.append({name: value for name, value in action.items() if value is not None})
+    return found
+
+
+def _why_no_action(action: object) -> str | None:
+    if not isinstance(action, dict):
+        return "expected an action"
+    for name, form in _FORMS.items():
+        told = action.get(name)
+        if told is None:
+            continue
+        if not isinstance(told, dict):
+            return f"{name!r} is no object"
+        for key, types in form.items():
+            if not isinstance(told.get(key), types):
+                return f"{key!r} of {name!r} is {told[key]!r}" if key in told else f"{key!r} of {name!r} is missing"
+    return None
+
+
+def n_records(add: Mapping[str, Any]) -> int | None:
+    """Return the number of rows that the statistics of an added file tell, or None if they tell none.
+
+    Raises
+    ------
+    EventsError
+        When they are damaged.
+    """
+    try:
+        told = json.loads(add.get("stats") or "{}").get("numRecords")
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise EventsError(f"the log of the table is damaged: the statistics of {add['path']!r} are no JSON") from error
+    if told is not None and (not isinstance(told, int) or isinstance(told, bool) or told < 0):
+        raise EventsError(f"the log of the table is damaged: {add['path']!r} has {told!r} rows")
+    return told
+
 
 _MANY_FILES = 64
 """Files from which on each is one part: their footers are not read to share them between threads."""
@@ -62,7 +131,7 @@ def telling_delta_errors(name: str, done: str = "read") -> Iterator[None]:
     except exceptions.TableNotFoundError as error:
         if done != "read":
             raise EventsError(f"{name}: cannot be {done} as a table of Delta: {_first_line(error)}") from error
-        given = TableName.of(name)
+        given = TableName.parse(name)
         hint = None if given is None else _hint_of_folders(given.place)
         told = f"\nhint: {hint}" if hint else ""
         raise EventsError(f"{name}: there is no table of Delta: {_first_line(error)}{told}") from error
@@ -103,7 +172,7 @@ class LoggedFile:
     partition
         Values of the partition columns by their physical names.
     n_rows
-        Number of its rows, deleted ones too; None: it is not told.
+        Number of its rows, deleted ones too, or None if unknown.
     bounds
         ColumnBounds of columns by their physical names.
     """
@@ -114,7 +183,7 @@ class LoggedFile:
     bounds: Mapping[str, ColumnBounds] | None = None
 
     @classmethod
-    def of(cls, add: Mapping[str, Any]) -> LoggedFile:
+    def from_action(cls, add: Mapping[str, Any]) -> LoggedFile:
         """Return the file of an action of the log."""
         return cls(add["path"], add.get("partitionValues") or {}, n_records(add))
 
@@ -149,24 +218,24 @@ class DeltaSnapshot(TableSnapshot):
         }
 
     def _load(self, snapshot: str) -> None:
-        moment = moment_in(snapshot)
-        if moment is None and not snapshot.isdecimal():
-            raise EventsError(f"{self.name}: expected the number of a version, or a moment in ISO 8601 behind the @")
+        timestamp = parse_timestamp(snapshot)
+        if timestamp is None and not snapshot.isdecimal():
+            raise EventsError(f"{self.name}: expected the number of a version, or a timestamp in ISO 8601 behind the @")
         newest = self._table.version()
-        if moment is None and int(snapshot) > newest:
+        if timestamp is None and int(snapshot) > newest:
             raise EventsError(f"{self.name}: there is no version {snapshot}; the newest is {newest}")
         try:
-            self._table.load_as_version(int(snapshot) if moment is None else moment)
+            self._table.load_as_version(int(snapshot) if timestamp is None else timestamp)
         except package_of("delta", "exceptions").DeltaError as error:
             raise EventsError(
                 f"{self.name}: version {snapshot} cannot be read: {_first_line(error)}\n"
                 "hint: its log is cleaned up after some time; read a newer version"
             ) from error
-        if moment is not None:
-            self._refuse_before_the_first(moment)
+        if timestamp is not None:
+            self._refuse_before_the_first(timestamp)
 
-    def _refuse_before_the_first(self, moment: datetime) -> None:
-        """Refuse a moment before all versions: `deltalake` gives the first one that is left in its place."""
+    def _refuse_before_the_first(self, timestamp: datetime) -> None:
+        """Refuse a timestamp before all versions: `deltalake` gives the first one that is left in its place."""
         version = int(self._table.version())
         told = [
             value
@@ -174,9 +243,9 @@ class DeltaSnapshot(TableSnapshot):
             for key, value in action.get("commitInfo", {}).items()
             if key in ("timestamp", "inCommitTimestamp") and isinstance(value, int)
         ]
-        if told and moment < (first := datetime.fromtimestamp(min(told) / 1000, UTC)):
+        if told and timestamp < (first := datetime.fromtimestamp(min(told) / 1000, UTC)):
             raise EventsError(
-                f"{self.name}: there was no version at that moment\n"
+                f"{self.name}: there was no version at that timestamp\n"
                 f"hint: version {version} is the first that is left, of {first.isoformat(timespec='milliseconds')}"
             )
 
@@ -237,7 +306,7 @@ class DeltaSnapshot(TableSnapshot):
         return [self._data_file(file, (masks or {}).get(self._path(file.path)), few=few) for file in logged]
 
     def _data_file(self, file: LoggedFile, mask: npt.NDArray[np.bool_] | None, *, few: bool) -> DataFile:
-        stored = StoredFile(self._path(file.path), self._shown(file.path), self._store)
+        stored = StoredFile(self._path(file.path), self._path_for_messages(file.path), self._delta_store)
         source: Source | None = None
 
         def opened() -> Source:
@@ -257,7 +326,7 @@ class DeltaSnapshot(TableSnapshot):
                 batches = of_file.parts.read(there, *rows)
             else:
                 batches = of_file.batches(there)
-            for batch in batches if mask is None else _kept(batches, mask):
+            for batch in batches if mask is None else _without_deleted_rows(batches, mask):
                 yield self._conformed(batch, columns, own, constants)
 
         def begins() -> Sequence[int]:
@@ -290,9 +359,9 @@ class DeltaSnapshot(TableSnapshot):
         for name in columns:
             kind = self.schema.field(name).type
             if name in constants:
-                arrays.append(repeated(constants[name], batch.num_rows))
+                arrays.append(constant_column(constants[name], batch.num_rows))
             elif own[name] in batch.schema.names:
-                arrays.append(_renamed(conformed(batch.column(own[name]), self._stored[name]), kind))
+                arrays.append(_with_struct_names(conformed(batch.column(own[name]), self._stored[name]), kind))
             else:
                 arrays.append(pa.nulls(batch.num_rows, kind))
         if not columns:
@@ -313,25 +382,25 @@ class DeltaSnapshot(TableSnapshot):
         return found
 
     @cached_property
-    def _store(self) -> Any:
+    def _delta_store(self) -> Any:
         address = self._address
         return None if address.is_local else open_store(address)
 
     @property
     def _address(self) -> Address:
         place = self._place
-        return Address.of(place) if "://" in place or place.startswith("file:/") else Address("", "", place)
+        return Address.parse(place) if "://" in place or place.startswith("file:/") else Address("", "", place)
 
     def _path(self, path: str) -> str:
         """Return the path of a file in its store."""
         if "://" in path:  # of another table, whose files this one took over
-            address = Address.of(path)
+            address = Address.parse(path)
         else:
             own = self._address
             address = Address(own.scheme, own.authority, f"{own.path.rstrip('/')}/{unquote(path)}")
-        return address.path if self._store is None else path_in_store(address, self._store)
+        return address.path if self._delta_store is None else path_in_store(address, self._delta_store)
 
-    def _shown(self, path: str) -> str:
+    def _path_for_messages(self, path: str) -> str:
         return unquote(path) if "://" in path else f"{self._place.rstrip('/')}/{unquote(path)}"
 
     def _masks(self) -> dict[str, npt.NDArray[np.bool_]]:
@@ -346,8 +415,8 @@ class DeltaSnapshot(TableSnapshot):
 
     def _of_uri(self, uri: str) -> str:
         """Return the path in the store of a file that `deltalake` names by its address."""
-        address = Address.of(uri) if "://" in uri else Address("", "", unquote(uri))
-        return address.path if self._store is None else path_in_store(address, self._store)
+        address = Address.parse(uri) if "://" in uri else Address("", "", unquote(uri))
+        return address.path if self._delta_store is None else path_in_store(address, self._delta_store)
 
     # ---- the log ------------------------------------------------------------------------------------------------
 
@@ -376,7 +445,7 @@ class DeltaSnapshot(TableSnapshot):
         return found
 
     def actions_of(self, version: int) -> list[dict[str, Any]] | None:
-        """Return the actions of a commit; None: it is no longer in the log.
+        """Return the actions of a commit, or None if the log no longer has it.
 
         Raises
         ------
@@ -385,7 +454,7 @@ class DeltaSnapshot(TableSnapshot):
         """
         path = self._path(f"_delta_log/{version:020}.json")
         try:
-            with StoredFile(path, path, self._store).open() as file:
+            with StoredFile(path, path, self._delta_store).open() as file:
                 text = file.read().decode()
         except FileNotFoundError:
             return None
@@ -400,7 +469,7 @@ def _parquet_source(stored: StoredFile) -> Source:
     return found.open(stored, USUAL)
 
 
-def _kept(batches: Iterator[pa.RecordBatch], mask: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+def _without_deleted_rows(batches: Iterator[pa.RecordBatch], mask: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
     """Yield the rows that a deletion vector leaves; rows behind its end are kept."""
     first = 0
     for batch in batches:
@@ -435,7 +504,7 @@ def _stored_type(told: Any, kind: pa.DataType) -> pa.DataType:
     )
 
 
-def _renamed(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def _with_struct_names(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return a column whose structs have fields of other names, as one of `kind`; nothing is copied."""
     if not pa.types.is_nested(kind) or column.type == kind:
         return column
@@ -454,7 +523,7 @@ class _Relabelled:
 def _of_text(text: str, kind: pa.DataType) -> pa.Scalar:
     """Return the value of a partition column that the log tells as a text; the empty one is NULL.
 
-    A moment may have no zone, and is one of UTC then; parts of microseconds are cut off.
+    A timestamp may have no zone, and is one of UTC then; parts of microseconds are cut off.
     """
     if not text:
         return pa.scalar(None, kind)
@@ -462,21 +531,14 @@ def _of_text(text: str, kind: pa.DataType) -> pa.Scalar:
         return pa.scalar(text, kind)
     if not pa.types.is_timestamp(kind):
         return pa.scalar(text).cast(kind)
-    moment = datetime.fromisoformat(text)
-    if kind.tz is not None and moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return pa.scalar(moment, kind)
-
-
-def repeated(value: pa.Scalar, n_rows: int) -> pa.Array:
-    """Return a column of one value; a text as a dictionary, which is answered once."""
-    if is_string(value.type) and value.is_valid:
-        return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), n_rows), pa.array([value.as_py()]))
-    return pa.repeat(value, n_rows)
+    timestamp = datetime.fromisoformat(text)
+    if kind.tz is not None and timestamp.tzinfo is None:
+        timestamp = timestamp.replace(tzinfo=UTC)
+    return pa.scalar(timestamp, kind)
 
 
 def _bounds_in(row: Mapping[str, Any]) -> dict[str, ColumnBounds]:
-    """Return the bounds of the columns of a file, those of moments with the part of a millisecond that is cut off.
+    """Return the bounds of the columns of a file, those of timestamps with the part of a millisecond that is cut off.
 
     Decimals of more digits than a double holds have none: `deltalake` writes theirs as doubles, and others may.
     """
@@ -492,8 +554,8 @@ def _bounds_in(row: Mapping[str, Any]) -> dict[str, ColumnBounds]:
     return found
 
 
-def _end_of_millisecond(moment: datetime) -> datetime:
+def _end_of_millisecond(timestamp: datetime) -> datetime:
     try:
-        return moment + timedelta(milliseconds=1)
+        return timestamp + timedelta(milliseconds=1)
     except OverflowError:  # 9999-12-31T23:59:59.999, as columns have that tell the end of what has none
-        return moment.replace(microsecond=999_999)
+        return timestamp.replace(microsecond=999_999)

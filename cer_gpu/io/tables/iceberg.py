@@ -18,8 +18,7 @@ from cer_gpu.columnar.columns import is_string
 from cer_gpu.errors import CerError, EventsError, did_you_mean
 from cer_gpu.io.source import ColumnBounds
 from cer_gpu.io.stores import Address
-from cer_gpu.io.tables.names import TableName, moment_in, package_of
-from cer_gpu.io.tables.order import natural
+from cer_gpu.io.tables.names import TableName, natural, package_of, parse_timestamp
 from cer_gpu.io.tables.table import DataFile, PlainFile, TableSnapshot, conformed, reading_file
 
 
@@ -45,7 +44,7 @@ def telling_iceberg_errors(name: str, done: str = "read") -> Iterator[None]:
 
 
 def _is_of_library(error: Exception) -> bool:
-    """Return whether an error is one of `pyiceberg`, or came to be in it: damaged metadata end in any kind there."""
+    """Return True if an error is one of `pyiceberg`, or came to be in it: damaged metadata end in any kind there."""
     frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     names = [type(error).__module__, *frames]
     return any(name.startswith(("pyiceberg.", "sqlalchemy.")) for name in names)
@@ -98,7 +97,9 @@ class IcebergSnapshot(TableSnapshot):
                     told = f"\nhint: {hint}" if hint else ""
                     raise EventsError(f"{self.name}: there is no such table of Iceberg: {error}{told}") from error
         with telling_iceberg_errors(self.name):
-            snapshot = self._table.current_snapshot() if given.snapshot is None else self._named(given.snapshot)
+            snapshot = (
+                self._table.current_snapshot() if given.snapshot is None else self._snapshot_named(given.snapshot)
+            )
         self._snapshot = snapshot
         self.table_id: str = str(self._table.metadata.table_uuid)
         self.version: str = "" if snapshot is None else str(snapshot.snapshot_id)
@@ -111,26 +112,26 @@ class IcebergSnapshot(TableSnapshot):
             self._scan = self._table.scan(snapshot_id=asked)
             self._fields = self._scan.projection()
             told = package_of("iceberg", "io.pyarrow").schema_to_pyarrow(self._fields, include_field_ids=False)
-        self.schema: pa.Schema = pa.schema([field.with_type(_plain(field.type)) for field in told])
+        self.schema: pa.Schema = pa.schema([field.with_type(_without_large_offsets(field.type)) for field in told])
 
-    def _named(self, text: str) -> Any:
-        """Return the snapshot of an id, of a branch or tag, or of a moment."""
+    def _snapshot_named(self, text: str) -> Any:
+        """Return the snapshot of an id, of a branch or tag, or of a timestamp."""
         found = self._table.snapshot_by_id(int(text)) if text.isdecimal() else self._table.snapshot_by_name(text)
-        moment = moment_in(text)
-        if found is None and moment is not None:
-            found = self._table.snapshot_as_of_timestamp(int(moment.timestamp() * 1000))
+        timestamp = parse_timestamp(text)
+        if found is None and timestamp is not None:
+            found = self._table.snapshot_as_of_timestamp(int(timestamp.timestamp() * 1000))
         if found is None:
             snapshots = self._table.snapshots()
-            if moment is not None and snapshots:
+            if timestamp is not None and snapshots:
                 first = datetime.fromtimestamp(min(each.timestamp_ms for each in snapshots) / 1000, UTC)
                 raise EventsError(
-                    f"{self.name}: there was no snapshot at that moment\n"
+                    f"{self.name}: there was no snapshot at that timestamp\n"
                     f"hint: the first that is left is of {first.isoformat(timespec='milliseconds')}"
                 )
             known = [str(each.snapshot_id) for each in snapshots][-5:] + list(self._table.metadata.refs)
             raise EventsError(
                 f"{self.name}: there is no snapshot {text!r}\n"
-                f"hint: an id, a branch, a tag, or a moment in ISO 8601; the last: {', '.join(known) or 'none'}"
+                f"hint: an id, a branch, a tag, or a timestamp in ISO 8601; the last: {', '.join(known) or 'none'}"
             )
         return found
 
@@ -185,11 +186,11 @@ class IcebergSnapshot(TableSnapshot):
             return None
         in_folders = {field.source_id for spec in self._table.metadata.partition_specs for field in spec.fields}
         with ThreadPoolExecutor() as pool:
-            are_plain = all(pool.map(lambda path: self._is_plain(path, in_folders), paths))
+            are_plain = all(pool.map(lambda path: self._has_table_columns(path, in_folders), paths))
         return [PlainFile(str(path), {}) for path in paths] if are_plain else None
 
-    def _is_plain(self, path: str, in_folders: set[int]) -> bool:
-        """Return whether the columns of a file, known by their ids, have the names and types of the table's.
+    def _has_table_columns(self, path: str, in_folders: set[int]) -> bool:
+        """Return True if the columns of a file, known by their ids, have the names and types of the table's.
 
         Those with the ids `in_folders` may be told by the folders of a file that has them not.
         """
@@ -201,7 +202,7 @@ class IcebergSnapshot(TableSnapshot):
             if stored is None:
                 if field.field_id in in_folders or field.name in there.names:
                     return False
-            elif stored.name != field.name or _plain(stored.type) != self.schema.field(field.name).type:
+            elif stored.name != field.name or _without_large_offsets(stored.type) != self.schema.field(field.name).type:
                 return False
         return True
 
@@ -230,9 +231,9 @@ class IcebergSnapshot(TableSnapshot):
                     yield pa.RecordBatch.from_arrays(arrays, names=names)
 
         n_rows = None if task.delete_files else task.file.record_count
-        return DataFile(path, read, n_rows, bounds=self._bounds(task.file))
+        return DataFile(path, read, n_rows, bounds=self._column_bounds(task.file))
 
-    def _bounds(self, file: Any) -> dict[str, ColumnBounds]:
+    def _column_bounds(self, file: Any) -> dict[str, ColumnBounds]:
         """Return the bounds of columns, and the values of columns by which the table is partitioned as they are."""
         value_of = package_of("iceberg", "conversions").from_bytes
         found = {}
@@ -243,7 +244,7 @@ class IcebergSnapshot(TableSnapshot):
                 continue
             kind = self.schema.field(field.name).type
             try:
-                ends = [_value(value_of(field.field_type, end), kind) for end in (low, high)]
+                ends = [_bound_value(value_of(field.field_type, end), kind) for end in (low, high)]
             except (ValueError, TypeError, NotImplementedError, ArithmeticError, struct.error, pa.ArrowException):
                 continue  # bounds of a type that the column had before
             found[field.name] = ColumnBounds(*ends)
@@ -259,27 +260,27 @@ def _tables_beside(catalogue: Any, name: str) -> list[str]:
 
 
 def _path_of(location: str) -> str | None:
-    """Return the path of a file of this machine, which has no escapes in its URI; None: it lies elsewhere."""
-    if not Address.of(location).is_local:
+    """Return the path of a file of this machine, which has no escapes in its URI, or None if it is elsewhere."""
+    if not Address.parse(location).is_local:
         return None
     return "/" + location.removeprefix("file:").lstrip("/") if location.startswith("file:") else location
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
+def _without_large_offsets(kind: pa.DataType) -> pa.DataType:
     """Return a type without the large offsets that `pyiceberg` tells for texts and lists."""
     if pa.types.is_large_string(kind):
         return pa.string()
     if pa.types.is_large_binary(kind):
         return pa.binary()
     if pa.types.is_large_list(kind) or pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+        return pa.list_(kind.value_field.with_type(_without_large_offsets(kind.value_type)))
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+        return pa.struct([field.with_type(_without_large_offsets(field.type)) for field in kind])
     return kind
 
 
-def _value(value: Any, kind: pa.DataType) -> Any:
-    """Return a bound as a value of Python; moments and days are told as numbers."""
+def _bound_value(value: Any, kind: pa.DataType) -> Any:
+    """Return a bound as a value of Python; timestamps and days are told as numbers."""
     if pa.types.is_temporal(kind) and isinstance(value, int):
         return pa.scalar(value, pa.int32() if pa.types.is_date32(kind) else pa.int64()).cast(kind).as_py()
     return value

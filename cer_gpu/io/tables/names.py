@@ -10,6 +10,18 @@ from typing import Any
 
 from cer_gpu.errors import EventsError, OptionError
 
+_DIGITS = re.compile(r"(\d+)")
+
+
+def natural(text: str) -> list[tuple[str, int]]:
+    """Return a key by which names are sorted, numbers in them as numbers."""
+    parts = _DIGITS.split(text)
+    return [
+        (words, int(number) if number else -1)
+        for words, number in zip(parts[::2], [*parts[1::2], ""], strict=True)
+    ]  # fmt: skip
+
+
 TABLE_PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}
 """Packages that read a kind of table, by the prefix of its names; each is an extra of that prefix."""
 DELTA_LOG = "_delta_log"
@@ -28,7 +40,7 @@ class TableName:
     place
         A path, an address, or a name in a catalogue.
     snapshot
-        As it was given: a number, a moment, or the name of a branch or tag; None: the newest.
+        As given: a number, a timestamp, or the name of a branch or tag; the newest if None.
     """
 
     kind: str
@@ -36,8 +48,8 @@ class TableName:
     snapshot: str | None = None
 
     @classmethod
-    def of(cls, text: str) -> TableName | None:
-        """Return the table that a text names by its prefix; None: it names none.
+    def parse(cls, text: str) -> TableName | None:
+        """Return the table that a text names by its prefix, or None if it names none.
 
         Raises
         ------
@@ -65,15 +77,15 @@ def is_table_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def moment_in(text: str) -> datetime | None:
-    """Return the moment that a text tells in ISO 8601, in UTC where it tells no zone; None: it tells none."""
+def parse_timestamp(text: str) -> datetime | None:
+    """Return the timestamp that a text has in ISO 8601, in UTC if it has no zone, or None if it has none."""
     if text.isdecimal():
         return None
     try:
-        moment = datetime.fromisoformat(text)
+        timestamp = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return timestamp if timestamp.tzinfo is not None else timestamp.replace(tzinfo=UTC)
 
 
 def package_of(kind: str, module: str | None = None) -> Any:

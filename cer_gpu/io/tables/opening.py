@@ -17,14 +17,14 @@ _SPECIAL = re.compile(r"[*?\[{]")
 
 
 def table_name_of(text: str) -> TableName | None:
-    """Return the table that a text names, by its prefix, or as a folder that holds a table of Delta; None: it is none.
+    """Return the table that a text names, by its prefix, or as a folder that holds a table of Delta, or None.
 
     Raises
     ------
     EventsError
         When it begins as the name of a table does, and is none.
     """
-    found = TableName.of(text)
+    found = TableName.parse(text)
     if found is not None or not _may_be_folder(text):
         return found
     return TableName("delta", text) if _holds_log(text) else None
@@ -40,7 +40,7 @@ def _may_be_folder(text: str) -> bool:
 
 
 def _holds_log(text: str) -> bool:
-    address = Address.of(text) if "://" in text or text.startswith("file:/") else Address("", "", text)
+    address = Address.parse(text) if "://" in text or text.startswith("file:/") else Address("", "", text)
     if address.is_local:
         return os.path.isdir(os.path.join(address.path, DELTA_LOG))
     try:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from cer_gpu.columnar.validation import validated
 from cer_gpu.errors import EventsError
-from cer_gpu.io.source import BATCH_ROWS, READ_ERRORS, ColumnBounds, MayHold, Parts, Source, ahead
+from cer_gpu.io.source import BATCH_ROWS, READ_ERRORS, ColumnBounds, MayHold, Parts, Source, prefetch
 from cer_gpu.io.tables.names import TableName
 
 
@@ -43,11 +43,11 @@ class DataFile:
     read
         Yields its rows without those that were deleted, in their order, with the named columns of the table's schema.
     n_rows
-        Number of these rows; None: it is not known before they are read.
+        Number of these rows, or None if unknown before they are read.
     begins
-        Returns the first rows of the parts in which it can be read, as `Parts.begins`; None: it is one part.
+        Returns the first rows of the parts in which it can be read, as `Parts.begins`; None if it is one part.
     read_part
-        Reads some of these rows, as `Parts.read`; None: it is one part.
+        Reads some of these rows, as `Parts.read`; None if it is one part.
     bounds
         ColumnBounds of its columns by their names, as far as they are known.
     """
@@ -127,7 +127,7 @@ class TableSnapshot(ABC):
 
     @abstractmethod
     def plain_files(self) -> list[PlainFile] | None:
-        """Return the files, in no order, if they are all the rows for whoever reads Parquet; None: they may not be.
+        """Return the files, in no order, if a reader of Parquet finds exactly the rows in them, else None.
 
         They are not where rows were deleted, or columns renamed, or where their values or types are told elsewhere,
         nor in a store.
@@ -194,7 +194,7 @@ def source_of_files(name: str, schema: pa.Schema, files: Sequence[DataFile]) -> 
         origins += [(first, file.name) for first, file in zip(firsts, files, strict=False)]
     return Source(
         schema,
-        lambda columns: ahead(read(columns)),
+        lambda columns: prefetch(read(columns)),
         firsts[-1] if in_parts else None,
         origins,
         rereadable=True,

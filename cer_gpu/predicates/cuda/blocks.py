@@ -1,7 +1,7 @@
 """Blocks of events on a device: their inputs are copied in one piece, and two blocks are in flight.
 
 Each block is copied from pinned memory: all arrays whose addresses stand in the numbers `in` of each program
-(`cer_gpu.predicates.cuda.source`), which kernels get by value; arrays in device memory are read in place.  There are
+(`cer_gpu.predicates.cuda.selection`), which kernels get by value; arrays in device memory are read in place.  There are
 two slots, each with a queue, memory and pinned memory of its own: while the host works on the events of one block, the
 next is copied and evaluated.
 """
@@ -104,8 +104,8 @@ def one_ahead(
     """
     before: Due[State] | None = None
     for block in blocks:
-        (device, ahead), job = choose(block), None
-        if ahead:
+        (device, prefetch), job = choose(block), None
+        if prefetch:
             with suppress(CerError):  # it is raised again when it is the block's turn
                 job = submit(block)
         if before is not None:
@@ -157,23 +157,23 @@ class DeviceBlocks(ABC, Generic[Found, State]):
         self.most_rows: int = 1 << 30
 
     @abstractmethod
-    def _size(self, n_rows: int) -> int:
+    def _memory_size(self, n_rows: int) -> int:
         """Return the bytes of device memory that the kernels need for some rows."""
 
     @abstractmethod
-    def _launch(self, slot: Slot, n_rows: int, state: State) -> None:
+    def _launch_kernels(self, slot: Slot, n_rows: int, state: State) -> None:
         """Start the kernels on the rows whose inputs are copied, with ``slot.memory["work"]``."""
 
     @abstractmethod
-    def _finish(self, slot: Slot, n_rows: int, state: State) -> Found:
+    def _finish_kernels(self, slot: Slot, n_rows: int, state: State) -> Found:
         """Wait for the kernels, and return what they found, in memory that the slot reuses."""
 
     @abstractmethod
-    def _joined(self, pieces: list[Found], begins: list[int]) -> Found:
+    def _join_results(self, pieces: list[Found], begins: list[int]) -> Found:
         """Return the results of several pieces of a block, that begin at some rows, as one, in memory of its own."""
 
     @abstractmethod
-    def _kept(self, found: Found) -> Found:
+    def _copy_results(self, found: Found) -> Found:
         """Return a copy of what was found."""
 
     def submit(self, rows: tuple[HasRows, ...], state: State) -> Job[State]:
@@ -196,15 +196,15 @@ class DeviceBlocks(ABC, Generic[Found, State]):
         """Return what the kernels found in a block, in memory that is reused from the next `submit` on."""
         self._in_flight = [other for other in self._in_flight if other is not job]
         end, slot, n = job.end, job.slot, job.rows[0].n_rows
-        found = self._finish(slot, end, job.state)
+        found = self._finish_kernels(slot, end, job.state)
         if end == n:
             return found
-        pieces, begins = [self._kept(found)], [0]
+        pieces, begins = [self._copy_results(found)], [0]
         while end < n:
             begin, end = end, self._start(slot, job.rows, end, job.state)
             begins.append(begin)
-            pieces.append(self._kept(self._finish(slot, end - begin, job.state)))
-        return self._joined(pieces, begins)
+            pieces.append(self._copy_results(self._finish_kernels(slot, end - begin, job.state)))
+        return self._join_results(pieces, begins)
 
     def wait(self) -> None:
         """Wait until nothing is in flight."""
@@ -217,9 +217,9 @@ class DeviceBlocks(ABC, Generic[Found, State]):
         while True:
             n = min(rows[0].n_rows - begin, self.most_rows)
             try:
-                self._copy(slot, rows, begin, begin + n)
-                self._reserve(slot, "work", self._size(n))
-                self._launch(slot, n, state)
+                self._copy_inputs(slot, rows, begin, begin + n)
+                self._reserve(slot, "work", self._memory_size(n))
+                self._launch_kernels(slot, n, state)
                 return begin + n
             except OutOfDeviceMemory as error:
                 slot.queue.wait()
@@ -228,9 +228,9 @@ class DeviceBlocks(ABC, Generic[Found, State]):
                     raise self._no_room(n, error) from None
                 self.most_rows = max(n // 2, MIN_ROWS)
 
-    def _copy(self, slot: Slot, rows: tuple[Any, ...], begin: int, end: int) -> None:
+    def _copy_inputs(self, slot: Slot, rows: tuple[Any, ...], begin: int, end: int) -> None:
         """Copy the inputs of all programs for some rows, each array once, and their addresses."""
-        of_programs = [_numbers(reads, given, begin, end) for reads, given in zip(self._reads, rows, strict=True)]
+        of_programs = [_device_inputs(reads, given, begin, end) for reads, given in zip(self._reads, rows, strict=True)]
         at, offset = [], 0
         for numbers, _ in of_programs:
             at.append(offset)
@@ -280,7 +280,7 @@ class DeviceBlocks(ABC, Generic[Found, State]):
         return data[:n_bytes]
 
 
-def _numbers(
+def _device_inputs(
     reads: Reads, rows: BlockInputs, begin: int, end: int
 ) -> tuple[npt.NDArray[np.uint64], list[tuple[int, Bytes]]]:
     """Return the array `in` of a program, but for addresses, and the arrays of the host with the places of theirs."""

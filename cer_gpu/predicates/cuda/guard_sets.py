@@ -7,7 +7,9 @@ the rows.  Guards are then computed from bits, 32 rows at a time, and the rows o
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -21,14 +23,74 @@ from cer_gpu.backend.device import Bytes, Device, Memory, OutOfDeviceMemory
 from cer_gpu.backend.kernel_source import read_kernel_source
 from cer_gpu.backend.texts.scanning import SLOT_SHIFT
 from cer_gpu.columnar.columns import Block, codes_of, plain_array, plain_texts, validity
+from cer_gpu.columnar.dictionary_encoding import bytes_of
 from cer_gpu.columnar.memory import read_only
-from cer_gpu.columnar.strings import bytes_of
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.globs.matching import GlobSet
 from cer_gpu.predicates.cuda.blocks import DeviceBlocks, Slot, aligned
 from cer_gpu.predicates.cuda.set_steps import KNOWN, TYPE_NUMBERS, SetSteps
-from cer_gpu.predicates.cuda.staging import Staging
 from cer_gpu.predicates.late_tests import LateTests
+
+PIECE = 1 << 22
+"""Bytes that a thread copies at once: fewer cost too many calls, and more too much pinned memory."""
+
+_THREADS = 12
+_AT_ONCE = 2
+"""Pieces of each thread: one is filled while the other is on its way."""
+
+
+class Staging:
+    """Pinned memory and queues for copies to one device.
+
+    Parameters
+    ----------
+    device : Device
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        n = min(_THREADS, os.cpu_count() or 1)
+        self._threads = ThreadPoolExecutor(n, "copy to a device")
+        self._queues = [[device.queue() for _ in range(_AT_ONCE)] for _ in range(n)]
+        self._pinned: list[list[Bytes]] = [[] for _ in range(n)]
+
+    def copy(self, arrays: Iterable[tuple[int, Bytes]]) -> None:
+        """Copy arrays to addresses of the device, and return when they are there.
+
+        Raises
+        ------
+        OutOfDeviceMemory
+            When there is no room for pinned memory.
+        """
+        pieces = [
+            (address + first, data[first : first + PIECE])
+            for address, data in arrays
+            for first in range(0, len(data), PIECE)
+        ]
+        n = len(self._queues)
+        if sum(len(data) for _, data in pieces) <= PIECE:
+            self._copy_staged(0, pieces)
+        else:
+            for _ in self._threads.map(lambda thread: self._copy_staged(thread, pieces[thread::n]), range(n)):
+                pass
+
+    def _copy_staged(self, thread: int, pieces: list[tuple[int, Bytes]]) -> None:
+        queues, pinned = self._queues[thread], self._pinned[thread]
+        if pieces and not pinned:
+            pinned.extend(self._device.pinned(PIECE) for _ in range(_AT_ONCE))
+        turn, at = 0, 0  # small arrays share a piece
+        for address, data in pieces:
+            if at + len(data) > PIECE:
+                turn, at = (turn + 1) % _AT_ONCE, 0
+            if at == 0:
+                queues[turn].wait()
+            room = pinned[turn][at : at + len(data)]
+            np.copyto(room, data)
+            queues[turn].write(address, room)
+            at += len(data)
+        for queue in queues:
+            queue.wait()
+
 
 KERNELS = (
     *("cer_clear", "cer_lay_texts", "cer_find_pieces", "cer_match_globs", "cer_spread_codes"),
@@ -154,17 +216,17 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
         return memory.address
 
     def _work(self, n_rows: int) -> _Work:
-        n_words, n_guards = _words(n_rows), self.steps.n_guards
+        n_words, n_guards = _n_words(n_rows), self.steps.n_guards
         found = aligned(4 * n_words * self.steps.n_lines)
         counts = found + aligned(4 * n_words * n_guards)
         return _Work(n_words, found, counts, counts + aligned(4 * n_guards))
 
-    def _size(self, n_rows: int) -> int:
+    def _memory_size(self, n_rows: int) -> int:
         return self._work(n_rows).size
 
     # ---- copies --------------------------------------------------------------------------------------------------
 
-    def _copy(self, slot: Slot, rows: tuple[Any, ...], begin: int, end: int) -> None:
+    def _copy_inputs(self, slot: Slot, rows: tuple[Any, ...], begin: int, end: int) -> None:
         """Copy what the tests read of some rows."""
         if not self._flat:
             flat, begins = self.steps.steps()
@@ -184,7 +246,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
         values = dict[object, tuple[tuple[int, int], tuple[int, int, int, int]]]()
         for k, test in enumerate(self.steps.number_tests):
             if test.column not in values:
-                values[test.column] = self._values(test.column, given, begin, end, inputs, valid_bits)
+                values[test.column] = self._add_values(test.column, given, begin, end, inputs, valid_bits)
             (valid, first_valid), (at, first, stored, step) = values[test.column]
             is_read = test.op != KNOWN
             tests[k] = (
@@ -203,7 +265,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
         for name in self.steps.texts:
             column = given.block.column(name)
             column = column if pa.types.is_dictionary(column.type) else plain_texts(plain_array(column))
-            texts[name] = _texts(column, begin, end, inputs, valid_bits(name))
+            texts[name] = _add_strings(column, begin, end, inputs, valid_bits(name))
             if name not in self._patterns:
                 self._patterns[name] = self._patterns_of(name, column)
         memory = self._reserve(slot, "inputs", max(inputs.size, 1))
@@ -217,7 +279,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
             each.codes = None if each.codes is None else each.codes + memory.address
         self._read[id(slot)] = tests, texts
 
-    def _values(
+    def _add_values(
         self, column: t.Column | str, given: SetInputs, begin: int, end: int, inputs: _Inputs, valid_bits: Any
     ) -> tuple[tuple[int, int], tuple[int, int, int, int]]:
         """Return validity bits, and the place, first bit, type and step of values."""
@@ -274,7 +336,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
 
     # ---- kernels -------------------------------------------------------------------------------------------------
 
-    def _launch(self, slot: Slot, n_rows: int, state: None) -> None:
+    def _launch_kernels(self, slot: Slot, n_rows: int, state: None) -> None:
         tests, texts = self._read[id(slot)]
         work, base = self._work(n_rows), slot.memory["work"].address
         n_guards, first_text = self.steps.n_guards, len(tests)
@@ -284,7 +346,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
         if len(tests):
             arguments = len(tests), n_rows, work.n_words, base
             plan.launch("cer_test_numbers", len(tests) * work.n_words, tests.reshape(-1).tolist(), *arguments)
-        rooms = [self._room(name, of) for name, of in texts.items()]
+        rooms = [self._string_memory(name, of) for name, of in texts.items()]
         room = _Room(*(max(sizes) for sizes in zip(*rooms, strict=True))) if rooms else _Room()
         scratch = self._reserve(slot, "scratch", max(sum(map(aligned, room)), 1)).address
         places = [scratch + int(place) for place in np.cumsum([0, *map(aligned, room[:-1])])]
@@ -304,23 +366,23 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
             slot.queue.launch(self._kernels[kernel], n_warps, *read, *others)
         slot.queue.read(self._pinned(slot, "counts", 4 * n_guards), base + work.counts)
 
-    def _room(self, name: str, of: _Texts) -> _Room:
+    def _string_memory(self, name: str, of: _Texts) -> _Room:
         """Return the bytes that the tests of the texts of a column need."""
-        n_tests, width = self.steps.texts[name].n_tests, _words(of.n)
+        n_tests, width = self.steps.texts[name].n_tests, _n_words(of.n)
         n_compared = [grams.compared[1] for patterns in self._patterns[name] for grams in patterns.by_width]
         values = 0 if of.codes is None else 4 * width * n_tests
         candidates = 4 * width * max(n_compared, default=0)
-        return _Room(4 * _words(8 * n_tests), values, candidates, 8 * (of.n + 1), 8 * of.n, of.n_bytes + of.n + 1)
+        return _Room(4 * _n_words(8 * n_tests), values, candidates, 8 * (of.n + 1), 8 * of.n, of.n_bytes + of.n + 1)
 
     def _read_texts(
         self, plan: _Plan, name: str, of: _Texts, room: _Room, lines: int, n_words: int, n_rows: int
     ) -> None:
         """Plan the tests of the texts of a column; their lines are 0 so far."""
         n_tests = self.steps.texts[name].n_tests
-        plan.clear(room.met, _words(8 * n_tests))
+        plan.clear(room.met, _n_words(8 * n_tests))
         to, width = lines, n_words
         if of.codes is not None:
-            to, width = room.values, _words(of.n)
+            to, width = room.values, _n_words(of.n)
             plan.clear(to, width * n_tests)
         n_laid = of.n_bytes + of.n + 1
         for patterns in self._patterns[name] if of.n else ():
@@ -342,7 +404,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
             numbers = of.codes, n_rows, to, width, lines, n_words, n_tests, room.met
             plan.launch("cer_spread_codes", n_tests * n_words, list(numbers))
 
-    def _finish(self, slot: Slot, n_rows: int, state: None) -> list[Int32]:
+    def _finish_kernels(self, slot: Slot, n_rows: int, state: None) -> list[Int32]:
         """Return the rows of each guard: as rows, or where these are many, or have no room, from their bits."""
         slot.queue.wait()
         work, base, n_guards = self._work(n_rows), slot.memory["work"].address, self.steps.n_guards
@@ -353,7 +415,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
         all_rows = _NO_ROWS
         if n:
             try:
-                all_rows = self._rows(slot, base + work.found, work.n_words, firsts)
+                all_rows = self._rows_from_bits(slot, base + work.found, work.n_words, firsts)
             except OutOfDeviceMemory:
                 by_bits = counts > 0
         found = [
@@ -368,7 +430,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
             found[guard] = read_only(rows.astype(np.int32))
         return found
 
-    def _rows(self, slot: Slot, found: int, n_words: int, firsts: npt.NDArray[np.int64]) -> Int32:
+    def _rows_from_bits(self, slot: Slot, found: int, n_words: int, firsts: npt.NDArray[np.int64]) -> Int32:
         """Return the rows of all guards, one after the other, from their bits on the device."""
         n_guards, n = len(firsts) - 1, int(firsts[-1])
         memory = self._reserve(slot, "rows", firsts.nbytes + 4 * n).address
@@ -386,10 +448,10 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
         late = self.steps.late.get(number)
         return rows if late is None else self._late.rows(number, rows, block, late)
 
-    def _kept(self, found: list[Int32]) -> list[Int32]:
+    def _copy_results(self, found: list[Int32]) -> list[Int32]:
         return found
 
-    def _joined(self, pieces: list[list[Int32]], begins: list[int]) -> list[Int32]:
+    def _join_results(self, pieces: list[list[Int32]], begins: list[int]) -> list[Int32]:
         moved = [[rows + np.int32(begin) for rows in piece] for piece, begin in zip(pieces, begins, strict=True)]
         return [read_only(np.concatenate(rows)) for rows in zip(*moved, strict=True)]
 
@@ -425,7 +487,7 @@ class _Plan:
 
 
 def _valid_bits(block: Block, name: str, begin: int, end: int) -> tuple[Bytes | None, int]:
-    """Return validity bits of some rows (None: no row is NULL), and the first row's bit."""
+    """Return validity bits of some rows (None if no row is NULL), and the first row's bit."""
     array = block.column(name)
     buffers = array.buffers()
     if pa.types.is_dictionary(array.type) or not buffers or buffers[0] is None:
@@ -437,7 +499,7 @@ def _valid_bits(block: Block, name: str, begin: int, end: int) -> tuple[Bytes | 
     return np.frombuffer(buffers[0], np.uint8)[first // 8 : (first + end - begin + 7) // 8], first % 8
 
 
-def _texts(array: pa.Array, begin: int, end: int, inputs: _Inputs, valid: tuple[int, int]) -> _Texts:
+def _add_strings(array: pa.Array, begin: int, end: int, inputs: _Inputs, valid: tuple[int, int]) -> _Texts:
     """Add some rows of a column of texts to the inputs; those of a dictionary with all of its texts.
 
     Parameters
@@ -467,7 +529,7 @@ def _texts(array: pa.Array, begin: int, end: int, inputs: _Inputs, valid: tuple[
     return _Texts(len(texts), len(data), offsets.dtype == np.int64, *places, valid, codes)
 
 
-def _words(n_rows: int) -> int:
+def _n_words(n_rows: int) -> int:
     return -(-n_rows // 32)
 
 

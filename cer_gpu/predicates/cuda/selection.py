@@ -9,6 +9,7 @@ them, and the kernel goes on at that tile.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,14 +17,181 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.backend.device import Bytes, Device, Memory, OutOfDeviceMemory
+from cer_gpu.backend.device import MAX_BY_VALUE, Bytes, Device, Memory, OutOfDeviceMemory
 from cer_gpu.backend.kernel_source import read_kernel_source
-from cer_gpu.expressions.terms import NO_SIDES, GuardProgram, Sides
+from cer_gpu.expressions.targets.cuda import TYPES, CudaWriter, Places, places
+from cer_gpu.expressions.terms import IN_ORDER, NO_SIDES, GuardProgram, Sides
 from cer_gpu.predicates.cuda.blocks import DeviceBlocks, Reads, Slot, aligned
-from cer_gpu.predicates.cuda.source import places_of, select_source_of, sides_source_of
-from cer_gpu.predicates.cuda.words import in_parts
-from cer_gpu.predicates.numba_source import slots_of
-from cer_gpu.predicates.symbols import SymbolTable
+from cer_gpu.predicates.generated import slots_of
+from cer_gpu.predicates.symbol_table import SymbolTable
+
+
+def places_of(program: GuardProgram | Sides) -> Places:
+    """Assign a place to each input of a program, or of sides of filters."""
+    if isinstance(program, Sides):
+        return places(program.columns, [value for _, value in program.values], (), ())
+    slots = slots_of(program)
+    return places(slots.columns, [test for _, test in program.tests], [*program.codes, *slots.tables], slots.given)
+
+
+def struct_of(program: GuardProgram) -> str:
+    """Return the generated struct ``cer_query`` of a program's kernels."""
+    return "\n".join(_GuardWriter(program).struct()) + "\n"
+
+
+def words_source_of(program: GuardProgram) -> str:
+    """Return the source of the kernel ``cer_query_words`` of a program, which `kernels/select.cuh` documents."""
+    words = read_kernel_source("query_words.cuh", without=["select.cuh", "common.cuh"])
+    return read_kernel_source("select.cuh") + _number_of_inputs(program) + struct_of(program) + words
+
+
+def select_source_of(program: GuardProgram) -> str:
+    """Return the source of a program's kernels ``cer_query_words`` and ``cer_query_select``."""
+    return words_source_of(program) + read_kernel_source("query_select.cuh", without=["select.cuh", "inputs.cuh"])
+
+
+def sides_source_of(sides: Sides) -> str:
+    """Return the source of the kernel ``cer_query_sides``, which `kernels/sides.cuh` documents."""
+    struct = "\n".join(_SideWriter(sides).struct()) + "\n"
+    kernel = read_kernel_source("query_sides.cuh", without=["sides.cuh", "common.cuh"])
+    return read_kernel_source("sides.cuh") + _number_of_inputs(sides) + struct + kernel
+
+
+def _number_of_inputs(of: GuardProgram | Sides) -> str:
+    """Return what `kernels/inputs.cuh` needs to know."""
+    n = places_of(of).size
+    return f"#define CER_N_INPUTS {max(n, 1)}\n" if n <= MAX_BY_VALUE else ""
+
+
+class _SideWriter(CudaWriter):
+    """Writer of the struct of sides of filters."""
+
+    def __init__(self, sides: Sides) -> None:
+        super().__init__(places_of(sides))
+        self._sides = sides
+
+    def struct(self) -> list[str]:
+        """Return the lines of the struct."""
+        for k, (kind, value) in enumerate(self._sides.values):
+            name, known = self._value(value), self._known(value)
+            if kind == IN_ORDER:
+                known.append(f"cer_has_order({name})")
+            self._lines.append(f"side[{k}] = {'cer_order' if kind == IN_ORDER else 'cer_bits'}({name});")
+            self._lines.append(f"valid |= static_cast<cer_u64>({' && '.join(known) or 'true'}) << {k};")
+        return [
+            "struct cer_sides {",
+            f"  enum {{ n_sides = {len(self._sides.values)} }};",
+            "  CER_DEVICE static cer_u64 of_row(const cer_u64* __restrict__ in, cer_i64 row, cer_i64* side) {",
+            "    (void)in, (void)row;",
+            "    cer_u64 valid = 0;",
+            *(f"    {line}" for line in self._lines),
+            "    return valid;",
+            "  }",
+            "};",
+        ]
+
+
+class _GuardWriter(CudaWriter):
+    """Writer of the struct of guards."""
+
+    def __init__(self, program: GuardProgram) -> None:
+        super().__init__(places_of(program))
+        self._program = program
+
+    def struct(self) -> list[str]:
+        """Return the lines of the struct."""
+        program = self._program
+        results = {guard: self._test(test) for guard, test in program.tests}
+        for k in range(program.n_parts):
+            guards = range(64 * k, min(64 * k + 64, program.n_guards))
+            untested = sum(1 << guard % 64 for guard in guards if guard not in results)
+            bits = [f"word({untested}ULL)"]
+            bits += [f"word({results[guard]}) << {guard % 64}" for guard in guards if guard in results]
+            factors = [f"({' | '.join(f'({bit})' for bit in bits)})", *self._allowed_by_codes(k)]
+            self._lines.append(f"w[{k}] = static_cast<word>({' & '.join(factors)});")
+        return [
+            "struct cer_query {",
+            f"  typedef {TYPES[program.word]} word;",
+            f"  enum {{ n_parts = {program.n_parts} }};",
+            "  CER_DEVICE static void words(const cer_u64* __restrict__ in, cer_i64 row, word* w) {",
+            "    (void)in, (void)row;",
+            *(f"    {line}" for line in self._lines),
+            "  }",
+            "};",
+        ]
+
+    def _allowed_by_codes(self, part: int) -> Iterable[str]:
+        """Yield the words that the tables of types and streams allow for the row."""
+        for name, column in self._program.codes.items():
+            index = f"{self._entry(column, name)} * {self._program.n_parts} + {part}"
+            yield f"cer_load<word>(in[{self._places.tables[name]}], {index})"
+
+
+Words = npt.NDArray[Any]
+
+
+class CudaWords(DeviceBlocks[list[Words], None]):
+    """Words of all rows of blocks, by several programs over the same copies of columns, on one device.
+
+    Parameters
+    ----------
+    device : Device
+    programs
+        Programs, at least one; a large one takes long to compile, so that several of some 64 guards are better.
+    """
+
+    def __init__(self, device: Device, programs: Sequence[GuardProgram]) -> None:
+        super().__init__(device, [Reads(slots_of(program).columns, places_of(program)) for program in programs])
+        self._programs = programs
+        self._kernels = [_kernel(device, program) for program in programs]
+
+    def _word_ends(self, n_rows: int) -> list[int]:
+        """Return where the words of each program end in the memory of a slot, from 0 on, each at an aligned place."""
+        ends = [0]
+        for program in self._programs:
+            ends.append(aligned(ends[-1] + _n_bytes(program, n_rows)))
+        return ends
+
+    def _memory_size(self, n_rows: int) -> int:
+        return self._word_ends(n_rows)[-1]
+
+    def _launch_kernels(self, slot: Slot, n_rows: int, state: None) -> None:
+        at, ends = slot.memory["work"].address, self._word_ends(n_rows)
+        for kernel, inputs, first in zip(self._kernels, slot.inputs, ends, strict=False):
+            slot.queue.launch(kernel, -(-n_rows // 32), inputs, 0, n_rows, at + first)
+        slot.queue.read(self._pinned(slot, "words", ends[-1]), at)
+
+    def _finish_kernels(self, slot: Slot, n_rows: int, state: None) -> list[Words]:
+        slot.queue.wait()
+        ends = self._word_ends(n_rows)
+        data = self._pinned(slot, "words", ends[-1])
+        found = []
+        for program, first in zip(self._programs, ends, strict=False):
+            words = data[first : first + _n_bytes(program, n_rows)].view(program.word)
+            found.append(in_parts(words, program.n_parts))
+        return found
+
+    def _copy_results(self, found: list[Words]) -> list[Words]:
+        return [words.copy() for words in found]
+
+    def _join_results(self, pieces: list[list[Words]], begins: list[int]) -> list[Words]:
+        return [np.concatenate(words) for words in zip(*pieces, strict=True)]
+
+
+def _n_bytes(program: GuardProgram, n_rows: int) -> int:
+    """Return the bytes of the words of some rows."""
+    return n_rows * program.n_parts * np.dtype(program.word).itemsize
+
+
+def in_parts(words: Words, n_parts: int) -> Words:
+    """Return words as `GuardEvaluator.words` has them: those of more than 16 guards with their parts side by side."""
+    return words.reshape(-1, n_parts) if words.dtype == np.uint64 else words
+
+
+@lru_cache(64)
+def _kernel(device: Device, program: GuardProgram) -> Any:
+    return device.compile(words_source_of(program), ["cer_query_words"])["cer_query_words"]
+
 
 TILE_ROWS = 1024
 """CER_TILE of `kernels/common.cuh`."""
@@ -86,7 +254,7 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
 
     # ---- pieces of a block ------------------------------------------------------------------------------------
 
-    def _size(self, n_rows: int) -> int:
+    def _memory_size(self, n_rows: int) -> int:
         return _Work(n_rows).size
 
     @property
@@ -94,10 +262,10 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
         """Numbers that the host reads of each relevant event, but for its row and symbol."""
         return 1 + len(self._sides.values) if self._sides.values else 0
 
-    def _launch(self, slot: Slot, n_rows: int, state: SymbolTable) -> None:
-        self._select(slot, n_rows, 0, state)
+    def _launch_kernels(self, slot: Slot, n_rows: int, state: SymbolTable) -> None:
+        self._select_tiles(slot, n_rows, 0, state)
 
-    def _select(self, slot: Slot, n_rows: int, first_tile: int, symbols: SymbolTable) -> None:
+    def _select_tiles(self, slot: Slot, n_rows: int, first_tile: int, symbols: SymbolTable) -> None:
         """Start the kernels on the tiles from `first_tile` on, and the copy of their totals."""
         table = self._table_for(slot, symbols)
         work, base, kernels = _Work(n_rows), slot.memory["work"].address, self._kernels
@@ -122,7 +290,7 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
         slot.queue.read(header[:8], base)
         slot.queue.read(header[8:], totals + 8 * work.n_groups)
 
-    def _finish(self, slot: Slot, n_rows: int, state: SymbolTable) -> SelectedWithSides:
+    def _finish_kernels(self, slot: Slot, n_rows: int, state: SymbolTable) -> SelectedWithSides:
         """Wait for the kernels, number unseen words and repeat until all have symbols; return the relevant events."""
         work, base = _Work(n_rows), slot.memory["work"].address
         while True:
@@ -132,8 +300,8 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
                 break
             tile = int(header[0])
             try:
-                state.number(self._words(slot, tile * TILE_ROWS, min(ROWS_TO_NUMBER, n_rows - tile * TILE_ROWS)))
-                self._select(slot, n_rows, tile, state)
+                state.number(self._words_at(slot, tile * TILE_ROWS, min(ROWS_TO_NUMBER, n_rows - tile * TILE_ROWS)))
+                self._select_tiles(slot, n_rows, tile, state)
             except OutOfDeviceMemory as error:
                 raise self._no_room(n_rows, error) from None
         n = int(header[1])
@@ -168,17 +336,17 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
             slot.queue.launch(self._kernels["cer_query_sides"], -(-m // 32), slot.inputs[1], rows + 4 * first, m, at)
             slot.queue.read(sides[size * first : size * (first + m)], at)
 
-    def _kept(self, found: SelectedWithSides) -> SelectedWithSides:
+    def _copy_results(self, found: SelectedWithSides) -> SelectedWithSides:
         return SelectedWithSides(found.symbols.copy(), found.rows.copy(), found.sides.copy())
 
-    def _joined(self, pieces: list[SelectedWithSides], begins: list[int]) -> SelectedWithSides:
+    def _join_results(self, pieces: list[SelectedWithSides], begins: list[int]) -> SelectedWithSides:
         return SelectedWithSides(
             np.concatenate([piece.symbols for piece in pieces]),
             np.concatenate([piece.rows + np.int32(begin) for piece, begin in zip(pieces, begins, strict=True)]),
             np.concatenate([piece.sides for piece in pieces]),
         )
 
-    def _words(self, slot: Slot, first: int, n_rows: int) -> npt.NDArray[Any]:
+    def _words_at(self, slot: Slot, first: int, n_rows: int) -> npt.NDArray[Any]:
         """Return the words of some rows of the piece in a slot."""
         n_parts = self._program.n_parts
         n_bytes = n_rows * n_parts * self._dtype.itemsize

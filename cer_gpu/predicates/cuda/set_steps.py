@@ -150,7 +150,7 @@ class SetSteps:
         Parameters
         ----------
         predicate
-            Predicate that its events satisfy; None: there is none.
+            Predicate that its events satisfy, or None if there is none.
         test
             The same as a test.
         inputs
@@ -165,7 +165,7 @@ class SetSteps:
             parts.append(self._of_text(name, OneOfPatterns((Pattern(text, plain=True),))))
         late = list[int]()
         for place, each in enumerate(test.tests if isinstance(test, t.And) else [] if test is None else [test]):
-            made = self._test(each, inputs)
+            made = self._steps_of_test(each, inputs)
             made = made if made.depth < MAX_ON_STACK else _UNKNOWN
             parts.append(made)
             if not made.exact:
@@ -174,7 +174,7 @@ class SetSteps:
             assert predicate is not None
             self.late[len(self._made)] = predicate, tuple(late)
             self.columns |= {name for name, _ in inputs.columns}
-        self._made.append(_joined(parts, AND) if parts else _ALL)
+        self._made.append(_join_steps(parts, AND) if parts else _ALL)
         self._firsts = {}
 
     @property
@@ -213,7 +213,7 @@ class SetSteps:
     def _of_numbers(self, test: NumberTest) -> _Steps:
         return _Steps([(PUSH, Line(None, self._numbers.setdefault(test, len(self._numbers))))])
 
-    def _known(self, name: str, negated: bool = False) -> _Steps:
+    def _steps_of_validity(self, name: str, negated: bool = False) -> _Steps:
         self.columns.add(name)
         return self._of_numbers(NumberTest(name, KNOWN, negated=negated))
 
@@ -221,13 +221,13 @@ class SetSteps:
         self.columns.add(name)
         return _Steps([(PUSH, Line(name, self.texts.setdefault(name, TextSet()).number(test)))])
 
-    def _test(self, test: t.BoundPredicate, inputs: Inputs) -> _Steps:
+    def _steps_of_test(self, test: t.BoundPredicate, inputs: Inputs) -> _Steps:
         match test:
             case t.ConstantPredicate():
                 return _ALL if test.holds else _NONE
             case t.And() | t.Or():
                 by = AND if isinstance(test, t.And) else OR
-                return _joined([self._test(each, inputs) for each in test.tests], by)
+                return _join_steps([self._steps_of_test(each, inputs) for each in test.tests], by)
             case t.Lookup():
                 name, table = inputs.columns[test.codes.slot][0], inputs.tables[test.table][1]
                 if not isinstance(table, TestTable) or not self._has(name):
@@ -235,7 +235,7 @@ class SetSteps:
                 made = self._of_text(name, table.test)
                 if table.negated:
                     ((_, line),) = made.steps
-                    return _Steps([*self._known(name).steps, (AND_NOT_LINE, line)])
+                    return _Steps([*self._steps_of_validity(name).steps, (AND_NOT_LINE, line)])
                 return made
             case t.Compare() if isinstance(test.left, t.Column) and isinstance(test.right, t.Constant):
                 constant = inputs.constants[test.right.dtype][test.right.slot]
@@ -243,17 +243,17 @@ class SetSteps:
                 if test.left.dtype != test.right.dtype or constant != constant or not self._has(name):
                     return _UNKNOWN
                 bits = _bits(constant, test.right.dtype)
-                return self._of_numbers(NumberTest(self._column(name, read), test.op, bits, test.negated))
+                return self._of_numbers(NumberTest(self._number_column(name, read), test.op, bits, test.negated))
             case t.IsNotNull() if isinstance(test.operand, t.Column):
                 name = inputs.columns[test.operand.slot][0]
-                return self._known(name, test.negated) if self._has(name) else _UNKNOWN
+                return self._steps_of_validity(name, test.negated) if self._has(name) else _UNKNOWN
             case t.ExternalPredicate():
                 answer = inputs.given[test.slot]
                 if isinstance(answer, NullRows) and self._has(answer.name):
-                    return self._known(answer.name, not answer.negated)
+                    return self._steps_of_validity(answer.name, not answer.negated)
         return _UNKNOWN
 
-    def _column(self, name: str, read: str) -> t.Column:
+    def _number_column(self, name: str, read: str) -> t.Column:
         self.columns.add(name)
         known = self._columns.get((name, read))
         if known is None:
@@ -272,7 +272,7 @@ def _bits(constant: float, dtype: str) -> int:
     return int(np.array([constant], dtype).view(np.uint64)[0])
 
 
-def _joined(parts: Sequence[_Steps], by: int) -> _Steps:
+def _join_steps(parts: Sequence[_Steps], by: int) -> _Steps:
     """Return the steps of several tests, of which all hold (AND), or one does (OR)."""
     exact = all(part.exact for part in parts)
     if by == AND:

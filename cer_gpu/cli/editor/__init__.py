@@ -1,1 +1,0 @@
-"""``cer-gpu lsp``: help for editors."""

@@ -1,1 +1,0 @@
-"""``cer-gpu forecast``: its options, and the rows that it shows."""

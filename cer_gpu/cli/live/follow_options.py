@@ -1,0 +1,121 @@
+"""Options of ``cer-gpu run --follow``."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, cast
+
+import click
+
+from cer_gpu.cli.command_line import Command
+from cer_gpu.cli.shared_options import Decorator, complete_files
+from cer_gpu.follow.folder_watcher import ORDERS
+
+POLL_SECONDS = 1.0
+"""Seconds between two looks into the folder."""
+SETTLE_SECONDS = 5.0
+"""Seconds for which a finished file has not changed."""
+
+_OPTIONS = (
+    click.option(
+        "--follow",
+        metavar="DIR",
+        shell_complete=complete_files,
+        help="Read files as they appear in this folder, instead of EVENTS; OUT is a folder of part files, "
+        "or a .jsonl file that grows. The next run goes on where this one ended.",
+    ),
+    click.option("--once", is_flag=True, help="With --follow: read the files that are there, then stop."),
+    click.option(
+        "--poll",
+        type=click.FloatRange(min=0.01),
+        metavar="SECONDS",
+        help=f"With --follow: polling interval.  [default: {POLL_SECONDS:g}]",
+    ),
+)
+_OF_FILES = ("settle", "order", "schema_of", "skip_unreadable")
+"""Parameters of commands that only a folder of files has."""
+
+
+def folder_options(where: str) -> tuple[Decorator, ...]:
+    """Return the options that only a folder of files has; their help says of which folder."""
+    return (
+        click.option(
+            "--settle",
+            type=click.FloatRange(min=0),
+            metavar="SECONDS",
+            help=f"{where}: read a file once it has not changed for so long; 0 if all appear by a rename.  "
+            f"[default: {SETTLE_SECONDS:g}]",
+        ),
+        click.option(
+            "--order", type=click.Choice(ORDERS), help=f"{where}: order of the files.  [default: {ORDERS[0]}]"
+        ),
+        click.option(
+            "--schema-of",
+            metavar="FILE",
+            shell_complete=complete_files,
+            help=f"{where}: file whose columns all files have.  [default: the first that arrives]",
+        ),
+        click.option("--skip-unreadable", is_flag=True, help=f"{where}: skip files that cannot be read or do not fit."),
+    )
+
+
+@dataclass(frozen=True)
+class FollowOptions:
+    """Options of a live source; None if not given.
+
+    Attributes
+    ----------
+    folder : str or None
+        The live source, or None if there is none.
+    once, skip_unreadable : bool
+    poll, settle : float
+    order : str
+    schema_of : str or None
+    option : str
+        The option that names the source.
+    """
+
+    folder: str | None
+    once: bool
+    skip_unreadable: bool
+    poll: float
+    settle: float
+    order: str
+    schema_of: str | None
+    option: str = "--follow"
+
+
+def follow_options(command: Command) -> Command:
+    """Add the options of a live source; the command gets them as `live`, a `FollowOptions`."""
+
+    @functools.wraps(command)
+    def taking(*args: Any, follow: str | None, **given: Any) -> Any:
+        own = {name: given.pop(name) for name in ("once", "poll", *_OF_FILES)}
+        if follow is None:
+            for name, value in own.items():
+                if value not in (None, False):
+                    raise click.UsageError(f"--{name.replace('_', '-')} is an option of --follow DIR")
+        for name, default in (("poll", POLL_SECONDS), ("settle", SETTLE_SECONDS), ("order", ORDERS[0])):
+            own[name] = default if own[name] is None else own[name]
+        return command(*args, live=FollowOptions(folder=follow, **own), **given)
+
+    made: Any = taking
+    for option in reversed((*_OPTIONS, *folder_options("With --follow"))):
+        made = option(made)
+    return cast(Command, made)
+
+
+def live_folder_options(command: Command) -> Command:
+    """Add the options of a folder of files; the command gets them as `of_files`, a dict of those that were given."""
+
+    @functools.wraps(command)
+    def taking(*args: Any, **given: Any) -> Any:
+        own = {name: given.pop(name) for name in _OF_FILES}
+        of_files = {name: value for name, value in own.items() if value not in (None, False)}
+        return command(*args, of_files=of_files, **given)
+
+    made: Any = taking
+    for option in reversed(folder_options("Of a folder")):
+        made = option(made)
+    return cast(Command, made)

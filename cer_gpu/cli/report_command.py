@@ -1,0 +1,206 @@
+"""``cer-gpu report``: the results of a query, or of those of a folder, as one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from cer_gpu.cli.command_line import say, say_notes, to_json
+from cer_gpu.cli.event_arguments import STANDARD, given_streams
+from cer_gpu.cli.progress_bar import working
+from cer_gpu.cli.query_arguments import (
+    WrongQueries,
+    aside_note,
+    for_each,
+    missing_notes,
+    query_and_events_arguments,
+    read_queries,
+    those_that_fit,
+    with_progress,
+)
+from cer_gpu.cli.shared_options import (
+    QueryOptions,
+    RunOptions,
+    complete_files,
+    level_option,
+    period_options,
+    query_options,
+    reading_options,
+    run_options,
+    skip_invalid_option,
+)
+from cer_gpu.cli.tally import counted
+from cer_gpu.compilation import CompiledQuery
+from cer_gpu.io.text_options import TextOptions
+from cer_gpu.order.times import Period
+from cer_gpu.preparing.over_schema import OverQuery
+from cer_gpu.report import write_alerts, write_forecast, write_funnel, write_report
+from cer_gpu.report.counted import number_in_words
+from cer_gpu.report.events import rereadable
+from cer_gpu.rules.rule_set import RuleSet
+from cer_gpu.cli.forecast_models import read_model
+
+_WORDS = {"positions": "complex event", "alerts": "alert", "funnel": "start"}
+"""Pages by what they show, with the word for one of it."""
+_OUTPUTS: dict[str, Callable[[CompiledQuery], str | None]] = {
+    "positions": lambda query: None,
+    "funnel": lambda query: "funnel",
+}
+"""Output of a query for each page of complex events."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  cer-gpu report late.ceql flights.parquet --time-column ts -o late.html
+  cer-gpu report 'SELECT * FROM S WHERE A ; B WITHIN 100 EVENTS' events.csv -o found.html
+  cer-gpu report --queries rules flights.parquet --time-column ts -o rules.html
+  cer-gpu report --queries detections logs.parquet -o alerts.html
+  cer-gpu report late.ceql flights.parquet --time-column ts --forecast late.forecast -o risks.html
+
+\b
+The page appears whole at the end or not at all."""
+)
+@query_and_events_arguments()
+@click.option(
+    "-o",
+    "out",
+    metavar="OUT",
+    required=True,
+    shell_complete=complete_files,
+    help="File of the page, such as report.html.",
+)
+@click.option(
+    "--output",
+    type=click.Choice(list(_WORDS)),
+    help="Content of the page: matches (positions), alerts of a folder of rules, or funnels.  "
+    "[default: alerts if rules of --queries have levels, else positions]",
+)
+@click.option(
+    "--forecast",
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="Show whether this forecast (cer-gpu forecast --save) comes true on EVENTS, and what is likely next.",
+)
+@click.option("--title", metavar="TEXT", help="Title of the page.  [default: names of the query and of the events]")
+@query_options
+@skip_invalid_option
+@level_option
+@reading_options
+@period_options
+@run_options("sort", "threads", "max_memory", "as_json")
+def report(
+    query: str | None,
+    queries: str | None,
+    events: tuple[str, ...],
+    out: str,
+    output: str | None,
+    forecast: str | None,
+    title: str | None,
+    compiling: QueryOptions,
+    skip_invalid: bool,
+    level: str | None,
+    reading: TextOptions,
+    period: Period,
+    run: RunOptions,
+) -> int:
+    """Show what QUERY finds in EVENTS as one HTML page.
+
+    It needs no network and no other file. QUERY and EVENTS are those of run; with --queries, the page has a
+    table of the queries of a folder and what each finds, or the alerts of its rules. Complex events are counted
+    before they are listed. The events are read up to six times, for alerts once, and those of standard input kept
+    in memory.
+    """
+    streams = given_streams(events, reading)
+    if out == STANDARD:
+        raise click.UsageError("a report is a file: -o report.html")
+    given = read_queries(query, queries, compiling, skip_invalid=skip_invalid, level=level)
+    given, sort = given.timed_by_logs(streams, run.evaluation.sort)
+    streams = streams.within(period, given.time_column, compiling.time_unit)
+    run.check_time(given.time_column, {"--after": period.after, "--before": period.before})
+    page = output or ("alerts" if given.raises_alerts else "positions")
+    if forecast is not None and (given.is_set or output is not None):
+        raise click.UsageError("--forecast is of one QUERY, and a page of its own: neither --queries nor --output")
+    if page == "alerts" and not given.is_set:
+        raise click.UsageError("alerts are those of rules: --queries FOLDER")
+    options: dict[str, Any] = {
+        "title": title,
+        "inputs": given.files,
+        "events_from": [path for paths in streams.named.values() for path in paths],
+        "sort": sort,
+        "threads": run.evaluation.threads,
+        "max_memory": run.evaluation.max_memory,
+    }
+    aside: list[str] = []
+    try:
+        compiled = given.compile(streams, of_ceql=page != "alerts")
+        if given.is_set and page == "funnel":
+            compiled, aside = with_progress(compiled)
+        source = rereadable(streams.open())
+        if forecast is not None:
+            return _forecast_page(forecast, compiled, source, out, options, as_json=run.as_json)
+        schema = next(iter(compiled.values()))._open_source(source).schema
+        asked: RuleSet | CompiledQuery
+        if page == "alerts":
+            rules = RuleSet(compiled, given.rules)
+            together, over = those_that_fit(rules, schema, rules._outputs, given.skipped)
+            asked = rules if together is rules else RuleSet(together._queries, given.rules)
+            known: Mapping[str, OverQuery | CompiledQuery] = over.queries
+        else:
+            compiled = for_each(compiled, lambda each: each.bind(schema), given.skipped)
+            fitting = for_each(compiled, lambda each: each.output_schema(schema, _OUTPUTS[page](each)), given.skipped)
+            compiled = {name: compiled[name] for name in fitting}
+            asked = RuleSet(compiled, given.rules) if given.is_set else next(iter(compiled.values()))
+            known = compiled
+        with working("evaluating (the first run compiles the engine)"):
+            if isinstance(asked, RuleSet) and page == "alerts":
+                made = write_alerts(asked, source, out, **options)
+            elif page == "funnel":
+                made = write_funnel(asked, source, out, **options)
+            else:
+                made = write_report(asked, source, out, on_message=None if run.as_json else say, **options)
+    except WrongQueries as wrong:
+        given.say(wrong.errors)
+        return 1
+    missing = {name: query.missing_fields for name, query in known.items()}
+    notes = [*given.notes, *aside_note(aside), *missing_notes(missing, [schema], given.rules)]
+    what = _WORDS[page]
+    if run.as_json:
+        number = f"n_{what.replace(' ', '_')}s"
+        facts: dict[str, Any] = {"n_events": made.n_events, number: made.n_matches, "n_bytes": made.n_bytes}
+        if given.is_set:
+            facts["queries"] = {name: {number: n} for name, n in made.of.items()}
+        click.echo(to_json({**facts, "out": out, "notes": [*notes, *made.notes]}))
+        return 0
+    n_found = made.n_matches
+    found = f"{number_in_words(n_found)} {what}s" if n_found != 1 else f"1 {what}"
+    of_all = f" of {counted(len(known), 'query')}" if given.is_set else ""
+    say(f"{counted(made.n_events, 'row')}, {found}{of_all}, {made.n_bytes / 1e6:.1f} MB -> {out}")
+    own = {f"{name}: {note}" if name else note for name, n in made.of.items() if n for note in known[name].notes}
+    say_notes([*notes, *(note for note in made.notes if note not in own)])
+    return 0
+
+
+def _forecast_page(
+    path: str,
+    compiled: Mapping[str, CompiledQuery],
+    source: Any,
+    out: str,
+    options: dict[str, Any],
+    *,
+    as_json: bool,
+) -> int:
+    """Write the page of a forecast."""
+    (query,) = compiled.values()
+    model = read_model(path, query)
+    own = {name: options[name] for name in ("title", "sort", "events_from")} | {"inputs": [*options["inputs"], path]}
+    with working("forecasting (the first run compiles the engine)"):
+        made = write_forecast(model, source, out, **own)
+    if as_json:
+        facts = {"n_events": made.n_events, "n_forecasts": made.n_matches, "n_bytes": made.n_bytes, "out": out}
+        click.echo(to_json(facts))
+        return 0
+    say(f"{counted(made.n_events, 'scored event')}, {counted(made.n_matches or 0, 'forecast')} -> {out}")
+    return 0

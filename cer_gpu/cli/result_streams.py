@@ -1,0 +1,278 @@
+"""The evaluation that a command line shows or writes: of one query, or of several in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+
+from cer_gpu.cli.event_arguments import Streams
+from cer_gpu.cli.progress_bar import with_ticks
+from cer_gpu.cli.query_arguments import Wrong, for_each, those_that_fit
+from cer_gpu.columnar.fields import columns_with
+from cer_gpu.compilation import CompiledQuery
+from cer_gpu.engine.evaluation_options import EvaluationOptions
+from cer_gpu.engine.execution_group import NamedBatches
+from cer_gpu.in_one_table import joined_schema, named
+from cer_gpu.output.outputs import OUTPUTS
+from cer_gpu.query_set import QuerySet
+from cer_gpu.rule import Rule
+from cer_gpu.rules.alerts import ALERTS, AlertRows, alert_output, time_type_in
+from cer_gpu.stages import Stages
+
+
+class CommandEvaluation:
+    """Evaluation of queries over their events, by the API; the name of one that is no set is "".
+
+    Parameters
+    ----------
+    queries, streams, options, stages
+    is_set
+    skipped
+        Collects queries that have no such output, or do not fit the events, with their errors; if None, these are
+        raised.
+
+    Raises
+    ------
+    WrongQueries
+        When queries have no such output, or do not fit the events.
+
+    Attributes
+    ----------
+    queries : dict from str to query
+        Those that are evaluated.
+    outputs : dict from str to str
+        Output of each query.
+    schemas : dict from str to pyarrow.Schema
+        Schema of the results of each query.
+    missing_fields : dict from str to tuple of str
+        Fields that each query names and the events have not.
+    options : EvaluationOptions
+    n_rows : int or None
+        Number of events, where it is known.
+    n_done : int
+        Number of events that were evaluated, as far as the results tell that were yielded.
+    found_beside : set of str
+        Names of the queries beside those asked for (`_beside`) that have found something.
+    """
+
+    _beside: Mapping[str, CompiledQuery] = MappingProxyType({})
+
+    def __init__(
+        self,
+        queries: Mapping[str, CompiledQuery],
+        streams: Streams,
+        options: EvaluationOptions,
+        stages: Stages,
+        *,
+        is_set: bool,
+        skipped: Wrong | None = None,
+    ) -> None:
+        self._streams, self._stages, self._is_set = streams, stages, is_set
+        self.options = options
+        self.outputs: dict[str, str] = for_each(queries, self._output_of, skipped)
+        queries = {name: queries[name] for name in self.outputs} | dict(self._beside)
+        self.outputs |= dict.fromkeys(self._beside, "ends")
+        self._asked = self._together(queries)
+        options.check_time(self._asked.time_column)
+        if isinstance(self._asked, QuerySet):
+            needs = partial(self._asked._file_pruning, outputs=self.outputs)
+        else:
+            needs = partial(self._asked._file_pruning, output=options.output)
+        self._source = self._asked._open_source(streams.open(), sort=options.sort, needs=needs)
+        self.queries: dict[str, CompiledQuery]
+        self.schemas: dict[str, pa.Schema]
+        self.missing_fields: dict[str, tuple[str, ...]]
+        if isinstance(self._asked, QuerySet):
+            self._asked, over = those_that_fit(self._asked, self._source.schema, self.outputs, skipped)
+            self.queries = dict(self._asked._queries)
+            self.schemas = {name: query.result_schema for name, query in over.queries.items()}
+            self.missing_fields = {name: query.missing_fields for name, query in over.queries.items()}
+        else:
+            self.queries = for_each({"": self._asked}, lambda query: query.bind(self._source.schema))
+            self._asked = self.queries[""]
+            self.schemas = for_each(
+                self.queries, lambda query: query.output_schema(self._source.schema, self.outputs[""])
+            )
+            self.missing_fields = {"": self._asked.missing_fields}
+        self.outputs = {name: self.outputs[name] for name in self.schemas}
+        self.evaluator: Any = self._open_evaluator(replace(options, stages=stages))
+        self.n_rows: int | None = self._source.n_rows
+        self.n_done: int = 0
+        self.found_beside: set[str] = set()
+        for of_each in (self.queries, self.outputs, self.schemas, self.missing_fields):
+            for name in self._beside:
+                of_each.pop(name, None)
+
+    def _together(self, queries: Mapping[str, CompiledQuery]) -> QuerySet | CompiledQuery:
+        return QuerySet(queries) if self._is_set else next(iter(queries.values()))
+
+    def _output_of(self, query: CompiledQuery) -> str:
+        return query.resolve_output(self.options.output)
+
+    def _open_evaluator(self, options: EvaluationOptions) -> Any:
+        return self._asked._checked_evaluator(options)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Schema of `rows`: of a set, with the column that names the query (`QuerySet.stream`).
+
+        Raises
+        ------
+        OptionError
+            When the results of the queries do not fit into one table.
+        """
+        return joined_schema(self.schemas) if self._is_set else self.schemas[""]
+
+    @property
+    def notes(self) -> Mapping[str, Sequence[str]]:
+        """Remarks on the events, by the queries that they concern."""
+        notes = self.evaluator.notes
+        return notes if self._is_set else {"": notes}
+
+    @property
+    def events_schema(self) -> pa.Schema:
+        """Schema of the events."""
+        return self._source.schema
+
+    @property
+    def remarks(self) -> list[str]:
+        """Remarks on columns that are read and have other types in some files, and on parts of files left out."""
+        remarks = self._source.remarks
+        read = columns_with(self._source.schema, self.evaluator.attributes(self._source.schema)) if remarks else []
+        return [*(remarks[name] for name in read if name in remarks), *self._source.notes]
+
+    @property
+    def n_late(self) -> int:
+        """Number of events that came too late."""
+        n_late: int = self.evaluator.n_late
+        return n_late
+
+    @property
+    def n_suppressed(self) -> int:
+        """Number of matches that LIMIT n EVERY d left out."""
+        n_suppressed: int = self.evaluator.n_suppressed
+        return n_suppressed
+
+    @property
+    def _n_read(self) -> int:
+        """Number of events read, late ones too."""
+        n_read: int = self.evaluator.n_events if self.options.lateness is None else self.evaluator.n_pushed
+        return n_read
+
+    def rows(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return results of a query as rows of all results."""
+        return next(named(iter([(name, batch)]), self.schema)) if self._is_set else batch
+
+    def batches(self, tick: Callable[[], None]) -> NamedBatches:
+        """Yield the results with the names of their queries; `tick` is called before each batch of events."""
+
+        def before_a_batch() -> None:
+            self.n_done = max(self.n_done, self._n_read)
+            tick()
+
+        source = with_ticks(self._source, before_a_batch)
+        for name, batch in self._asked._find_matches(source, self.evaluator, self.options.threads):
+            if name in self._beside:
+                continue
+            self.n_done = max(self.n_done, self._n_done_with(batch))
+            yield name, batch
+        self.n_done = max(self.n_done, self._n_read)
+        self.found_beside = {name for name in self._beside if self.evaluator.n_matches.get(name)}
+
+    @property
+    def _of_events(self) -> bool:
+        """True if all queries are evaluated event by event."""
+        return not any(query.reads_whole_table for query in self.queries.values())
+
+    def _n_done_with(self, batch: pa.RecordBatch) -> int:
+        """Return the number of events that were evaluated when a batch of results was found."""
+        if len(self.queries) > 1 and not self.evaluator.limit_reached:
+            return self.n_done  # other queries have not read as far
+        keeps_order = not self.options.sort and self.options.lateness is None and not self._streams.are_named
+        is_end = self._of_events and batch.num_rows and "end" in batch.schema.names
+        if len(self.queries) == 1 and keeps_order and is_end:
+            return int(batch.column("end")[-1].as_py()) + 1
+        return self._n_read
+
+    def counting(self) -> CommandEvaluation | None:
+        """Return an evaluation that counts what this one lists, from the first event on.
+
+        None where that would not be faster: a row is not a match, the count lists them too, most events are
+        done, or the events can be read only once.
+        """
+        if self.options.lists_some or not self._source.rereadable or not self._of_events:
+            return None
+        if not all(OUTPUTS[output].row_each for output in self.outputs.values()):
+            return None
+        if not all(query.physical_plan("count").counted for query in self.queries.values()):
+            return None
+        if self.n_rows is not None and 2 * self.n_done > self.n_rows:
+            return None
+        counted = replace(self.options, output="count")
+        counting = CommandEvaluation(self.queries, self._streams, counted, self._stages, is_set=self._is_set)
+        counting.n_done = self.n_done
+        return counting
+
+    def advice(self, found: str, *, counts: bool) -> str:
+        """Return advice, a line, on very many matches, of which `found` tells."""
+        of_all = "" if self.n_rows is None else f" of {self.n_rows:,}"
+        share = f" ({self.n_done / self.n_rows:.1%})" if self.n_rows else ""
+        rest = "the rest is only counted; " if counts else ""
+        less = "--limit stops early"
+        if self._of_events:
+            less = f"WITHIN makes them fewer, {less}, --output count lists none"
+        return f"{found} in {self.n_done:,}{of_all} rows{share}; {rest}{less}"
+
+
+class AlertEvaluation(CommandEvaluation):
+    """Evaluation of the rules of a folder, whose results are alerts.
+
+    Parameters
+    ----------
+    rules
+        Rules of the queries.
+    queries, streams, options, stages, skipped
+        As those of `CommandEvaluation`; the options name no output.
+    beside
+        Queries of which it is asked only if they find something.
+    """
+
+    def __init__(
+        self,
+        rules: Mapping[str, Rule],
+        queries: Mapping[str, CompiledQuery],
+        streams: Streams,
+        options: EvaluationOptions,
+        stages: Stages,
+        *,
+        skipped: Wrong | None = None,
+        beside: Mapping[str, CompiledQuery] = MappingProxyType({}),
+    ) -> None:
+        self._beside = beside
+        super().__init__(queries, streams, options, stages, is_set=True, skipped=skipped)
+        self._alerts = AlertRows(rules, self.queries, time_type_in(self.schemas, self.queries))
+        self.outputs: dict[str, str] = dict.fromkeys(self.outputs, ALERTS)
+
+    def _output_of(self, query: CompiledQuery) -> str:
+        return alert_output(query)
+
+    def _open_evaluator(self, options: EvaluationOptions) -> Any:
+        assert isinstance(self._asked, QuerySet)
+        return self._asked._evaluator_for(options, self.outputs, shares=len(self.queries) > 1)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of alerts."""
+        return self._alerts.schema
+
+    def rows(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return results of a rule as alerts."""
+        return self._alerts.from_results(name, batch)
+
+    def counting(self) -> None:
+        """Return None, as alerts are listed."""

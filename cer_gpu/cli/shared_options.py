@@ -1,0 +1,487 @@
+"""Arguments and options that several commands of `cer-gpu` share, those for compiling queries among them."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, cast
+
+import click
+from click.shell_completion import CompletionItem
+
+from cer_gpu.cli.command_line import Command
+from cer_gpu.columnar.clocks import TIME_UNITS
+from cer_gpu.columnar.memory_limit import size_in_bytes
+from cer_gpu.compilation import LANGUAGES, MISSING_IN_RULES, TYPE_COLUMN
+from cer_gpu.engine.evaluation_options import OF_COMMANDS, EvaluationOptions
+from cer_gpu.errors import OptionError
+from cer_gpu.io.text_options import TextOptions
+from cer_gpu.order.times import Period
+from cer_gpu.output.outputs import OUTPUTS
+from cer_gpu.rule import LEVELS, Rule
+from cer_gpu.rules.alerts import ALERTS
+from cer_gpu.rules.folder import AS_NAMED, FieldColumns
+from cer_gpu.rules.rule_set import options_of_rules
+
+
+def complete_files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the completion of a file name, which the shell does."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""An option or argument that commands have in common."""
+
+events_argument: Decorator = click.argument("events", nargs=-1, required=True, shell_complete=complete_files)
+query_argument: Decorator = click.argument("query", shell_complete=complete_files)
+optional_query_argument: Decorator = click.argument("query", required=False, shell_complete=complete_files)
+queries_option: Decorator = click.option(
+    "--queries",
+    metavar="FOLDER",
+    shell_complete=complete_files,
+    help="All rules of this folder, in place of QUERY: *.ceql, *.eql, *.sql, *.toml, *.yml.",
+)
+TEXT_FILE_OPTIONS: tuple[Decorator, ...] = (
+    click.option(
+        "--null-values",
+        metavar="TEXT,...",
+        help="CSV fields to read as NULL; '' is the empty field.  [default: those of pyarrow: empty, NA, null, ...]",
+    ),
+    click.option("--strings-can-be-null", is_flag=True, help="Apply --null-values to string columns, too (CSV)."),
+    click.option(
+        "--quoted-strings-can-be-null/--no-quoted-strings-can-be-null",
+        default=True,
+        help="Apply --null-values to quoted fields, too (CSV).  [default: yes]",
+    ),
+    click.option(
+        "--empty-is-text",
+        is_flag=True,
+        help="Read an empty field of a string column as the empty string, not NULL (CSV).",
+    ),
+    click.option("--delimiter", metavar="CHAR", help="CSV separator.  [default: , ; | or tab, by the header]"),
+    click.option("--decimal-comma", is_flag=True, help="Read numbers with a decimal comma, as 3,14 (CSV)."),
+    click.option(
+        "--time-format",
+        "time_formats",
+        multiple=True,
+        metavar="[COLUMN=]FORMAT",
+        help="Format of timestamps in text files that are not ISO 8601, as for strptime: '%d/%m/%Y %H:%M:%S.%f'; "
+        "COLUMN=epoch means seconds since 1970.",
+    ),
+    click.option(
+        "--column-types",
+        multiple=True,
+        metavar="COLUMN=TYPE,...",
+        help="Types of columns of text files, such as float64, string or 'timestamp[ns, UTC]'.",
+    ),
+    click.option(
+        "--max-decompressed",
+        metavar="SIZE",
+        help="Largest size of a compressed file, or of all files of an archive, after decompression.  [default: 64GiB]",
+    ),
+)
+OF_TEXT_FILES = (
+    "null_values",
+    "strings_can_be_null",
+    "quoted_strings_can_be_null",
+    "empty_is_text",
+    "delimiter",
+    "decimal_comma",
+    "time_formats",
+    "column_types",
+    "max_decompressed",
+)
+"""Parameters of commands that tell how text files are read."""
+_FORMAT_OF_COLUMN = re.compile(r"([^%=]+)=(.+)", re.DOTALL)
+
+
+def reading_options(command: Command) -> Command:
+    """Add the options for reading text files; the command gets them as `reading`, a `TextOptions`."""
+
+    @functools.wraps(command)
+    def taking(*args: Any, **given: Any) -> Any:
+        reading = reading_of({name: given.pop(name) for name in OF_TEXT_FILES})
+        return command(*args, reading=reading, **given)
+
+    made: Any = taking
+    for option in reversed(TEXT_FILE_OPTIONS):
+        made = option(made)
+    return cast(Command, made)
+
+
+def reading_of(given: Mapping[str, Any]) -> TextOptions:
+    """Return the options for reading text files, of values by the names of `OF_TEXT_FILES`.
+
+    Raises
+    ------
+    OptionError
+        When one has no such value.
+    """
+    own = dict(given)
+    nulls, formats = own.pop("null_values"), dict[str, str]()
+    for text in own.pop("time_formats"):
+        named = _FORMAT_OF_COLUMN.fullmatch(text)
+        formats[named[1] if named else ""] = named[2] if named else text
+    return TextOptions.given(
+        null_values=None if nulls is None else tuple(nulls.split(",")),
+        time_format=formats,
+        column_types=_types_of(own.pop("column_types")),
+        **own,
+    )
+
+
+def _types_of(given: Iterable[str]) -> dict[str, str]:
+    """Return types by columns, as --column-types gives them; a comma inside brackets separates nothing."""
+    pairs = {}
+    for text in re.split(r",(?![^\[]*\])", ",".join(given)):
+        column, equals, kind = (part.strip() for part in text.rpartition("="))
+        if "[" in column and "tz" in column:  # timestamp[us, tz=UTC]
+            column, equals, kind = (part.strip() for part in text.partition("="))
+        if equals and column and kind:
+            pairs[column] = kind
+        elif text.strip():
+            raise click.UsageError(f"--column-types: expected COLUMN=TYPE, got {text.strip()!r}")
+    return pairs
+
+
+class _SortType(click.ParamType[Any]):
+    """Names of columns with commas between, or nothing for the time column alone."""
+
+    name = "COLUMN,..."
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        """Return True, or the list of names."""
+        return value if isinstance(value, bool | list) else True if not value else value.split(",")
+
+
+SORT_FLAG = "--sort="
+"""The form of ``--sort`` that no columns follow (`with_sort`)."""
+
+
+def with_sort(arguments: Sequence[str]) -> list[str]:
+    """Return arguments in which ``--sort`` has a value: the columns that follow it with a comma, or none."""
+    found: list[str] = []
+    for argument in arguments:
+        if found and found[-1] == "--sort":
+            is_columns = "," in argument and not argument.startswith("-") and not re.search(r"[\s/=]", argument)
+            found[-1:] = [SORT_FLAG + argument] if is_columns else [SORT_FLAG, argument]
+        else:
+            found.append(argument)
+    return [*found[:-1], SORT_FLAG] if found[-1:] == ["--sort"] else found
+
+
+skip_invalid_option: Decorator = click.option(
+    "--skip-invalid",
+    is_flag=True,
+    help="Skip rules of --queries that cannot be read or do not fit the events, with a note.",
+)
+
+
+class _SizeType(click.ParamType[str]):
+    """A size of memory."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> str:
+        """Return the text of a size; UsageError: it is none."""
+        try:
+            size_in_bytes(value)
+        except OptionError:
+            self.fail(f"expected a size such as 2GiB or 500MB, got {value!r}", parameter, context)
+        return str(value)
+
+
+# ---- options of evaluations ---------------------------------------------------------------------------------------
+
+_OF_RUNS: dict[str, Decorator] = {
+    "no_progress": click.option(
+        "--no-progress",
+        is_flag=True,
+        help="Hide the progress bar and the lines per batch of --follow.",
+    ),
+    "as_json": click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print the summary as JSON on standard output (standard error with -o -).",
+    ),
+}
+"""Options of commands that evaluate queries, beside those of `EvaluationOptions`."""
+_TYPES: dict[str, click.ParamType[Any]] = {"sort": _SortType(), "max_memory": _SizeType()}
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of a command that evaluates queries.
+
+    Attributes
+    ----------
+    evaluation : EvaluationOptions
+        Those that were given, and the defaults of the others.
+    given : dict from str to Any
+        Those that were given, by their names.
+    no_progress, as_json : bool
+    """
+
+    evaluation: EvaluationOptions
+    given: Mapping[str, Any]
+    no_progress: bool = False
+    as_json: bool = False
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> RunOptions:
+        """Return the options for values by their names, None or False where none was given.
+
+        Raises
+        ------
+        OptionError
+            When one cannot have its value.
+        """
+        flags = {name: values[name] for name in _OF_RUNS if name in values}
+        given = {name: value for name, value in values.items() if name in OF_COMMANDS and value not in (None, False)}
+        lateness = {"lateness": "0"} if "late" in given else {}
+        return cls(EvaluationOptions(**(lateness | given)), given, **flags)
+
+    def check_time(self, time_column: str | None, others: Mapping[str, object] = MappingProxyType({})) -> None:
+        """Raise UsageError for the first option that needs a time column where there is none; see `needs_time`."""
+        timed = {_flag_of(name): value for name, value in self.given.items() if OF_COMMANDS[name].timed}
+        needs_time(time_column, {**others, **timed})
+
+    def check_live(self) -> None:
+        """Raise UsageError for an option that a live run does not have."""
+        for name in self.given:
+            if not OF_COMMANDS[name].of_live:
+                hint = "; --lateness puts late events in order" if name == "sort" else ""
+                raise click.UsageError(f"{_flag_of(name)} is no option of --follow{hint}")
+
+
+def _flag_of(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def declared_option(name: str, **changed: Any) -> Decorator:
+    """Return the option of commands of a name of `EvaluationOptions`; some of its declaration may be another."""
+    option = OF_COMMANDS[name]
+    kind: Any = _TYPES.get(name)
+    if option.choices:
+        kind = click.Choice(option.choices)
+    elif option.least is not None:
+        kind = click.IntRange(min=option.least)
+    declared = {"type": kind, "metavar": option.metavar, "help": option.help, "default": None}
+    return click.option(_flag_of(name), name, **(declared | changed))
+
+
+def run_options(*names: str, **changed: Mapping[str, Any]) -> Callable[[Command], Command]:
+    """Add options of evaluations to a command, which gets them as `run`, a `RunOptions`.
+
+    Parameters
+    ----------
+    *names
+        Names of `EvaluationOptions` that commands have, "no_progress" and "as_json"; all of them if none is named.
+    **changed
+        By name, arguments of `click.option` in place of those of the declaration.
+    """
+    names = names or (*OF_COMMANDS, *_OF_RUNS)
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def taking(*args: Any, **given: Any) -> Any:
+            own = {name: given.pop(name) for name in names}
+            return command(*args, run=RunOptions.from_values(own), **given)
+
+        made: Any = taking
+        for name in reversed(names):
+            made = (_OF_RUNS.get(name) or declared_option(name, **changed.get(name, {})))(made)
+        return cast(Command, made)
+
+    return decorate
+
+
+def output_of_rows(*more: str, usual: str = "positions") -> dict[str, Any]:
+    """Return the declaration of ``--output`` of a command that also writes alerts, and perhaps `more`."""
+    timeline = "; timeline: alerts with the column names of timeline tools" if more else ""
+    return {
+        "type": click.Choice([*OUTPUTS, ALERTS, *more]),
+        "help": f"Content of a row{timeline}.  [default: alerts if rules of --queries have levels, measures if "
+        f"SELECT has some, else {usual}]",
+    }
+
+
+def options_of(*decorators: Decorator) -> list[click.Option]:
+    """Return the options that decorators add to a command, for other commands than those of `click`."""
+
+    def nothing() -> None:
+        """Hold the options."""
+
+    held: Any = nothing
+    for decorate in reversed(decorators):
+        held = decorate(held)
+    return list(reversed(held.__click_params__))
+
+
+def period_options(command: Command) -> Command:
+    """Add the options for a period of time; the command gets them as `period`, a `Period`."""
+
+    @functools.wraps(command)
+    def taking(*args: Any, after: str | None, before: str | None, **given: Any) -> Any:
+        return command(*args, period=Period(after, before), **given)
+
+    made: Any = taking
+    for option in (
+        click.option("--before", metavar="TIME", help="Read only events before this time."),
+        click.option(
+            "--after", metavar="TIME", help="Read only events from this time on: 2026-11-27, 2026-11-27T12:30Z."
+        ),
+    ):
+        made = option(made)
+    return cast(Command, made)
+
+
+level_option: Decorator = click.option(
+    "--level",
+    type=click.Choice(LEVELS),
+    help="Use only rules of --queries with this level or a more urgent one.",
+)
+
+
+def needs_time(time_column: str | None, given: Mapping[str, object]) -> None:
+    """Raise UsageError for the first of the `given` options (value by name) that is set without a time column."""
+    for option, value in given.items():
+        if value and time_column is None:
+            raise click.UsageError(f"{option} needs a time: --time-column")
+
+
+# ---- compiling queries --------------------------------------------------------------------------------------------
+
+MISSING = ("error", "null")
+SELECTIONS = ("recent", "all")
+
+QUERY_OPTIONS: tuple[Decorator, ...] = (
+    click.option(
+        "--language",
+        type=click.Choice([each.name.lower() for each in LANGUAGES]),
+        help="Language of the query.  [default: by its text, or the ending of its file]",
+    ),
+    click.option(
+        "--type-column", metavar="NAME", help="Column of event types.  [default: type; event.category for EQL]"
+    ),
+    click.option("--no-type-column", is_flag=True, help="Use the stream's name (FROM) as the type of all its events."),
+    click.option(
+        "--time-column",
+        metavar="NAME",
+        help="Column of timestamps, which must not decrease.  [default: @timestamp for EQL]",
+    ),
+    click.option("--time-unit", type=click.Choice(list(TIME_UNITS)), help="Unit of an integer time column."),
+    click.option(
+        "--missing-fields",
+        type=click.Choice(MISSING),
+        help="Fields that the events lack: an error, or null with a note (EQL, Sigma).  "
+        "[default: null for Sigma and --queries, else error]",
+    ),
+    click.option(
+        "--selection",
+        type=click.Choice(SELECTIONS),
+        help="EQL sequence matching: as Elasticsearch does, or all matches.  [default: recent]",
+    ),
+    click.option(
+        "--pipeline",
+        "pipelines",
+        multiple=True,
+        metavar="NAME|FILE",
+        shell_complete=complete_files,
+        help="Sigma log sources and fields of the events, such as windows, linux or zeek; may be repeated.",
+    ),
+    click.option(
+        "--columns",
+        multiple=True,
+        metavar="FIELD=COLUMN,...",
+        help="Columns of Sigma fields; overrides the pipelines.",
+    ),
+    click.option(
+        "--nocase-groups",
+        is_flag=True,
+        help="Ignore letter case in the groups and distinct values of Sigma correlations.",
+    ),
+)
+_NAMES = (
+    "language",
+    "type_column",
+    "no_type_column",
+    "time_column",
+    "time_unit",
+    "missing_fields",
+    "selection",
+    "pipelines",
+    "columns",
+    "nocase_groups",
+)
+_OF_SOME = ("missing_fields", "selection")
+
+
+@dataclass(frozen=True)
+class QueryOptions:
+    """Options by which queries are compiled, None where not given, unless said otherwise.
+
+    Attributes
+    ----------
+    type_column : str or None
+        Column of event types, a `cer_gpu.engine.evaluation_options.OverridableDefault` where it was not given; None if
+        there is none.
+    time_column, time_unit, language, missing_fields, selection : str or None
+    fields : FieldColumns
+        Columns of the fields of Sigma.
+    """
+
+    type_column: str | None
+    time_column: str | None = None
+    time_unit: str | None = None
+    language: str | None = None
+    missing_fields: str | None = None
+    selection: str | None = None
+    fields: FieldColumns = AS_NAMED
+
+    def of_rules(self, rules: Iterable[Rule], *, is_set: bool) -> dict[str, Any]:
+        """Return the options of `cer_gpu.compile` for rules, which read the same columns of types and times."""
+        options: dict[str, Any] = {
+            "type_column": self.type_column,
+            "time_column": self.time_column,
+            "time_unit": self.time_unit,
+        }
+        if self.language is not None:
+            options["language"] = self.language
+        given = {name: getattr(self, name) for name in _OF_SOME if getattr(self, name) is not None}
+        return {**({"missing_fields": MISSING_IN_RULES} if is_set else {}), **given, **options_of_rules(rules, options)}
+
+
+def query_options(command: Command) -> Command:
+    """Add the options for compiling queries; the command gets them as `compiling`, a `QueryOptions`."""
+
+    @functools.wraps(command)
+    def taking(*args: Any, **given: Any) -> Any:
+        own = {name: given.pop(name) for name in _NAMES}
+        types, none = own.pop("type_column"), own.pop("no_type_column")
+        fields = FieldColumns(own.pop("pipelines"), _pairs_of(own.pop("columns")), own.pop("nocase_groups"))
+        if none and types is not None:
+            raise click.UsageError("--type-column and --no-type-column exclude each other")
+        compiling = QueryOptions(None if none else types or TYPE_COLUMN, fields=fields, **own)
+        return command(*args, compiling=compiling, **given)
+
+    made: Any = taking
+    for option in reversed(QUERY_OPTIONS):
+        made = option(made)
+    return cast(Command, made)
+
+
+def _pairs_of(given: Iterable[str]) -> dict[str, str]:
+    """Return columns by fields, as --columns gives them."""
+    pairs = {}
+    for text in ",".join(given).split(","):
+        field, equals, column = (part.strip() for part in text.partition("="))
+        if equals and field and column:
+            pairs[field] = column
+        elif text.strip():
+            raise click.UsageError(f"--columns: expected FIELD=COLUMN, got {text.strip()!r}")
+    return pairs

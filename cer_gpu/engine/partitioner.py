@@ -1,0 +1,287 @@
+"""Partitions of one query: events are assigned to them by their keys, and partitions that hold nothing are dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cer_gpu.arrays import Bools, Int32, Int64
+from cer_gpu.ceql.syntax import Name
+from cer_gpu.columnar.columns import SelectedRows, as_type, take_rows
+from cer_gpu.columnar.fields import array_of
+from cer_gpu.engine.blocks import Batch, EventBlock
+from cer_gpu.engine.checkpoint import NamedState
+from cer_gpu.engine.evaluation_options import EvaluationOptions
+from cer_gpu.partition.partitions import PartitionKeys, Partitions, partitions_of
+from cer_gpu.partition.shared import SharedPartitions, ViewOfPartitions
+from cer_gpu.planning.binding import Binding
+from cer_gpu.runtime.protocol import Runtime
+
+
+class SymbolParts(Protocol):
+    """The parts of the events of a symbol: `cer_gpu.runtime.progress.keyed.KeyedFunnelTable`."""
+
+    columns: list[tuple[str, ...]]
+    firsts: Int32
+    parts: Int32
+
+
+class StepKeys:
+    """Keys over one schema: those of PARTITION BY, and one of each of several lists of columns.
+
+    Parameters
+    ----------
+    table
+        With the lists, of equal lengths; the columns at one place of them have a type in common.
+    partition
+        Keys of PARTITION BY.
+    schema : pyarrow.Schema
+    text
+        The query, for error messages.
+
+    Attributes
+    ----------
+    parts : list of pyarrow.DataType
+        Types of the columns that tell keys apart.
+
+    Raises
+    ------
+    QueryTypeError
+        When columns at one place are of different kinds.
+    """
+
+    def __init__(self, table: SymbolParts, partition: PartitionKeys, schema: pa.Schema, text: str) -> None:
+        self._table, self._partition = table, partition
+        brackets = [tuple(map(Name, dict.fromkeys(names))) for names in zip(*table.columns, strict=True)]
+        self.parts: list[Any] = [*partition.parts, *PartitionKeys(tuple(brackets), schema, text).types]
+
+    def assign(
+        self, batch: pa.RecordBatch, picked: SelectedRows, parts: list[pa.DataType], partitions: Partitions
+    ) -> tuple[SelectedRows, Int32]:
+        """Return the relevant events of a block once for each key that they have, with their partitions.
+
+        Their symbols are then those of the parts.
+
+        Parameters
+        ----------
+        batch
+            Events of the block.
+        picked
+        parts
+            Types of the columns that tell keys apart, to which others are cast.
+        partitions
+        """
+        table, symbols = self._table, picked.symbols
+        begins = table.firsts[symbols]
+        counts = table.firsts[symbols + 1] - begins
+        before = np.cumsum(counts) - counts
+        n = int(counts.sum())
+        of_parts = table.parts[np.arange(n) - np.repeat(before - begins, counts)]
+        rows = np.repeat(picked.rows, counts)
+        keys = self._arrays(batch, rows, of_parts[:, 0], parts)
+        symbols, kept, ids, _ = partitions.assign(keys, of_parts[:, 1].copy(), np.arange(n, dtype=np.int32))
+        return SelectedRows(symbols, rows[kept]), ids
+
+    def _arrays(self, batch: pa.RecordBatch, rows: Int32, lists: Int32, parts: list[pa.DataType]) -> list[pa.Array]:
+        """Return the columns that tell keys apart, for some rows, given the number of the list of each."""
+        n_of_partition = len(self._partition.parts)
+        of_partition = self._partition.arrays(batch, parts[:n_of_partition])
+        found = [take_rows(key, pa.array(rows)) for key in of_partition]
+        own = [np.flatnonzero(lists == number) for number in range(len(self._table.columns))]
+        order = np.empty(len(rows), np.int64)
+        order[np.concatenate(own)] = np.arange(len(rows))
+        for place, kind in enumerate(parts[n_of_partition:]):
+            pieces = []
+            for names, chosen in zip(self._table.columns, own, strict=True):
+                column = take_rows(array_of(batch, names[place]), pa.array(rows[chosen]))
+                pieces.append(_without_nan(as_type(column, kind, f"the key {names[place]!r}")))
+            found.append(pa.concat_arrays(pieces).take(pa.array(order)))
+        return found
+
+
+def _without_nan(key: pa.Array) -> pa.Array:
+    """Return a key with NULL in place of NaN, which equals nothing."""
+    return pc.if_else(pc.is_nan(key), pa.scalar(None, key.type), key) if pa.types.is_floating(key.type) else key
+
+
+class PartitionState(Protocol):
+    """State of a stage, by partition."""
+
+    def holds(self, n_partitions: int) -> Bools:
+        """Return the mask of the first partitions in which something is held."""
+
+    def keep_partitions(self, kept: Bools) -> None:
+        """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
+
+
+class Partitioner:
+    """Assignment of the relevant events of one query to the partitions of PARTITION BY.
+
+    Parameters
+    ----------
+    binding
+        Binding to the schema of the first batch, which fixes the types of the keys.
+    runtime
+    states
+        The stages beside the runtime whose state refers to partitions.
+    options
+        Its shard of the keys, and the position from which on matches are reported.
+    step_keys
+        Keys that depend on the steps that an event satisfies, or None if all events have the same.
+    shared
+        View on partitions that several queries share, or None if this query has its own.
+    all_events
+        True: events that are not relevant get partitions, too.
+    numbered
+        True: the events of each partition are numbered.
+
+    Attributes
+    ----------
+    partitions : Partitions or ViewOfPartitions
+    n_without_key : int
+        Number of events that the query could use, and that have no key.
+    """
+
+    def __init__(
+        self,
+        binding: Binding,
+        runtime: Runtime,
+        states: Sequence[PartitionState],
+        options: EvaluationOptions,
+        *,
+        step_keys: StepKeys | None,
+        shared: ViewOfPartitions | None,
+        all_events: bool,
+        numbered: bool,
+    ) -> None:
+        self._keys, self._types = binding.keys, binding.keys.types
+        self._parts = binding.keys.parts if step_keys is None else step_keys.parts
+        self._step_keys, self._runtime, self._states = step_keys, runtime, states
+        self._all_events, self._numbered = all_events, numbered
+        self.partitions: Partitions | ViewOfPartitions = shared or self._new_partitions(options.key_shard)
+        self.n_without_key: int = 0
+        # of threads that share the keys, one counts, and of those that share the stream, each its own events
+        self._counts_keys = step_keys is None and (options.key_shard is None or options.key_shard[0] == 0)
+        self._report_from = options.report_from
+
+    def rebind(self, binding: Binding, step_keys: StepKeys | None) -> None:
+        """Read the keys of the next batches by the binding to another schema."""
+        self._keys, self._step_keys = binding.keys, step_keys
+
+    def _new_partitions(self, key_shard: tuple[int, int] | None = None) -> Partitions:
+        return partitions_of(self._parts, key_shard, every=self._all_events, numbered=self._numbered)
+
+    @property
+    def needs_all_events(self) -> bool:
+        """True if events count in their partitions whether or not they are relevant."""
+        return self._all_events or self._numbered
+
+    def assign(self, block: EventBlock, selected: SelectedRows, *, all_rows: bool) -> tuple[SelectedRows, Int32, Int64]:
+        """Find the partitions of the relevant events of a block.
+
+        Parameters
+        ----------
+        block
+        selected
+            The relevant events.
+        all_rows
+            True: also of the other events, whose symbol is 0.
+
+        Returns
+        -------
+        selected, partitions, ordinals
+            The events that have a key, the partition (int32) of each, and its number in the partition (int64; empty
+            unless they are numbered).
+        """
+        columns = block.columns
+        if self.is_swept:
+            self._drop_idle()
+        self._count_without_key(columns.batch, selected.rows, block.first)
+        if all_rows:
+            symbols = np.zeros(columns.n_rows, np.int32)
+            symbols[selected.rows] = selected.symbols
+            selected = SelectedRows(symbols, np.arange(columns.n_rows, dtype=np.int32))
+        keys = partial(self._keys.arrays, columns.batch, self._parts)
+        ordinals = np.empty(0, np.int64)
+        if self._step_keys is not None:
+            assert isinstance(self.partitions, Partitions)
+            selected, partitions = self._step_keys.assign(columns.batch, selected, self._parts, self.partitions)
+        elif isinstance(self.partitions, Partitions):
+            symbols, rows, partitions, ordinals = self.partitions.assign(keys(), selected.symbols, selected.rows)
+            selected = SelectedRows(symbols, rows)
+        else:
+            selected, partitions, ordinals = self.partitions.assign(keys, selected)
+        if self._runtime.keeps_partitions:
+            self._runtime.reserve_partitions(self.partitions.n)
+        return selected, partitions, ordinals
+
+    def _count_without_key(self, batch: pa.RecordBatch, rows: Int32, first: int) -> None:
+        """Count the events of some rows that have no key; row 0 of the batch is event `first`."""
+        if self._counts_keys:
+            own = rows if first >= self._report_from else rows[np.searchsorted(rows, self._report_from - first) :]
+            self.n_without_key += self._keys.n_without(batch, own)
+
+    def keys_at(self, ends: Int64, batch: Batch) -> list[pa.Array]:
+        """Return the keys of the events of a batch at which matches end."""
+        return self._keys.at(batch.events, batch.rows_at(ends), self._types)
+
+    # ---- partitions that hold nothing -----------------------------------------------------------------------
+
+    @property
+    def is_swept(self) -> bool:
+        """True if the next block drops partitions of this query, and numbers the others anew."""
+        return isinstance(self.partitions, Partitions) and self.partitions.wants_sweep
+
+    def shares(self, partitions: SharedPartitions) -> bool:
+        """Return True if the query has a view on these partitions."""
+        return isinstance(self.partitions, ViewOfPartitions) and self.partitions.shared is partitions
+
+    def own_partitions(self) -> None:
+        """Take over the shared partitions, and drop those that hold nothing of this query."""
+        own = self._new_partitions()
+        own.restore(*self.partitions.snapshot())
+        self.partitions = own
+        self._drop_idle()
+
+    def busy(self, n: int) -> Bools:
+        """Return the mask of the first `n` partitions that hold something."""
+        if self._runtime.keeps_partitions:
+            self._runtime.reserve_partitions(n)
+        busy: Bools = ~self._runtime.idle(n)
+        for state in self._states:
+            busy |= state.holds(n)
+        return busy
+
+    def keep_partitions(self, kept: Bools) -> None:
+        """Drop the state of the partitions that are not `kept`; the others are numbered anew in their order."""
+        for state in self._states:
+            state.keep_partitions(kept)
+        self._runtime.keep_partitions(kept)
+
+    def _drop_idle(self) -> None:
+        assert isinstance(self.partitions, Partitions)
+        busy = self.busy(self.partitions.n)
+        self.partitions.keep(busy)
+        self.keep_partitions(busy)
+
+    # ---- checkpoints ----------------------------------------------------------------------------------------
+
+    def snapshot(self, state: NamedState) -> None:
+        """Add the partitions of this query to a checkpoint; the set adds those that are shared."""
+        if isinstance(self.partitions, Partitions):
+            arrays, strings = self.partitions.snapshot()
+            state.facts["owns_partitions"] = True
+            state.add_arrays("partitions", arrays)
+            state.add_texts("texts", strings)
+
+    def restore(self, state: NamedState) -> None:
+        """Continue from a checkpoint."""
+        if state.facts.get("owns_partitions"):
+            if not isinstance(self.partitions, Partitions):
+                self.partitions = self._new_partitions()
+            self.partitions.restore(state.part("partitions"), state.texts("texts"))

@@ -1,0 +1,264 @@
+"""Results of a query for a report: matches to draw, those to show with their rows, and partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cer_gpu.arrays import Int64, UInt64
+from cer_gpu.engine.evaluation_options import USUAL_OPTIONS, EvaluationOptions
+from cer_gpu.errors import OptionError
+from cer_gpu.io.source import Source
+from cer_gpu.query import Query
+from cer_gpu.report.counted import Counted, ShownPartitions
+from cer_gpu.report.events import ReportEvents
+
+
+class Sample:
+    """Sample of every match whose number is a multiple of `step`, a power of two that grows with the stream.
+
+    Parameters
+    ----------
+    bound
+        Greatest sum of the weights of the sample; the first match is kept in any case.
+
+    Attributes
+    ----------
+    step : int
+    """
+
+    def __init__(self, bound: int) -> None:
+        self.step: int = 1
+        self._bound = bound
+        self._kept: list[pa.Table] = []
+        self._weight = 0
+
+    def of_step(self, rows: pa.Table) -> pa.Table:
+        """Return the rows that may enter the sample: those whose number is a multiple of `step`."""
+        return rows if self.step == 1 else _every(rows, self.step)
+
+    def add(self, rows: pa.Table, weights: Int64) -> None:
+        """Add rows, one for each match; the column ``number`` counts them from 0."""
+        rows = self.of_step(rows.append_column("weight", pa.array(weights)))
+        self._kept.append(rows)
+        self._weight += int(rows["weight"].to_numpy().sum())
+        while self._weight > self._bound and sum(kept.num_rows for kept in self._kept) > 1:
+            self.step *= 2
+            self._kept = [_every(kept, self.step) for kept in self._kept]
+            self._weight = sum(int(kept["weight"].to_numpy().sum()) for kept in self._kept)
+
+    def rows(self) -> pa.Table | None:
+        """Return the sample, or None if nothing was added."""
+        return pa.concat_tables(self._kept).drop_columns(["weight"]) if self._kept else None
+
+
+def _every(rows: pa.Table, step: int) -> pa.Table:
+    wanted = rows["number"].to_numpy() % step == 0
+    return rows.filter(pa.array(wanted))
+
+
+def fingerprints(rows: pa.RecordBatch | pa.Table) -> UInt64:
+    """Return a hash of ``start``, ``end`` and ``positions`` for each match."""
+    starts, ends = (rows.column(name).to_numpy().astype(np.uint64) for name in ("start", "end"))
+    lists = rows.column("positions")
+    lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
+    offsets = lists.offsets.to_numpy()
+    values = lists.values.to_numpy()[offsets[0] : offsets[-1]].astype(np.uint64)
+    # positions are a set, so the sum of their mixed values is a hash of it, whatever the order
+    before = np.concatenate([np.zeros(1, np.uint64), np.cumsum(_mixed(values), dtype=np.uint64)])
+    sums = before[offsets[1:] - offsets[0]] - before[offsets[:-1] - offsets[0]]
+    return _mixed(_mixed(starts + np.uint64(1)) + _mixed(ends ^ np.uint64(1 << 63)) + sums)
+
+
+def _mixed(values: UInt64) -> UInt64:
+    """Return values under a random-looking permutation of 64-bit integers: the mixer of the generator SplitMix64."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+MAX_DRAWN = 200_000
+"""Most matches on the page."""
+MAX_REFERENCES = 100_000
+"""Most rows of matches on the page; a row of several matches counts for each."""
+MAX_ROWS_OF_ONE = 200
+"""Most rows of one match on the page."""
+MAX_WAYS = 16
+"""Most valuations of one match that give roles to its rows."""
+MAX_VALUATIONS = 1 << 20
+"""Most valuations that are read, beyond eight for each match."""
+
+
+@dataclass(frozen=True)
+class ReportResults:
+    """Results of a query for its report.
+
+    Attributes
+    ----------
+    n_events : int
+    n_matches : int or None
+        Number of matches, or None if more than int64 holds end at one event.
+    n_listed : int
+        Number of those that were listed: all, or some at each end.
+    valued : Query
+        Query whose valuations tell the variables of the events of these.
+    notes : tuple of str
+        Remarks on the events.
+    drawn : pyarrow.Table or None
+        ``number``, ``start``, ``end``, ``n_kept`` (number of kept events), ``partition`` (a code) and with a time
+        column ``start_time`` and ``end_time`` of a sample of those listed, every `step`-th; and ``stands_for`` (the
+        number of matches of the end for each that is listed of it) where not all are listed.
+    detailed : pyarrow.Table or None
+        ``number``, ``start``, ``end``, ``n_kept``, ``partition``, ``positions`` (the first `MAX_ROWS_OF_ONE`) and
+        ``fingerprint`` of a smaller sample, every `detail_step`-th of those listed.
+    partitions : ShownPartitions
+    counts : list of int
+        Number of matches of each partition, by its code; of all, if they could be counted.
+    """
+
+    n_events: int
+    notes: tuple[str, ...]
+    n_matches: int | None
+    n_listed: int
+    valued: Query
+    drawn: pa.Table | None
+    step: int
+    detailed: pa.Table | None
+    detail_step: int
+    partitions: ShownPartitions
+    counts: list[int]
+
+
+def find_for_report(
+    query: Query,
+    events: ReportEvents,
+    asked: EvaluationOptions = USUAL_OPTIONS,
+    counted: Counted | None = None,
+    n_pages: int = 1,
+) -> ReportResults:
+    """Evaluate a query, and keep the results that a report needs.
+
+    Parameters
+    ----------
+    counted
+        Counts of the matches, where there are some: of too many, some at each end are listed.
+    n_pages
+        Number of queries that share the room of one file.
+    """
+    if counted is not None and counted.n_matches == 0:
+        return ReportResults(counted.n_events, counted.notes, 0, 0, query, None, 1, None, 1, ShownPartitions(query), [])
+    drawn, detailed = Sample(MAX_DRAWN // n_pages), Sample(MAX_REFERENCES // n_pages)
+    partitions = ShownPartitions(query)
+    some = None if counted is None or counted.is_listed_whole else counted
+    listed = query if some is None else some.of_each_end()
+    # of what HAVING drops, only valuations are told apart
+    evaluator = listed._checked_evaluator(replace(asked, output="bindings" if query._drops_rows else "positions"))
+    n_listed = 0
+    for batch in listed._match_source(events.open(), evaluator, asked.threads):
+        if not batch.num_rows:
+            continue
+        positions = batch.column("positions")
+        n_kept = pc.list_value_length(positions)
+        numbers = pa.array(np.arange(n_listed, n_listed + batch.num_rows))
+        n_listed += batch.num_rows
+        columns = {"number": numbers, "start": batch.column("start"), "end": batch.column("end")}
+        columns |= {"n_kept": n_kept, "partition": pa.array(partitions.codes(batch))}
+        shown = {name: batch.column(name) for name in ("start_time", "end_time") if query.time_column is not None}
+        if some is not None:
+            shown["stands_for"] = pa.array(some.weights(batch.column("end").to_numpy()))
+        drawn.add(pa.table(columns | shown), np.ones(batch.num_rows, np.int64))
+        rows = detailed.of_step(pa.table(columns | {"positions": positions}))  # before the costly steps
+        weights = 1 + np.minimum(pc.list_value_length(rows["positions"]).to_numpy(), MAX_ROWS_OF_ONE).astype(np.int64)
+        cut = pc.list_slice(rows["positions"], 0, MAX_ROWS_OF_ONE, return_fixed_size_list=False)
+        prints = pa.array(fingerprints(rows))
+        rows = rows.set_column(rows.num_columns - 1, "positions", cut).append_column("fingerprint", prints)
+        detailed.add(rows, weights)
+    return ReportResults(
+        n_events=evaluator.n_events,
+        notes=tuple(evaluator.notes),
+        n_matches=n_listed if some is None else some.n_matches,
+        n_listed=n_listed,
+        valued=query._without_choice() if some is None else some.of_each_end(MAX_WAYS),
+        drawn=drawn.rows(),
+        step=drawn.step,
+        detailed=detailed.rows(),
+        detail_step=detailed.step,
+        partitions=partitions,
+        counts=partitions.counts if some is None or some.overflows else partitions.counts_in(some.partitions),
+    )
+
+
+# ---- roles of rows ------------------------------------------------------------------------------------------------
+
+
+def variables_of(
+    query: Query, events: ReportEvents, detailed: pa.Table, n_listed: int, asked: EvaluationOptions = USUAL_OPTIONS
+) -> list[list[str]] | None:
+    """Return the role of each row of matches: the variables that hold it, in each valuation.
+
+    Parameters
+    ----------
+    query
+        `ReportResults.valued`.
+    detailed
+        `ReportResults.detailed`.
+    n_listed
+        `ReportResults.n_listed`.
+
+    Returns
+    -------
+    list or None
+        For each match a text for each of its positions, such as "LANDED, late"; roles that differ between
+        valuations are joined by " or ".  A match whose valuations were not reached has an empty list.  None:
+        a variable has the name of another column.
+    """
+    names = _variables_to_draw(query, events.open())
+    if names is None:
+        return None
+    prints = detailed["fingerprint"].to_numpy()
+    order = np.argsort(prints)
+    prints = prints[order]
+    ways: list[dict[tuple[tuple[str, ...], ...], None]] = [{} for _ in range(len(prints))]
+    positions = detailed["positions"].to_pylist()
+    left = MAX_VALUATIONS + 8 * n_listed
+    for batch in _valuations(query, events, asked):
+        own = fingerprints(batch)
+        places = np.minimum(np.searchsorted(prints, own), len(prints) - 1)
+        hits = np.flatnonzero(prints[places] == own)
+        held = batch.select(names).take(pa.array(hits)).to_pylist()
+        for hit, valuation in zip(order[places[hits]].tolist(), held, strict=True):
+            if len(ways[hit]) < MAX_WAYS:
+                sets = {name: set(holds) if isinstance(holds, list) else {holds} for name, holds in valuation.items()}
+                way = tuple(tuple(name for name in names if p in sets[name]) for p in positions[hit])
+                ways[hit][way] = None
+        left -= batch.num_rows
+        if left < 0:
+            break
+    return [_distinct_variables(each, len(held)) for each, held in zip(ways, positions, strict=True)]
+
+
+def _valuations(query: Query, events: ReportEvents, asked: EvaluationOptions) -> Iterator[pa.RecordBatch]:
+    for batch in query._match_source(
+        events.open(), query._checked_evaluator(replace(asked, output="bindings")), asked.threads
+    ):
+        if batch.num_rows:
+            yield batch
+
+
+def _variables_to_draw(query: Query, source: Source) -> list[str] | None:
+    try:
+        query.output_schema(source.schema, "bindings")
+        return list(query.variables)
+    except OptionError:
+        return None
+
+
+def _distinct_variables(ways: Mapping[tuple[tuple[str, ...], ...], None], n_rows: int) -> list[str]:
+    if not ways:
+        return []
+    return [" or ".join(dict.fromkeys(", ".join(way[i]) for way in ways if way[i])) for i in range(n_rows)]

@@ -1,0 +1,407 @@
+"""Rows of a stretch of the stream in its order.
+
+Rows are checked as they are read.  Those that lie in order are passed on; others are put in order: within a row group,
+or among the row groups that overlap, in memory or, where they may be too many, on disk.  Rows that agree on all columns
+of the order keep the order of their numbers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cer_gpu.arrays import Int64
+from cer_gpu.ceql.paths import dotted
+from cer_gpu.columnar.columns import is_string
+from cer_gpu.columnar.fields import array_of
+from cer_gpu.errors import EventsError, QueryTypeError
+from cer_gpu.io.source import Source
+from cer_gpu.order.sorting import sort_source
+from spark_glue.distribution import LEAST_INT64, MAX_INT64, POSITION
+from spark_glue.files.layout import SplitRange, Unit
+from spark_glue.files.row_groups import RowGroups
+from spark_glue.stage import plain_batch, sort_key
+
+_KEY = "$key"
+"""Column added for a sort on disk: the first column of the order, as integers."""
+
+
+class UnsortedInputError(Exception):
+    """Signal that rows which were expected in order are not; it never reaches the user."""
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """Rows of a stretch that follow one another in its order.
+
+    Attributes
+    ----------
+    batch : pyarrow.RecordBatch
+    own : bool
+        True: they are of the range; False: of the window before it.
+    first : int
+        Number of the first one, over all files.
+    """
+
+    batch: pa.RecordBatch
+    own: bool
+    first: int
+
+
+class OrderedReader:
+    """Reader of the rows of stretches in their order.
+
+    Parameters
+    ----------
+    groups
+        Reader of row groups, whose columns include those of the order.
+    order
+        Columns that order the stream.
+    most_held
+        Most rows of a row group to sort in memory.
+    memory
+        Bytes that a sort on disk may hold.
+    """
+
+    def __init__(
+        self, groups: RowGroups, order: Sequence[str], most_held: int = 1 << 22, memory: int = 1 << 28
+    ) -> None:
+        self._groups, self._order, self._most_held, self._memory = groups, list(order), most_held, memory
+
+    # ---- rows as they lie ------------------------------------------------------------------------------------
+
+    def presorted(
+        self, stretch: SplitRange, types: Sequence[str] | None = None, *, numbered: bool = False
+    ) -> Iterator[FileRows]:
+        """Yield the rows of a stretch as they lie, while they are in order.
+
+        Parameters
+        ----------
+        stretch
+        types
+            Row groups that have no row of these types are left out; if None, all are read.
+        numbered
+            True: the rows have the column `POSITION`.
+
+        Raises
+        ------
+        UnsortedInputError
+            At the first row group that is not in order; the rows before are the first ones of the order.
+        """
+        last: list[pa.Array] | None = None
+        held: list[FileRows] = []  # rows that agree with the next row group's on the first column, until it is checked
+        for i, unit in enumerate(stretch.units):
+            if types is not None and unit.without(types):
+                continue
+            several = unit.n_rows > self._groups.rows_at_once(unit)
+            if several and not self._lies_in_order(unit):
+                raise UnsortedInputError
+            bound = MAX_INT64 + 1 if len(self._order) == 1 else _next_low(stretch, i)
+            row = unit.first
+            for batch in self._groups.batches(unit, numbered=numbered):
+                n = batch.num_rows
+                if not n:
+                    continue
+                if n < unit.n_rows and not several:
+                    raise UnsortedInputError  # rows of a later batch may precede those of this one
+                keys = [self._first_order_column(batch, row), *self._sort_keys(batch, 1)]
+                if not ascending(keys) or (last is not None and not _not_after(last, keys)):
+                    raise UnsortedInputError
+                last = [key.slice(n - 1) for key in keys]
+                values = integers(keys[0])
+                self._check_bounds(unit, row, values[[0, -1]])
+                if unit.low < bound:
+                    yield from held
+                    held = []
+                begin, end = _span_within(values, stretch.begin, stretch.end)
+                split = end if i < stretch.n_before else begin
+                if stretch.low is not None and i >= stretch.n_before:
+                    split = int(np.clip(_rank(values, stretch.low), begin, end))
+                known = int(np.clip(_rank(values, bound), begin, end))
+                for first, stop in pairwise(sorted({begin, split, known, end})):
+                    rows = FileRows(batch.slice(first, stop - first), first >= split, row + first)
+                    if first < known:
+                        yield rows
+                    else:
+                        held.append(rows)
+                if sum(rows.batch.num_rows for rows in held) > self._most_held:
+                    raise UnsortedInputError
+                row += n
+        yield from held
+
+    # ---- rows in any order -----------------------------------------------------------------------------------
+
+    def in_order(self, stretch: SplitRange) -> Iterator[FileRows]:
+        """Yield the rows of a stretch, with the column `POSITION`, in their order."""
+        found = self._on_disk(stretch) if stretch.on_disk else self._swept(stretch)
+        for batch, own in found:
+            if not batch.num_rows:
+                continue
+            split = 0 if own else batch.num_rows
+            if own and stretch.low is not None:
+                split = _rank(integers(array_of(batch, self._order[0])), stretch.low)
+            first = batch.column(POSITION)[0].as_py()
+            if split:
+                yield FileRows(batch.slice(0, split), False, first)
+            if split < batch.num_rows:
+                yield FileRows(batch.slice(split), True, first)
+
+    def _swept(self, stretch: SplitRange) -> Iterator[tuple[pa.RecordBatch, bool]]:
+        """Yield the rows in order, with True for those of row groups after the window.
+
+        Rows are held until the row groups that may have rows before them are read.
+        """
+        held: list[pa.RecordBatch] = []
+        least = MAX_INT64
+        units = stretch.units
+        for i, unit in enumerate(units):
+            own = i >= stretch.n_before
+            # rows with values before the bound are complete
+            bound = units[i + 1].low + stretch.flows if i + 1 < len(units) else MAX_INT64 + 1
+            if not held and unit.high < bound:
+                for batch in self._sorted_group(unit, stretch):
+                    yield batch, own
+                continue
+            for batch in self._rows_of_unit(unit, stretch):
+                if batch.num_rows:
+                    held.append(batch)
+                    least = min(least, int(integers(array_of(batch, self._order[0])).min()))
+            if held and least < bound:
+                rows = self._sort_batches(held)
+                values = integers(array_of(rows, self._order[0]))
+                complete = _rank(values, bound)
+                yield rows.slice(0, complete), own
+                held = [rows.slice(complete)] if complete < len(values) else []
+                least = int(values[complete]) if complete < len(values) else MAX_INT64
+
+    def _sorted_group(self, unit: Unit, stretch: SplitRange) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one row group in order."""
+        if unit.n_rows > self._groups.rows_at_once(unit) and self._lies_in_order(unit):
+            yield from self._rows_of_unit(unit, stretch)
+            return
+        if unit.n_rows > self._most_held:
+            yield from self._sorted_on_disk(self._rows_of_unit(unit, stretch))
+            return
+        batches = [batch for batch in self._rows_of_unit(unit, stretch) if batch.num_rows]
+        if len(batches) == 1 and ascending(self._sort_keys(batches[0])):
+            yield batches[0]
+        elif batches:
+            yield self._sort_batches(batches)
+
+    def _lies_in_order(self, unit: Unit) -> bool:
+        """Return True if the rows of a row group are in order, by a pass over the columns of the order.
+
+        NULL in the first one, which is an error, is passed over here.
+        """
+        last: list[pa.Array] | None = None
+        for batch in self._groups.batches(unit, columns=self._order):
+            if batch.num_rows and not array_of(batch, self._order[0]).null_count:
+                keys = self._sort_keys(batch)
+                if not ascending(keys) or (last is not None and not _not_after(last, keys)):
+                    return False
+                last = [key.slice(batch.num_rows - 1) for key in keys]
+        return True
+
+    def _rows_of_unit(self, unit: Unit, stretch: SplitRange) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a row group that are in the range or its window, as they lie."""
+        row = unit.first
+        for batch in self._groups.batches(unit, numbered=True):
+            if batch.num_rows:
+                row = batch.column(POSITION)[0].as_py()
+                values = integers(self._first_order_column(batch, row))
+                least, most = values.min(), values.max()
+                self._check_bounds(unit, row, np.array([least, most]))
+                if least < stretch.begin or most >= stretch.end:
+                    kept = values >= max(stretch.begin, LEAST_INT64)
+                    if stretch.end <= MAX_INT64:
+                        kept &= values < stretch.end
+                    batch = batch.filter(pa.array(kept))
+            yield batch
+
+    def _sort_batches(self, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+        """Return the rows of batches, in any order, in theirs."""
+        rows = batches[0] if len(batches) == 1 else _join_batches(batches)
+        keys = self._sort_keys(rows)
+        if ascending([*keys, rows.column(POSITION)]):
+            return rows
+        if len(keys) == 1:
+            by = np.lexsort((rows.column(POSITION).to_numpy(), integers(keys[0])))
+        else:
+            named = {str(i): key for i, key in enumerate([*keys, rows.column(POSITION)])}
+            sort_keys = [(name, "ascending", "at_start") for name in named]
+            by = pc.sort_indices(pa.table(named), sort_keys=sort_keys).to_numpy()
+        return rows.take(pa.array(by))
+
+    # ---- on disk ---------------------------------------------------------------------------------------------
+
+    def _on_disk(self, stretch: SplitRange) -> Iterator[tuple[pa.RecordBatch, bool]]:
+        """Yield the rows in order, sorted on disk; `SplitRange.low` tells those of the window."""
+        units = sorted(stretch.units, key=lambda unit: unit.first)
+        for batch in self._sorted_on_disk(batch for unit in units for batch in self._rows_of_unit(unit, stretch)):
+            yield batch, True
+
+    def _sorted_on_disk(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of batches, which come in the order of their numbers, in their order."""
+        coming = (self._with_key(batch) for batch in batches if batch.num_rows)
+        head = next(coming, None)
+        if head is None:
+            return
+        source = Source(head.schema, lambda columns: itertools.chain([head], coming))
+        held: list[pa.RecordBatch] = []  # rows that agree on the first column, which others may follow
+        held_value = LEAST_INT64
+        for batch in sort_source(source, _KEY, memory=self._memory).batches(head.schema.names):
+            rows = batch.select([name for name in head.schema.names if name != _KEY])
+            if len(self._order) == 1:
+                yield rows
+                continue
+            values = batch.column(_KEY).to_numpy()
+            if held and int(values[0]) != held_value:
+                yield self._sort_batches(held)
+                held = []
+            held_value = int(values[-1])
+            complete = _rank(values, held_value)
+            if complete:
+                yield self._sort_batches([*held, rows.slice(0, complete)])
+                held = []
+            held.append(rows.slice(complete))
+        if held:
+            yield self._sort_batches(held)
+
+    def _with_key(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.append_column(_KEY, pa.array(integers(array_of(batch, self._order[0]))))
+
+    # ---- columns of the order --------------------------------------------------------------------------------
+
+    def _first_order_column(self, batch: pa.RecordBatch, row: int) -> pa.Array:
+        """Return the first column of the order after checking that it has no NULL; `row` is the number of its row."""
+        first = array_of(batch, self._order[0])
+        if first.null_count:
+            at = int(np.argmin(first.is_valid().to_numpy(zero_copy_only=False)))
+            row = batch.column(POSITION)[at].as_py() if POSITION in batch.schema.names else row + at
+            raise QueryTypeError(
+                f"{self._groups.locate(row)}: the stream is ordered by {dotted(self._order[0])!r}, which is NULL",
+                hint="leave such events out, or give them a value",
+            )
+        return first
+
+    def _sort_keys(self, batch: pa.RecordBatch, begin: int = 0) -> list[pa.Array]:
+        return [sort_key(array_of(batch, name)) for name in self._order[begin:]]
+
+    def _check_bounds(self, unit: Unit, row: int, ends: Int64) -> None:
+        if ends[0] < unit.low or ends[1] > unit.high:
+            file = self._groups.file_of(unit)
+            raise EventsError(
+                f"{file.path}: the statistics of {dotted(self._order[0])!r} in row group {unit.number} are wrong: they "
+                f"say {unit.low} to {unit.high}, and a row has {ends[0] if ends[0] < unit.low else ends[1]}\n"
+                "hint: source='rows', so that Spark reads the rows"
+            )
+
+
+def gathered(rows: Iterable[FileRows], n_rows: int) -> Iterator[FileRows]:
+    """Yield the same rows in batches of at least `n_rows` rows, except for the last ones of a window and of a range."""
+    held: list[FileRows] = []
+    n_held = 0
+    for each in rows:
+        if held and each.own != held[0].own:
+            yield _as_one(held)
+            held, n_held = [], 0
+        held.append(each)
+        n_held += each.batch.num_rows
+        if n_held >= n_rows:
+            yield _as_one(held)
+            held, n_held = [], 0
+    if held:
+        yield _as_one(held)
+
+
+def _as_one(rows: list[FileRows]) -> FileRows:
+    return (
+        rows[0] if len(rows) == 1 else FileRows(_join_batches(each.batch for each in rows), rows[0].own, rows[0].first)
+    )
+
+
+def integers(array: pa.Array) -> Int64:
+    """Return values of integers, times or dates, none of them NULL, as integers of 64 bits."""
+    if pa.types.is_temporal(array.type):
+        array = array.view(pa.int64() if array.type.bit_width == 64 else pa.int32())
+    found: Int64 = array.to_numpy().astype(np.int64, copy=False)
+    return found
+
+
+def ascending(keys: Sequence[pa.Array]) -> bool:
+    """Return True if the rows of these columns, as `sort_key` makes them, are in their order; NULL is first."""
+    n = len(keys[0])
+    before, after = np.arange(0, n - 1), np.arange(1, n)
+    every = True
+    for i, key in enumerate(keys):
+        left, right = (key.slice(0, n - 1), key.slice(1)) if every else (key.take(before), key.take(after))
+        falls, ties = _falls(left, right, with_ties=i + 1 < len(keys))
+        if falls:
+            return False
+        if i + 1 == len(keys) or not len(ties):
+            return True
+        before, after, every = before[ties], after[ties], False
+    return True
+
+
+def _not_after(last: Sequence[pa.Array], keys: Sequence[pa.Array]) -> bool:
+    """Return True if a row, columns of one value each, is not after the first row of the columns `keys`."""
+    return ascending([pa.concat_arrays([one, key.slice(0, 1)]) for one, key in zip(last, keys, strict=True)])
+
+
+def _falls(left: pa.Array, right: pa.Array, *, with_ties: bool) -> tuple[bool, Int64]:
+    """Return True if some value is less than the one before it, and the places of equal ones."""
+    none = np.empty(0, np.int64)
+    if not left.null_count and not right.null_count and not is_string(left.type) and _has_integers(left.type):
+        a, b = integers(left), integers(right)
+        if bool((b < a).any()):
+            return True, none
+        return False, np.flatnonzero(a == b) if with_ties else none
+    less = pc.less(right, left)
+    null_left, null_right = (each.is_null().to_numpy(zero_copy_only=False) for each in (left, right))
+    falls = less.fill_null(False).to_numpy(zero_copy_only=False) | (null_right & ~null_left)
+    if falls.any():
+        return True, none
+    if not with_ties:
+        return False, none
+    equal = pc.equal(left, right).fill_null(False).to_numpy(zero_copy_only=False) | (null_left & null_right)
+    return False, np.flatnonzero(equal)
+
+
+def _has_integers(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+
+
+def _next_low(stretch: SplitRange, number: int) -> int:
+    """Return the least value that a row group after one of a stretch may have."""
+    return stretch.units[number + 1].low if number + 1 < len(stretch.units) else MAX_INT64 + 1
+
+
+def _rank(values: Int64, bound: int) -> int:
+    """Return the number of ascending values that are less than a bound."""
+    if bound > MAX_INT64:
+        return len(values)
+    return int(np.searchsorted(values, max(bound, LEAST_INT64)))
+
+
+def _span_within(values: Int64, low: int, high: int) -> tuple[int, int]:
+    """Return the places of ascending values in [low, high)."""
+    begin = 0 if low <= int(values[0]) else _rank(values, low)
+    end = len(values) if int(values[-1]) < high else _rank(values, high)
+    return begin, max(begin, end)
+
+
+def _join_batches(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of batches as one, with one dictionary for each column of text."""
+    batches = list(batches)
+    if any(batch.schema != batches[0].schema for batch in batches):
+        batches = [plain_batch(batch) for batch in batches]  # files differ in the layout of texts
+    table: Any = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
+    return table.to_batches()[0]
