@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
@@ -28,7 +28,7 @@ from cer_gpu.engine.sharing import Sharing
 from cer_gpu.errors import OptionError, OutOfMemoryError, out_of_memory
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.expressions.targets.arrow import exact_sum
-from cer_gpu.forecast.fitting import fit_forecast
+from cer_gpu.forecast.fitting import FitRequest, fit_forecasts
 from cer_gpu.forecast.model import Forecast, WithinLengths
 from cer_gpu.forecast.watching import ForecastEvaluator
 from cer_gpu.io.source import Source
@@ -92,17 +92,19 @@ class Evaluated(ABC):
         return self._evaluator(options)
 
     def _watching(self, options: EvaluationOptions) -> Any:
-        """Return an evaluator of forecasts; OptionError: a set has none."""
-        raise OptionError(
-            "forecast= is for one query, and this is a set\nhint: an evaluator for each query that is forecast"
-        )
+        """Return an evaluator of forecasts."""
+        raise NotImplementedError
+
+    def _watched_again(self, blob: bytes, forecast: Any) -> Any:
+        """Return an evaluator of forecasts that goes on from a checkpoint."""
+        raise NotImplementedError
 
     def _evaluator(self, options: EvaluationOptions) -> Any:
         options.check_time(self.time_column)
         return self._evaluation(options)
 
     @options_by_name
-    def restore(self, blob: bytes, *, forecast: Forecast | None = None) -> Any:
+    def restore(self, blob: bytes, *, forecast: Forecast | Mapping[str, Forecast] | None = None) -> Any:
         """Return an evaluator that goes on from the checkpoint of another one.
 
         It returns the rows that the other would have returned, had it gone on.
@@ -112,7 +114,7 @@ class Evaluated(ABC):
         blob
             Result of `Evaluator.checkpoint`; restore only checkpoints from a source that you trust.
         forecast
-            The forecast of the other one, if it had one (``evaluator(forecast=...)``).
+            The forecast of the other one, if it had one (``evaluator(forecast=...)``); of a set, those of its queries.
 
         Raises
         ------
@@ -130,10 +132,14 @@ class Evaluated(ABC):
         [[1, 2], [0, 2]]
         """
         if forecast is not None:
-            return ForecastEvaluator.restored(self, blob, forecast)
+            return self._watched_again(blob, forecast)
+        return self._restored(blob)
+
+    def _restored(self, blob: bytes, **more: Any) -> Any:
+        """Return an evaluator that goes on from a checkpoint, with more options than it keeps."""
         state = NamedState.from_bytes(self._evaluation(EvaluationOptions()).identities, blob)
         shard = state.options.pop("shard")
-        options = EvaluationOptions(**state.options, shard=None if shard is None else tuple(shard))
+        options = EvaluationOptions(**state.options, shard=None if shard is None else tuple(shard), **more)
         evaluation = self._evaluation(options)
         evaluation._restore(state)
         return evaluation
@@ -359,6 +365,9 @@ class CompiledQuery(Evaluated):
         options.check_time(self.time_column)
         return ForecastEvaluator(self, options)
 
+    def _watched_again(self, blob: bytes, forecast: Any) -> ForecastEvaluator:
+        return ForecastEvaluator.restored(self, blob, forecast)
+
     def _evaluation(self, options: EvaluationOptions) -> Evaluator:
         return Evaluator({"": self._member(options)}, options)
 
@@ -432,7 +441,7 @@ class CompiledQuery(Evaluated):
         """Learn from a history how long it takes from each state of the query until a match ends.
 
         A state of a substream is the furthest step that is live, the age of the youngest partial match there, and the
-        last events, by the guards of the query that they satisfy (docs/forecasts.md).
+        last events, by the guards of the query that they satisfy (docs/guides/forecasts.md).
 
         Parameters
         ----------
@@ -470,7 +479,7 @@ class CompiledQuery(Evaluated):
         <Forecast of 1 event: 1,000 events, 500 ends, 2 states>
         """
         options = EvaluationOptions(sort=sort, lateness=lateness, late=late, device=device)
-        return fit_forecast(self, history, within, order, ages, min_cases, options)
+        return fit_forecasts({"": self}, history, FitRequest(within, order, ages, min_cases), options)[""]
 
 
 def number_in(batch: pa.RecordBatch, counted_output: str | None) -> int:

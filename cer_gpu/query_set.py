@@ -45,6 +45,7 @@ from cer_gpu.engine.sharing import BoundBefore, Sharing
 from cer_gpu.errors import CerError, InQuery, OptionError, QueryError, did_you_mean
 from cer_gpu.evaluated import Evaluated, number_in
 from cer_gpu.explain.explanation import Explanation
+from cer_gpu.forecast.sets import ForecastsOfSet
 from cer_gpu.in_one_table import joined_schema, named
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import reading_again
@@ -146,7 +147,7 @@ def _raise_first(wrong: Mapping[str, CerError]) -> None:
             raise error
 
 
-class QuerySet(Mapping[str, CompiledQuery], Evaluated):
+class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluated):
     """Compiled queries by name, evaluated in one pass; made by `compile_all`.  Immutable, and can be pickled.
 
     Parameters

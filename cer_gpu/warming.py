@@ -178,8 +178,15 @@ ROW_PATTERN = """
         {rows} PATTERN (A B+) DEFINE B AS price < {price}
     )"""
 
-N_KINDS = len(KINDS) + 2
-"""Number of kinds that `warm` yields: these, a set, and row patterns."""
+FORECASTS = (
+    "A ; B ; C WITHIN 50 SECONDS",
+    "A ; B PARTITION BY [k] WITHIN 5 EVENTS",
+    "A ; B PARTITION BY [k]",
+    "A AS a ; B AS b FILTER b.price > a.price WITHIN 5 [price]",
+)
+
+N_KINDS = len(KINDS) + 3
+"""Number of kinds that `warm` yields: these, a set, row patterns, and forecasts."""
 
 
 def warm() -> Iterator[Warmed]:
@@ -208,6 +215,16 @@ def warm() -> Iterator[Warmed]:
     ):
         compile_row_pattern(ROW_PATTERN.format(rows=rows, price=price)).evaluate(events)
     yield Warmed("row patterns of SQL", COMPILING.count - before)
+    before = COMPILING.count
+    ordered = events.set_column(events.column_names.index("price"), "price", pa.array(np.arange(N_EVENTS) / 2))
+    for text in FORECASTS:
+        query = compile_member(f"SELECT * WHERE {text}", time_column="ts")
+        model = query.fit(ordered, within=["9 seconds", "5 events"])
+        model.forecast(ordered)
+        evaluator = query.evaluator(forecast=model)
+        for batch in ordered.to_batches():
+            evaluator.push(batch)
+    yield Warmed("forecasts", COMPILING.count - before)
 
 
 def _events() -> pa.Table:

@@ -56,7 +56,7 @@ def test_each_kind_is_told_with_the_folder_of_the_loops(monkeypatch, capsys):
     folder = last.rpartition("the loops are kept in ")[2]
     for kept in evaluation.evaluate_events, strings.encode_strings:
         assert Path(kept.stats.cache_path).is_relative_to(folder)
-    others = ("many queries in one pass", "row patterns of SQL")
+    others = ("many queries in one pass", "row patterns of SQL", "forecasts")
     assert len(real_kinds) + len(others) == warming.N_KINDS
     assert list(warm()) == [Warmed(name, 0) for name in ("ends", "one", *others)]
 

@@ -27,7 +27,7 @@ class Default(str):
 
 
 Lateness = str | int | float | timedelta
-_OF_MACHINE = ("device", "stages", "sort", "threads", "max_memory", "forecast", "threshold")
+_OF_MACHINE = ("device", "stages", "sort", "threads", "max_memory", "forecast", "threshold", "event_taker")
 _SHOWN = 3
 """Most options that a message on arguments by position shows."""
 Sort = bool | str | Sequence[str]
@@ -103,11 +103,14 @@ class EvaluationOptions:
         one thread.
     forecast
         For `evaluator`: a `cer_gpu.Forecast` of the query; it then returns the events after which the probability of a
-        match first passes the threshold (`cer_gpu.Forecast.forecast`), in place of matches.
+        match first passes the threshold (`cer_gpu.Forecast.forecast`), in place of matches; for a set, a
+        mapping from names of queries to forecasts.
     threshold
         For `evaluator` with `forecast`: the probability, above 0 and below 1; None: 0.5.
     start_position, key_shard
         Number of the first event, and share (k, n) of the keys to evaluate: of evaluations of a part of the stream.
+    event_taker
+        Takes all events, of evaluations that follow states (`cer_gpu.forecast`).
 
     Examples
     --------
@@ -140,6 +143,7 @@ class EvaluationOptions:
     threshold: float | None = None
     start_position: int = 0
     key_shard: tuple[int, int] | None = None
+    event_taker: Any = None
 
     def __post_init__(self) -> None:
         """Refuse an option that has no such value.
@@ -237,7 +241,7 @@ USUAL_OPTIONS = EvaluationOptions()
 FIELDS = {field.name: field for field in fields(EvaluationOptions)}
 OF_EVENTS = tuple(FIELDS)[: tuple(FIELDS).index("position_column")]
 """Options over given events."""
-OF_ARRIVALS = tuple(name for name in FIELDS if name not in ("sort", "start_position", "key_shard"))
+OF_ARRIVALS = tuple(name for name in FIELDS if name not in ("sort", "start_position", "key_shard", "event_taker"))
 """Options over events that arrive batch by batch."""
 OF_COUNTS = tuple(name for name in OF_EVENTS if name not in ("output", "limit", "aggregate"))
 """Options of a count."""

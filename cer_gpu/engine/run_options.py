@@ -62,6 +62,7 @@ def run_options(physical: PhysicalPlan, binding: Binding, asked: EvaluationOptio
         texts=texts,
         memory=MemoryLimit(asked.max_memory),
         time_type=binding.time_type,
+        taker=asked.event_taker,
         weighing=binding.weights.weighing if physical.output.weighed and binding.weights is not None else None,
     )
 

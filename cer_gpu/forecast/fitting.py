@@ -1,7 +1,9 @@
-"""Learning of a `Forecast` from a history, in one pass."""
+"""Learning of forecasts from a history in one pass, or from parts of it whose counts add up."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -10,59 +12,123 @@ import pyarrow as pa
 from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.columnar.moments import per_second
 from cer_gpu.engine.options import EvaluationOptions
-from cer_gpu.errors import OptionError
+from cer_gpu.errors import InQuery, OptionError
 from cer_gpu.forecast.counting import StateNumbers, WaitCounter
 from cer_gpu.forecast.lengths import IN_EVENTS, IN_TIME, edges_of, parse_lengths
 from cer_gpu.forecast.model import Forecast, WithinLengths
-from cer_gpu.forecast.reading import MOST_ORDER, StateForm, check_forecastable, read_states, readable_again
+from cer_gpu.forecast.parts import HistoryPart
+from cer_gpu.forecast.reading import MOST_ORDER, FollowedEvents, StateForm, StateReader, check_forecastable, follow_all
 from cer_gpu.forecast.tree import build_tree
 from cer_gpu.forecast.words import contexts_in_words, state_words
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.symbols import state_steps
+from cer_gpu.runtime.reading.symbols import NO_EVENTS, EventBuffers
 
 
-def fit_forecast(
-    query: Any,
-    history: Any,
-    within: WithinLengths,
-    order: int,
-    ages: int,
-    min_cases: int,
-    options: EvaluationOptions,
-) -> Forecast:
-    """Learn a forecast from a history, as `CompiledQuery.fit` says."""
-    _check("order", order, 0, MOST_ORDER)
-    _check("ages", ages, 1, 8)
-    _check("min_cases", min_cases, 1, 1 << 62)
-    check_forecastable(query)
-    history = readable_again(history)
-    schema = query._source(history, sort=options.sort).schema
-    binding = query._bindings.bind(schema)
-    time_type = binding.time_type
-    lengths = parse_lengths(within, time_type, query.time_unit)
-    edges = {kind: edges_of(lengths, kind) for kind in (IN_TIME, IN_EVENTS)}
-    clock = IN_EVENTS if time_type is None else IN_TIME
-    longest = max((each.amount for each in lengths if each.kind == clock), default=0)
-    form = StateForm(order, ages, longest / ages)
-    reader, read = read_states(query, history, form, options, grows=True)
-    numbers, counter, n_ends = StateNumbers(), WaitCounter(edges[IN_TIME], edges[IN_EVENTS]), 0
-    for each in read:
-        found = numbers.number(each.states)
-        counter.add(each, found, len(numbers))
-        n_ends += int(each.ends.sum())
-    tree = build_tree(counter.finish(numbers.codes), edges, lengths, form.bits, min_cases)
-    window = None if binding.window_length is None else binding.window_length.item()
-    in_time = time_type is not None and (window is None or binding.window_column == query.time_column)
-    form = StateForm(order, ages, form.width, reader.words)
-    plan = query._bindings.plan_over(schema)
-    words = state_words(plan, form, window, _per_second(time_type, query.time_unit) if in_time else None)
-    facts = {
-        "n_ends": n_ends,
-        "time_type": time_type,
-        "words": contexts_in_words(tree, form, words),
-        "about": _about(plan, int(tree.cases[0]), n_ends, order),
-    }
-    return Forecast(query, form, lengths, edges, tree, facts)
+@dataclass(frozen=True)
+class FitRequest:
+    """Parameters of `CompiledQuery.fit`.  They can be pickled.
+
+    Attributes
+    ----------
+    within, order, ages, min_cases
+    """
+
+    within: WithinLengths
+    order: int
+    ages: int
+    min_cases: int
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that are out of bounds."""
+        _check("order", self.order, 0, MOST_ORDER)
+        _check("ages", self.ages, 1, 8)
+        _check("min_cases", self.min_cases, 1, 1 << 62)
+
+
+class Learning:
+    """Learning of the forecast of one query: counts of one history, or of several parts of it, which add up.
+
+    Parameters
+    ----------
+    query
+    schema
+        That of the events.
+    asked
+
+    Attributes
+    ----------
+    reader : StateReader
+        Reads the events of a part.
+
+    Raises
+    ------
+    OptionError
+        When a length cannot be read, or the query cannot be forecast.
+    QueryTypeError
+        When the query does not fit the events.
+    """
+
+    def __init__(self, query: Any, schema: pa.Schema, asked: FitRequest) -> None:
+        check_forecastable(query)
+        self._query, self._schema, self._asked = query, schema, asked
+        self._binding = query._bindings.bind(schema)
+        time_type = self._binding.time_type
+        self._lengths = parse_lengths(asked.within, time_type, query.time_unit)
+        self._edges = {kind: edges_of(self._lengths, kind) for kind in (IN_TIME, IN_EVENTS)}
+        clock = IN_EVENTS if time_type is None else IN_TIME
+        longest = max((each.amount for each in self._lengths if each.kind == clock), default=0)
+        self._form = StateForm(asked.order, asked.ages, longest / asked.ages)
+        self._numbers, self._counter = StateNumbers(), WaitCounter(self._edges[IN_TIME], self._edges[IN_EVENTS])
+        self.reader = StateReader(query, self._form, self._count, grows=True)
+
+    def _count(self, events: FollowedEvents) -> EventBuffers:
+        self._counter.add(events, self._numbers.number(events.states), len(self._numbers))
+        return NO_EVENTS
+
+    def part(self, until: int | None = None) -> HistoryPart:
+        """Return the counts of the events that were read.
+
+        Parameters
+        ----------
+        until
+            Time of the last event of the whole history; None: that of the last event that was read.
+        """
+        counts = self._counter.finish(self._numbers.codes, until)
+        return HistoryPart(self.reader.words, counts, self._counter.n_ends)
+
+    def forecast(self, part: HistoryPart) -> Forecast:
+        """Return the forecast that counts make."""
+        asked, binding, query = self._asked, self._binding, self._query
+        tree = build_tree(part.counts, self._edges, self._lengths, self._form.bits, asked.min_cases)
+        window = None if binding.window_length is None else binding.window_length.item()
+        in_time = binding.time_type is not None and (window is None or binding.window_column == query.time_column)
+        form = StateForm(asked.order, asked.ages, self._form.width, part.words)
+        plan = query._bindings.plan_over(self._schema)
+        words = state_words(plan, form, window, _per_second(binding.time_type, query.time_unit) if in_time else None)
+        facts = {
+            "n_ends": part.n_ends,
+            "time_type": binding.time_type,
+            "words": contexts_in_words(tree, form, words),
+            "about": _about(plan, int(tree.cases[0]), part.n_ends, asked.order),
+        }
+        return Forecast(query, form, self._lengths, self._edges, tree, facts)
+
+
+def fit_forecasts(
+    queries: Mapping[str, Any], history: Any, asked: FitRequest, options: EvaluationOptions
+) -> dict[str, Forecast]:
+    """Learn the forecasts of queries from a history, which is read once; errors begin with the name of the query."""
+    learning: dict[str, Learning] = {}
+    source = next(iter(queries.values()))._source(history, sort=options.sort)
+    for name, query in queries.items():
+        try:
+            with InQuery(name):
+                learning[name] = Learning(query, source.schema, asked)
+        except OptionError as error:
+            raise OptionError(f"query {name!r}: {error}") if name else error from None
+    follow_all({name: each.reader for name, each in learning.items()}, source, options)
+    return {name: each.forecast(each.part()) for name, each in learning.items()}
 
 
 def _about(plan: Plan, n_events: int, n_ends: int, order: int) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import Any
@@ -11,17 +11,28 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.arrays import Int64
+from cer_gpu.arrays import Int32, Int64
+from cer_gpu.columnar.columns import numbers_of
 from cer_gpu.engine.options import EvaluationOptions, Lateness, Sort, options_by_name
 from cer_gpu.errors import OptionError
 from cer_gpu.forecast.counting import StateNumbers, WaitCounter
 from cer_gpu.forecast.estimates import Floats, quartiles, wilson
 from cer_gpu.forecast.lengths import IN_EVENTS, IN_TIME, Horizon
-from cer_gpu.forecast.reading import StateForm, read_states
+from cer_gpu.forecast.reading import (
+    FollowedEvents,
+    StateForm,
+    StateReader,
+    check_forecastable,
+    every_event,
+    follow_all,
+    read_rows,
+)
 from cer_gpu.forecast.saving import save_forecast
 from cer_gpu.forecast.scoring import SCORES, Score, score_rows
-from cer_gpu.forecast.starts import lasts_of, starts_under_way
+from cer_gpu.forecast.starts import LastOfEach, last_rows, starts_under_way
 from cer_gpu.forecast.tree import ContextTree
+from cer_gpu.output.symbols import STATE_CODE, without_states
+from cer_gpu.runtime.reading.symbols import NO_EVENTS, EventBuffers
 
 WithinLengths = str | timedelta | Sequence[str | timedelta]
 AT = ("last", "events", "starts")
@@ -135,16 +146,36 @@ class Forecast:
         CerError
             As `Query.evaluate`.
         """
+        options = EvaluationOptions(sort=sort, lateness=lateness, late=late, device=device)
+        return pa.Table.from_batches(self._batches(events, at, options))
+
+    def output_schema(self, schema: pa.Schema, *, at: str = "last") -> pa.Schema:
+        """Return the schema of `forecast` for events of a schema.
+
+        Raises
+        ------
+        OptionError
+            For another `at`.
+        QueryTypeError
+            When the query does not fit the events.
+        """
+        return self.forecast(schema.empty_table(), at=at).schema
+
+    def _batches(self, events: Any, at: str, options: EvaluationOptions) -> Iterator[pa.RecordBatch]:
+        """Yield forecasts, one batch at least."""
         if at not in AT:
             raise OptionError(f"at must be one of {', '.join(map(repr, AT))}, got {at!r}")
-        options = EvaluationOptions(sort=sort, lateness=lateness, late=late, device=device)
         if at == "starts":
-            return starts_under_way(self, events, options)
-        reader, read = read_states(self.query, events, self._form, options, grows=False)
-        numbers = self._numbers()
-        chosen = list(read) if at == "events" else lasts_of(read)
-        made = [self._rows(each.rows, numbers.of(each.states)) for each in chosen]
-        return pa.Table.from_batches(made or [self._rows(reader.no_rows, np.zeros(0, np.int64))])
+            yield starts_under_way(self, events, options)
+            return
+        choose = LastOfEach() if at == "last" else every_event
+        reader, read = read_rows(self.query, events, self._form, options, choose)
+        numbers, some = self._numbers(), False
+        for rows in read if at == "events" else [last_rows(read, reader)]:
+            some = True
+            yield self._rows(rows, numbers.of(numbers_of(rows.column(STATE_CODE))))
+        if not some:
+            yield self._rows(reader.no_rows, np.zeros(0, np.int64))
 
     def _numbers(self) -> ContextNumbers:
         return ContextNumbers(self._tree)
@@ -160,6 +191,7 @@ class Forecast:
     def _rows(self, rows: pa.RecordBatch, contexts: Int64) -> pa.RecordBatch:
         """Return forecasts for events, given the numbers of the contexts that answer."""
         names = {"end": "position", "end_time": "time"}
+        rows = without_states(rows)
         columns = dict(zip((names.get(name, name) for name in rows.schema.names), rows.columns, strict=True))
         columns |= {"state": self._words.take(pa.array(contexts))}
         for length in self._lengths:
@@ -214,11 +246,16 @@ class Forecast:
             the history, and a table of calibration.
         """
         options = EvaluationOptions(sort=sort, lateness=lateness, late=late, device=device)
-        _, read = read_states(self.query, events, self._form, options, grows=False)
+        check_forecastable(self.query)
         numbers = self._numbers()
         counter = WaitCounter(self._edges[IN_TIME], self._edges[IN_EVENTS])
-        for each in read:
-            counter.add(each, numbers.of(each.states).astype(np.int32), len(self._tree))
+
+        def count(followed: FollowedEvents) -> EventBuffers:
+            counter.add(followed, numbers.of(followed.states).astype(np.int32), len(self._tree))
+            return NO_EVENTS
+
+        reader = StateReader(self.query, self._form, count, grows=False)
+        follow_all({"": reader}, self.query._source(events, sort=options.sort), options)
         counts = counter.finish(np.arange(len(self._tree)))
         rows, tables = [], []
         for length in self._lengths:
@@ -260,17 +297,28 @@ class Forecast:
 
 
 class ContextNumbers:
-    """The contexts that answer for states, looked up once for each state."""
+    """The contexts that answer for states, looked up once for each state.
+
+    Attributes
+    ----------
+    contexts : int64, shape (states,)
+        Context of each number.
+    """
 
     def __init__(self, tree: ContextTree) -> None:
         self._tree, self._numbers = tree, StateNumbers()
-        self._contexts = np.zeros(0, np.int64)
+        self.contexts: Int64 = np.zeros(0, np.int64)
+
+    def number(self, states: Int64) -> Int32:
+        """Return the numbers of states, valid until the next call."""
+        numbers = self._numbers.number(states)
+        if len(self._numbers) > len(self.contexts):
+            fresh = self._tree.lookup(self._numbers.codes[len(self.contexts) :])
+            self.contexts = np.concatenate([self.contexts, fresh])
+        return numbers
 
     def of(self, states: Int64) -> Int64:
         """Return the numbers of the contexts that answer for states."""
-        numbers = self._numbers.number(states)
-        if len(self._numbers) > len(self._contexts):
-            fresh = self._tree.lookup(self._numbers.codes[len(self._contexts) :])
-            self._contexts = np.concatenate([self._contexts, fresh])
-        found: Int64 = self._contexts[numbers]
+        numbers = self.number(states)
+        found: Int64 = self.contexts[numbers]
         return found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,14 @@ import pyarrow as pa
 from cer_gpu.arrays import Array, Bools, Int32, Int64, UInt64
 from cer_gpu.backend.forecasts import states as loops
 from cer_gpu.columnar.columns import numbers_of
-from cer_gpu.errors import OptionError
-from cer_gpu.output.symbols import CLOCK, PARTITION, SYMBOL
+from cer_gpu.columnar.memory import Scratch, read_only
+from cer_gpu.engine.intake import Intake
+from cer_gpu.engine.options import EvaluationOptions
+from cer_gpu.errors import InQuery, OptionError
+from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.planning.symbols import StateSteps, state_steps, with_symbols
+from cer_gpu.runtime.events import Relevant
+from cer_gpu.runtime.reading.symbols import EventBuffers
 
 MOST_KNOWN_SYMBOLS = (1 << loops.BITS) - 2
 """Symbols that are told apart; all others are one more."""
@@ -23,7 +29,8 @@ OTHER = MOST_KNOWN_SYMBOLS + 1
 """Number of a symbol that is not among them."""
 MOST_ORDER = 6
 """Most last symbols in a state."""
-_KEY = (PARTITION, SYMBOL, CLOCK)
+_PIECE = 1 << 17
+"""Most events that are followed at once: what is known of each stays in a cache near the processor."""
 
 
 @dataclass(frozen=True)
@@ -60,53 +67,54 @@ class StateForm:
 
 
 @dataclass(frozen=True)
-class StatesRead:
-    """Events of a batch with their states.
+class FollowedEvents:
+    """Events of a block with the states of their substreams, valid until the next block.
 
     Attributes
     ----------
-    rows : pyarrow.RecordBatch
-        ``end``, ``end_time`` and keys.
-    partitions : int32, shape (n,)
-    times : int64, shape (n,)
-        In units of the time column; zeros where there is none.
+    reported : int64, shape (n,)
+        Positions.
+    partitions : int32, shape (n,), or (0,)
+        Empty: all are of partition 0.
+    n_partitions : int
+        Partitions so far.
+    times : int64, shape (n,), or (0,)
+        In units of the time column.
     clocks : uint64, shape (n,)
         The bits of the clocks of ages.
     states : int64, shape (n,)
         After each event.
-    before : int64, shape (n,)
-        State of the substream before the event; -1: it is the first one.
     ends : bool, shape (n,)
         True: a match ends there.
-    order : int64, shape (n,)
-        Numbers of the events in the order in which they were read.
     """
 
-    rows: pa.RecordBatch
+    reported: Int64
     partitions: Int32
+    n_partitions: int
     times: Int64
     clocks: UInt64
     states: Int64
-    before: Int64
     ends: Bools
-    order: Int64
 
-    def at(self, rows: Int64) -> StatesRead:
-        """Return some of the events."""
-        return StatesRead(
-            self.rows.take(pa.array(rows)),
-            self.partitions[rows],
-            self.times[rows],
-            self.clocks[rows],
-            self.states[rows],
-            self.before[rows],
-            self.ends[rows],
-            self.order[rows],
-        )
+    def at(self, rows: Int64 | slice) -> EventBuffers:
+        """Return some of the events, to be rows."""
+        states = self.states[rows].copy()
+        partitions = self.partitions[rows].copy() if len(self.partitions) else np.zeros(len(states), np.int32)
+        times = self.times[rows].copy() if len(self.times) else self.times
+        return EventBuffers(self.reported[rows].copy(), times, partitions, states, self.clocks[rows].copy())
+
+
+Choose = Callable[[FollowedEvents], EventBuffers]
+"""Choice of the events of a block that become rows."""
+
+
+def every_event(events: FollowedEvents) -> EventBuffers:
+    """Return all events of a block, to be rows."""
+    return events.at(slice(None))
 
 
 class StateReader:
-    """Reader of the states of a stream of events of one schema.
+    """Reader of the states of a stream of events of one schema: the taker of the events of an evaluation.
 
     Parameters
     ----------
@@ -114,97 +122,108 @@ class StateReader:
         A compiled query that is evaluated event by event.
     form
         Form of the states; without `words`, symbols are numbered as they come.
-    evaluation
-        Evaluation of the query with `with_symbols`.
+    choose
+        Returns the events of a block that become rows of the evaluation.
     grows
         True: words that have no number get one.
-    ends : int64, shape (n,), or None
-        Positions where matches end, ascending; None: the steps tell.
+
+    Attributes
+    ----------
+    query
+    evaluation : Evaluator
+        Evaluation of the query with `with_symbols`, whose events it takes.
     """
 
-    def __init__(self, query: Any, form: StateForm, evaluation: Any, *, grows: bool, ends: Int64 | None) -> None:
+    def __init__(self, query: Any, form: StateForm, choose: Choose, *, grows: bool) -> None:
         self.form = form
-        self._query, self._evaluation, self._grows, self._ends = query, evaluation, grows, ends
+        self.evaluation: Any = None
+        self.query: Any = query
+        self._choose, self._grows = choose, grows
         self._words = {word: i + 1 for i, word in enumerate(form.words)}
         self._steps: StateSteps | None = None
         self._of_symbols: list[Array] = []
         self._followed: loops.Followed | None = None
-        self._n_read = 0
+        self._ends: Int64 | None = None
+        self._states, self._marks, self._clock_bits = Scratch(np.int64), Scratch(np.bool_), Scratch(np.uint64)
 
     @property
     def words(self) -> tuple[int, ...]:
         """Bit vectors of the symbols met so far, from 1 on."""
         return tuple(self._words)
 
-    def take(self, rows: pa.RecordBatch) -> StatesRead:
-        """Return the events of rows of the evaluation with their states."""
-        binding, table = self._evaluation._only.binding, self._evaluation._only.table
+    def begin(self, options: EvaluationOptions) -> Any:
+        """Begin an evaluation that hands over its events, and return the query with `with_symbols`."""
+        read = self.query._changed(with_symbols)
+        self.evaluation = read._evaluator(replace(options, event_taker=self))
+        return read
+
+    def expect_ends(self, ends: Int64) -> None:
+        """Take the positions at which matches end among the next events, ascending; else the steps tell."""
+        self._ends = ends
+
+    def __call__(self, events: Relevant, words: list[int]) -> EventBuffers:
+        """Return the events that become rows."""
+        binding = self._binding
         if self._steps is None:
-            self._steps = state_steps(self._query._bindings.plan_over(binding.schema))
-        symbols, partitions = (numbers_of(rows.column(name)) for name in (SYMBOL, PARTITION))
-        n = rows.num_rows
-        times = np.zeros(n, np.int64)
-        if binding.time_type is not None:
-            times = numbers_of(rows.column("end_time")).astype(np.int64, copy=False)
-        clocks, ages = self._clocks(rows, times, binding)
-        self._number(table.words)
+            self._steps = state_steps(self.query._bindings.plan_over(binding.schema))
+        n, partitions = len(events.symbols), events.partitions
+        clocks = self._clocks(events, binding)
+        self._number(words)
         moves, bars, numbers = self._of_symbols
         steps = loops.StateMoves(moves, bars, numbers, np.int64(len(self._steps.steps)))
-        followed = self._room(int(partitions.max(initial=-1)) + 1, clocks.dtype)
-        states, before, ends = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.bool_)
+        n_partitions = int(partitions.max(initial=0)) + 1
+        followed = self._followed_by(n_partitions, clocks.dtype)
+        states, ends = self._states.empty(n), self._marks.empty(n)
         loops.follow_states(
-            symbols,
-            partitions,
-            clocks,
+            read_only(events.symbols),
+            read_only(partitions),
+            read_only(clocks),
             tuple(steps),
             tuple(followed),
-            tuple(ages),
+            tuple(self.ages(binding.window_length)),
             self.form.bits,
             states,
-            before,
             ends,
         )
         if self._ends is not None:
-            positions = numbers_of(rows.column("end"))
-            at = np.searchsorted(self._ends, positions)
-            known = np.append(self._ends, -1)  # no position
-            ends = known[at] == positions
-        names = [name for name in rows.schema.names if name not in _KEY]
-        order = np.arange(self._n_read, self._n_read + n)
-        self._n_read += n
-        return StatesRead(rows.select(names), partitions, times, clocks.view(np.uint64), states, before, ends, order)
+            loops.mark_ends(read_only(events.positions), read_only(self._ends), ends)
+        bits = clocks.view(np.uint64)
+        return self._choose(FollowedEvents(events.reported, partitions, n_partitions, events.times, bits, states, ends))
+
+    @property
+    def _binding(self) -> Any:
+        return self.evaluation._only.binding
 
     @property
     def no_rows(self) -> pa.RecordBatch:
-        """No event, with the columns of `StatesRead.rows`."""
-        schema = self._evaluation._only.result_schema
-        return pa.RecordBatch.from_pylist([], schema=pa.schema([each for each in schema if each.name not in _KEY]))
+        """No event, with the columns of the rows of the evaluation."""
+        return pa.RecordBatch.from_pylist([], schema=self.evaluation._only.result_schema)
 
-    def age_class(self, now: Any, start: Any) -> int:
-        """Return the class of the age that lies between two clocks, given by their bits."""
-        length, clock = self._evaluation._only.binding.window_length, np.array([now, start], np.uint64)
+    def age_classes(self, now: UInt64, starts: UInt64) -> Int64:
+        """Return the classes of the ages that lie between clocks, given by their bits."""
+        length = self._binding.window_length
+        edges = self.ages(length).edges
+        ages = now.view(edges.dtype) - starts.view(edges.dtype)
+        classes: Int64 = np.searchsorted(edges, ages, "right").astype(np.int64)
+        return classes
+
+    def _clocks(self, events: Relevant, binding: Any) -> Array:
+        """Return the clocks of ages: those of the window, else the times, else positions."""
+        if binding.window_length is not None or binding.time_type is None:
+            return events.window_clocks
+        clocks: UInt64 = self._clock_bits.empty(len(events.times))
+        np.bitwise_xor(events.times.view(np.uint64), np.uint64(1 << 63), out=clocks)  # in the order of times
+        return clocks
+
+    def ages(self, length: np.uint64 | np.float64 | None) -> loops.Ages:
+        """Return the classes of ages, given the length of the window; None: there is none."""
+        n = self.form.ages
         if isinstance(length, np.float64):
-            age = float(np.diff(clock.view(np.float64)[::-1])[0])
-        else:
-            age = float(clock[0] - clock[1])
-        width = float(self._ages(length).width)
-        return 0 if width <= 0 else min(self.form.ages - 1, int(age / width))
-
-    def _clocks(self, rows: pa.RecordBatch, times: Int64, binding: Any) -> tuple[Array, loops.Ages]:
-        """Return the clocks of ages, and their classes."""
-        length, clocks = binding.window_length, numbers_of(rows.column(CLOCK))
+            return loops.Ages(length, np.array([float(length) * k / n for k in range(1, n)], np.float64))
         if length is not None:
-            return clocks.view(length.dtype), self._ages(length)
-        if binding.time_type is not None:
-            clocks = times.view(np.uint64) ^ np.uint64(1 << 63)
-        return clocks, self._ages(length)
-
-    def _ages(self, length: np.uint64 | np.float64 | None) -> loops.Ages:
-        n_ages = np.int64(self.form.ages)
-        if length is None:
-            return loops.Ages(np.uint64(2**64 - 1), np.float64(self.form.width), n_ages)
-        width = np.float64((float(length) + (0.0 if isinstance(length, np.float64) else 1.0)) / self.form.ages)
-        return loops.Ages(length, width, n_ages)
+            return loops.Ages(length, np.array([-(-k * (int(length) + 1) // n) for k in range(1, n)], np.uint64))
+        edges = [math.ceil(k * self.form.width) for k in range(1, n)] if self.form.width > 0 else []
+        return loops.Ages(np.uint64(2**64 - 1), np.array(edges, np.uint64))
 
     def _number(self, words: list[int]) -> None:
         """Add the symbols that are new to the table of the evaluation."""
@@ -228,7 +247,7 @@ class StateReader:
             self._words[word] = len(self._words) + 1
         return self._words[word]
 
-    def _room(self, n: int, clock: npt.DTypeLike) -> loops.Followed:
+    def _followed_by(self, n: int, clock: npt.DTypeLike) -> loops.Followed:
         """Return the states of the substreams, with room for so many."""
         assert self._steps is not None
         width = max(len(self._steps.steps), 1)
@@ -237,20 +256,27 @@ class StateReader:
         if old is None or n_old < n:
             size = max(n, 2 * n_old, 16)
             latest, live = np.zeros((size, width), clock), np.zeros(size, np.uint64)
-            last, states = np.zeros(size, np.int64), np.full(size, -1, np.int64)
-            made = loops.Followed(latest, live, last, states)
+            made = loops.Followed(latest, live, np.full(size, -1, np.int64))
             for new, before in zip(made, old or (), strict=False):
                 new[:n_old] = before
             self._followed = old = made
         return old
 
     def snapshot(self) -> dict[str, Array]:
-        """Return the states of the substreams, as arrays by name; {}: no event was read."""
+        """Return the memory of the substreams, as arrays by name; {}: no event was read."""
         return {} if self._followed is None else self._followed._asdict()
 
-    def restore(self, arrays: dict[str, Array]) -> None:
-        """Go on from a snapshot."""
+    def restore(self, blob: bytes, arrays: dict[str, Array]) -> Any:
+        """Go on from a checkpoint of the evaluation, and a snapshot; return the evaluation."""
+        self.evaluation = self.query._changed(with_symbols)._restored(blob, event_taker=self)
         self._followed = loops.Followed(**arrays) if arrays else None
+        return self.evaluation
+
+    @property
+    def states(self) -> Int64:
+        """State of each substream after its last event; -1: it has none."""
+        states: Int64 = np.zeros(0, np.int64) if self._followed is None else self._followed.states
+        return states
 
 
 def _any_of(word: int, guards: tuple[int, ...]) -> bool:
@@ -276,16 +302,14 @@ def check_forecastable(query: Any) -> None:
         )
 
 
-def state_evaluation(query: Any, options: Any) -> tuple[Any, Any]:
-    """Return the query that reads all events with their symbols, and an evaluation of it."""
-    read = query._changed(with_symbols)
-    return read, read._evaluator(options)
-
-
-def read_states(
-    query: Any, events: Any, form: StateForm, options: Any, *, grows: bool
-) -> tuple[StateReader, Iterator[StatesRead]]:
-    """Return the reader of the states of a stream, and its events.
+def read_rows(
+    query: Any,
+    events: Any,
+    form: StateForm,
+    options: EvaluationOptions,
+    choose: Callable[[FollowedEvents], EventBuffers],
+) -> tuple[StateReader, Iterator[pa.RecordBatch]]:
+    """Return the reader of the states of a stream, and the rows of the events that `choose` returns.
 
     Raises
     ------
@@ -293,13 +317,58 @@ def read_states(
         When the query does not fit the events.
     """
     check_forecastable(query)
-    events = readable_again(events)
-    read, evaluation = state_evaluation(query, options)
+    reader = StateReader(query, form, choose, grows=False)
+    read = reader.begin(options)
     source = read._source(events, sort=options.sort)
-    plan = query._bindings.plan_over(source.schema)
-    ends = None if state_steps(plan).exact else match_ends(query, events, options)
-    reader = StateReader(query, form, evaluation, grows=grows, ends=ends)
-    return reader, (reader.take(rows) for rows in read._matches(source, evaluation))
+    return reader, read._matches(source, reader.evaluation)
+
+
+def follow_all(readers: Mapping[str, StateReader], source: Any, options: EvaluationOptions) -> None:
+    """Follow all events of a source, and the ends of matches among them, in one pass.
+
+    A query whose steps do not tell the ends exactly is evaluated beside, batch by batch.
+
+    Parameters
+    ----------
+    readers
+        By the names of their queries, with which errors begin.
+    source, options
+    """
+    plain = EvaluationOptions(device=options.device)
+    beside, names = dict[str, Any](), dict[str, None]()
+    schema = pa.schema([each for each in source.schema if each.name != ROW_COLUMN])
+    for name, reader in readers.items():
+        query = reader.query
+        with InQuery(name):
+            reader.begin(plain)
+            if not state_steps(query._bindings.plan_over(schema)).exact:
+                output = "ends" if "ends" in query.outputs else query.default_output
+                beside[name] = query._evaluator(replace(plain, output=output))
+            for each in (reader.evaluation, *([beside[name]] if name in beside else [])):
+                each.expect(schema)
+                names |= dict.fromkeys(each.attributes(schema))
+    first = next(iter(readers.values()))
+    with source.locating(lambda: first.evaluation.n_events):
+        for batch in _in_order(source, list(names), first.query, options):
+            for begin in range(0, batch.num_rows, _PIECE):
+                piece = batch.slice(begin, _PIECE)
+                for name, reader in readers.items():
+                    if name in beside:
+                        reader.expect_ends(np.unique(numbers_of(beside[name].push(piece).column("end"))))
+                    reader.evaluation.push(piece)
+
+
+def _in_order(source: Any, names: list[str], query: Any, options: EvaluationOptions) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a source in the order of time, without row numbers: positions are numbers in this order."""
+    intake = Intake(query.time_column, query.time_unit, options.lateness, options.late)
+    intake.expect(source.schema)
+    for batch in source.batches(names):
+        yield from map(_without_rows, intake.push(batch))
+    yield from map(_without_rows, intake.finish())
+
+
+def _without_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.drop_columns([ROW_COLUMN]) if ROW_COLUMN in batch.schema.names else batch
 
 
 def readable_again(events: Any) -> Any:
@@ -307,12 +376,3 @@ def readable_again(events: Any) -> Any:
     if isinstance(events, pa.RecordBatchReader):
         return events.read_all()
     return list(events) if isinstance(events, Iterator) else events
-
-
-def match_ends(query: Any, events: Any, options: Any) -> Int64:
-    """Return the positions where matches of a query end, each once, ascending."""
-    output = "ends" if "ends" in query.outputs else query.default_output
-    asked = {name: getattr(options, name) for name in ("device", "sort", "lateness", "late", "max_memory")}
-    found = query.evaluate(events, output=output, **asked)
-    ends: Int64 = np.unique(found.column("end").to_numpy())
-    return ends

@@ -10,31 +10,59 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.arrays import Int64
-from cer_gpu.backend.forecasts.states import AGES
+from cer_gpu.backend.forecasts.states import AGES, mark_last
+from cer_gpu.columnar.columns import numbers_of
+from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import OptionError
-from cer_gpu.forecast.reading import StatesRead, read_states, readable_again
+from cer_gpu.forecast.reading import FollowedEvents, StateReader, every_event, read_rows, readable_again
+from cer_gpu.output.symbols import CLOCK, PARTITION, STATE_CODE
+from cer_gpu.runtime.reading.symbols import EventBuffers
+
+_FEW = 1 << 16
+"""Rows of last events that are gathered before those are dropped that are no longer the last ones."""
 
 
-def lasts_of(read: Iterable[StatesRead]) -> list[StatesRead]:
-    """Return the last event of each substream, in the order of the events."""
-    lasts: dict[int, tuple[StatesRead, int]] = {}
-    for each in read:
-        found, back = np.unique(each.partitions[::-1], return_index=True)
-        rows = len(each.partitions) - 1 - back
-        own = each.at(rows)  # a row alone, so that batches are not kept for the few of their last events
-        lasts.update((partition, (own, i)) for i, partition in enumerate(found.tolist()))
-    by_batch: dict[int, tuple[StatesRead, list[int]]] = {}
-    for each, row in lasts.values():
-        by_batch.setdefault(id(each), (each, []))[1].append(row)
-    chosen = []
-    for each, kept in by_batch.values():
-        rows = np.array(kept, np.int64)
-        chosen.append(each.at(rows[np.argsort(each.order[rows])]))
-    return sorted(chosen, key=lambda each: int(each.order[0]))
+class LastOfEach:
+    """Choice of the last event of each substream in each block."""
+
+    def __init__(self) -> None:
+        self._seen, self._blocks, self._marks = np.zeros(0, np.int64), 0, Scratch(np.bool_)
+
+    def __call__(self, events: FollowedEvents) -> EventBuffers:
+        """Return the last events of a block."""
+        n = len(events.states)
+        if not len(events.partitions):
+            return events.at(slice(max(n - 1, 0), n))
+        if events.n_partitions > len(self._seen):
+            self._seen = np.zeros(2 * events.n_partitions, np.int64)
+        self._blocks += 1
+        marks = self._marks.empty(n)
+        mark_last(read_only(events.partitions), self._seen, self._blocks, marks)
+        return events.at(np.flatnonzero(marks))
 
 
-def starts_under_way(model: Any, events: Any, options: EvaluationOptions) -> pa.Table:
+def last_rows(read: Iterable[pa.RecordBatch], reader: StateReader) -> pa.RecordBatch:
+    """Return the last of the rows of each substream, in the order of the rows."""
+    gathered, n, most = list[pa.RecordBatch](), 0, _FEW
+    for rows in read:
+        gathered.append(rows)
+        n += rows.num_rows
+        if n > most:
+            gathered = [_lasts(gathered)]
+            n = gathered[0].num_rows
+            most = 2 * n + _FEW
+    return _lasts(gathered or [reader.no_rows])
+
+
+def _lasts(gathered: list[pa.RecordBatch]) -> pa.RecordBatch:
+    rows = pa.concat_batches(gathered)
+    partitions = numbers_of(rows.column(PARTITION))
+    _, back = np.unique(partitions[::-1], return_index=True)
+    return rows.take(pa.array(np.sort(len(partitions) - 1 - back)))
+
+
+def starts_under_way(model: Any, events: Any, options: EvaluationOptions) -> pa.RecordBatch:
     """Return the forecasts for partial matches that are under way at the end of the events.
 
     Raises
@@ -49,37 +77,35 @@ def starts_under_way(model: Any, events: Any, options: EvaluationOptions) -> pa.
             "hint: at='last', after the last event of each substream"
         )
     asked = {name: getattr(options, name) for name in ("device", "sort", "lateness", "late")}
-    rows = query.evaluate(events, output="funnel", **asked)
-    rows = rows.filter(pc.equal(rows["stopped"], "end")).sort_by("start")
-    starts, steps = rows["start"].to_numpy(), rows["step"].to_numpy()
-    reader, read = read_states(query, events, model._form, options, grows=False)
-    partitions, clocks, whole = np.full(len(starts), -1, np.int64), np.zeros(len(starts), np.uint64), list[StatesRead]()
-    for each in read:
-        positions = each.rows.column("end").to_numpy()
-        order = np.argsort(positions, kind="stable")
-        at = order[np.minimum(np.searchsorted(positions[order], starts), len(order) - 1)]
-        here = positions[at] == starts
-        partitions[here], clocks[here] = each.partitions[at[here]], each.clocks[at[here]]
-        whole.append(each)
-        whole = lasts_of(whole)
-    of_partition = {int(p): (each, i) for each in whole for i, p in enumerate(each.partitions)}
-    numbers, made = model._numbers(), []
-    for start, step, partition, clock in zip(starts.tolist(), steps.tolist(), partitions.tolist(), clocks, strict=True):
-        if partition < 0:
-            continue
-        each, row = of_partition[partition]
-        age = reader.age_class(each.clocks[row], clock)
-        symbols = int(each.states[row]) & ((1 << model._form.bits) - 1)
-        states: Int64 = np.array([(step * AGES + age) << model._form.bits | symbols], np.int64)
-        shown = model._rows(each.rows.slice(row, 1), numbers.of(states))
-        at_state = shown.schema.get_field_index("state")
-        for name, value in (("step", step), ("start", start)):
-            shown = shown.add_column(at_state, pa.field(name, pa.int64()), pa.array([value], pa.int64()))
-        made.append(shown)
-    if not made:
-        shown = model._rows(reader.no_rows, np.zeros(0, np.int64))
-        at_state = shown.schema.get_field_index("state")
-        for name in ("step", "start"):
-            shown = shown.add_column(at_state, pa.field(name, pa.int64()), pa.array([], pa.int64()))
-        made = [shown]
-    return pa.Table.from_batches(made).combine_chunks()
+    funnel = query.evaluate(events, output="funnel", **asked)
+    funnel = funnel.filter(pc.equal(funnel["stopped"], "end")).sort_by("start")
+    starts, steps = funnel["start"].to_numpy(), funnel["step"].to_numpy()
+    reader, read = read_rows(query, events, model._form, options, every_event)
+    partitions, clocks = np.full(len(starts), -1, np.int64), np.zeros(len(starts), np.uint64)
+
+    def noting_starts() -> Iterable[pa.RecordBatch]:
+        for rows in read:
+            positions = numbers_of(rows.column("end"))
+            order = np.argsort(positions, kind="stable")
+            at = order[np.minimum(np.searchsorted(positions, starts, sorter=order), len(order) - 1)]
+            here = positions[at] == starts
+            partitions[here] = numbers_of(rows.column(PARTITION))[at[here]]
+            clocks[here] = numbers_of(rows.column(CLOCK))[at[here]]
+            yield rows
+
+    lasts = last_rows(noting_starts(), reader)
+    known = np.flatnonzero(partitions >= 0)
+    of_last = numbers_of(lasts.column(PARTITION))
+    order = np.argsort(of_last)
+    at = order[np.searchsorted(of_last, partitions[known], sorter=order)]
+    rows = lasts.take(pa.array(at))
+    states: Int64 = np.zeros(len(at), np.int64)
+    if len(at):
+        ages = reader.age_classes(numbers_of(rows.column(CLOCK)), clocks[known])
+        symbols = numbers_of(rows.column(STATE_CODE)) & ((1 << model._form.bits) - 1)
+        states = (steps[known] * AGES + ages) << model._form.bits | symbols
+    shown: pa.RecordBatch = model._rows(rows, model._numbers().of(states))
+    at_state = shown.schema.get_field_index("state")
+    for name, values in (("step", steps), ("start", starts)):
+        shown = shown.add_column(at_state, pa.field(name, pa.int64()), pa.array(values[known], pa.int64()))
+    return shown

@@ -93,7 +93,7 @@ def build_tree(
     edges
         Ends of the bins by the kind of length.
     lengths
-        Asked lengths, at which a context must differ from the one above.
+        FitRequest lengths, at which a context must differ from the one above.
     bits
         Bits of the last symbols in a state.
     min_cases
@@ -101,53 +101,55 @@ def build_tree(
     """
     kinds = [kind for kind in (IN_TIME, IN_EVENTS) if len(edges[kind])]
     asked = {kind: [int(np.searchsorted(edges[kind], e.amount)) for e in lengths if e.kind == kind] for kind in kinds}
-    levels, contexts, parents, cases = [ROOT], [0], [-1], [0]
-    ended: dict[str, list[Floats]] = {kind: [] for kind in kinds}
-    known: dict[str, list[Int64]] = {kind: [] for kind in kinds}
-    for kind in kinds:
-        seen, cut = (each.sum(0, keepdims=True) for each in counts.of(kind))
-        cases[0] = int((seen + cut).sum())
-        own = known_within(seen, cut)[0]
-        known[kind].append(own)
-        # Jeffreys' prior: half a case of either outcome
-        ended[kind].append(smoothed(ended_within(seen, cut)[0], own, np.full(len(own), 0.5), 1.0))
+    own = _OwnShares({kind: tuple(each.sum(0, keepdims=True) for each in counts.of(kind)) for kind in kinds})
+    # Jeffreys' prior: half a case of either outcome
+    ended = {
+        kind: smoothed(own.ended[kind], own.known[kind], np.full(own.ended[kind].shape, 0.5), 1.0) for kind in kinds
+    }
+    known, cases = dict(own.known), own.cases
+    levels, contexts, parents = (np.array([each], np.int64) for each in (ROOT, 0, -1))
     above = np.zeros(len(counts.states), np.int64)  # deepest kept context of each state so far
     for level in range(STEP, AGE + bits // BITS + 1):
         groups, first, of_state = np.unique(
             context_of(counts.states, level, bits), return_index=True, return_inverse=True
         )
-        summed = {kind: tuple(_summed(each, of_state, len(groups)) for each in counts.of(kind)) for kind in kinds}
-        n = next(iter(summed.values()))
-        totals = (n[0] + n[1]).sum(1)
-        kept = np.full(len(groups), -1, np.int64)
-        for group in np.flatnonzero(totals >= min_cases):
-            parent = int(above[first[group]])
-            rows = {kind: [each[group : group + 1] for each in summed[kind]] for kind in kinds}
-            own_ended = {kind: ended_within(*rows[kind])[0] for kind in kinds}
-            own_known = {kind: known_within(*rows[kind])[0] for kind in kinds}
-            ratios = [
-                divergence(own_ended[kind], ended[kind][parent], own_known[kind])[asked[kind]].max() for kind in kinds
-            ]
-            if max(ratios) < MIN_RATIO:
-                continue
-            kept[group] = len(levels)
-            levels.append(level)
-            contexts.append(int(groups[group]))
-            parents.append(parent)
-            cases.append(int(totals[group]))
-            for kind in kinds:
-                known[kind].append(own_known[kind])
-                ended[kind].append(smoothed(own_ended[kind], own_known[kind], ended[kind][parent], PARENT_WEIGHT))
-        above = np.where(kept[of_state] >= 0, kept[of_state], above)
-    return ContextTree(
-        bits,
-        np.array(levels, np.int64),
-        np.array(contexts, np.int64),
-        np.array(parents, np.int64),
-        np.array(cases, np.int64),
-        {kind: np.stack(ended[kind]) for kind in kinds},
-        {kind: np.stack(known[kind]) for kind in kinds},
-    )
+        own = _OwnShares(
+            {kind: tuple(_summed(each, of_state, len(groups)) for each in counts.of(kind)) for kind in kinds}
+        )
+        parent = above[first]
+        ratios = [
+            divergence(own.ended[kind], ended[kind][parent], own.known[kind])[:, asked[kind]].max(1) for kind in kinds
+        ]
+        kept = np.flatnonzero((own.cases >= min_cases) & (np.max(ratios, axis=0) >= MIN_RATIO))
+        number = np.full(len(groups), -1, np.int64)
+        number[kept] = np.arange(len(levels), len(levels) + len(kept))
+        for kind in kinds:
+            drawn = smoothed(own.ended[kind], own.known[kind], ended[kind][parent], PARENT_WEIGHT)[kept]
+            ended[kind] = np.concatenate([ended[kind], drawn])
+            known[kind] = np.concatenate([known[kind], own.known[kind][kept]])
+        levels = np.concatenate([levels, np.full(len(kept), level, np.int64)])
+        contexts, parents, cases = (
+            np.concatenate(pair)
+            for pair in ((contexts, groups[kept]), (parents, parent[kept]), (cases, own.cases[kept]))
+        )
+        above = np.where(number[of_state] >= 0, number[of_state], above)
+    return ContextTree(bits, levels, contexts, parents, cases, ended, known)
+
+
+class _OwnShares:
+    """Shares of contexts by their own cases alone.
+
+    Parameters
+    ----------
+    counted
+        Cases whose end was seen, and those that were cut, a row for each context, by the kind of length.
+    """
+
+    def __init__(self, counted: dict[str, tuple[Int64, ...]]) -> None:
+        self.ended: dict[str, Floats] = {kind: ended_within(*each) for kind, each in counted.items()}
+        self.known: dict[str, Int64] = {kind: known_within(*each) for kind, each in counted.items()}
+        seen, cut = next(iter(counted.values()))
+        self.cases: Int64 = (seen + cut).sum(1)
 
 
 def _summed(counts: Int64, groups: Int64, n: int) -> Int64:

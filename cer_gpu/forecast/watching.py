@@ -9,11 +9,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from cer_gpu.backend.forecasts.states import mark_passing
+from cer_gpu.columnar.columns import numbers_of
+from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.errors import OptionError
 from cer_gpu.forecast.model import Forecast
-from cer_gpu.forecast.reading import StateReader, check_forecastable, state_evaluation
+from cer_gpu.forecast.reading import FollowedEvents, StateReader, check_forecastable
+from cer_gpu.output.symbols import STATE_CODE
+from cer_gpu.planning.symbols import with_symbols
+from cer_gpu.runtime.reading.symbols import EventBuffers
 
 _REFUSED = ("output", "shard", "limit", "aggregate", "errors", "position_column")
 """Options of an evaluator of matches that one of forecasts has not."""
@@ -41,10 +47,19 @@ class ForecastEvaluator:
         self.n_passed: int = 0
         self._model, self._query = model, query
         plain = replace(options, forecast=None, threshold=None)
-        _, self._evaluation = state_evaluation(query, plain)
-        self._reader = StateReader(query, model._form, self._evaluation, grows=False, ends=None)
         self._contexts = model._numbers()
-        self._shares = model._shares().max(axis=1)
+        self._above = model._shares().max(axis=1) >= self.threshold  # of contexts
+        self._above_of, self._was_above = np.zeros(0, np.bool_), np.zeros(0, np.bool_)  # of states, of substreams
+        self._marks = Scratch(np.bool_)
+        self._reader = StateReader(query, model._form, self._passing, grows=False)
+        self._reader.begin(plain)
+        self._evaluation = self._reader.evaluation
+
+    @property
+    def query_identity(self) -> dict[str, Any]:
+        """Facts that tell the query from others."""
+        identity: dict[str, Any] = self._query.identity
+        return identity
 
     @property
     def n_pushed(self) -> int:
@@ -74,17 +89,22 @@ class ForecastEvaluator:
         """End the stream, and return the forecasts of the events that still wait."""
         return self._passed(self._evaluation.finish())
 
+    def _passing(self, events: FollowedEvents) -> EventBuffers:
+        """Return the events of a block after which a probability passes the threshold."""
+        numbers = self._contexts.number(events.states)
+        if len(self._above_of) < len(self._contexts.contexts):
+            self._above_of = self._above[self._contexts.contexts]
+        if (n := events.n_partitions) > len(self._was_above):
+            self._was_above = np.concatenate([self._was_above, np.zeros(max(n, 16), np.bool_)])
+        marks = self._marks.empty(len(numbers))
+        given = read_only(events.partitions), read_only(numbers), read_only(self._above_of)
+        mark_passing(*given, self._was_above, marks)
+        return events.at(np.flatnonzero(marks))
+
     def _passed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        if not rows.num_rows:
-            names = [name for name in rows.schema.names if not name.startswith(" ")]
-            return self._model._rows(rows.select(names), np.zeros(0, np.int64))
-        read = self._reader.take(rows)
-        contexts = self._contexts.of(read.states)
-        first = read.before < 0
-        before = self._shares[self._contexts.of(np.where(first, read.states, read.before))]
-        passed = np.flatnonzero((self._shares[contexts] >= self.threshold) & (first | (before < self.threshold)))
-        self.n_passed += len(passed)
-        return self._model._rows(read.rows.take(pa.array(passed)), contexts[passed])
+        self.n_passed += rows.num_rows
+        states = numbers_of(rows.column(STATE_CODE)) if rows.num_rows else np.zeros(0, np.int64)
+        return self._model._rows(rows, self._contexts.of(states))
 
     # ---- checkpoints ----------------------------------------------------------------------------------------
 
@@ -99,15 +119,15 @@ class ForecastEvaluator:
     @classmethod
     def restored(cls, query: Any, blob: bytes, model: Any) -> ForecastEvaluator:
         """Return an evaluator that goes on from a checkpoint of another one."""
-        read, evaluation = state_evaluation(query, EvaluationOptions())
-        state = NamedState.from_bytes(evaluation.identities, blob)
+        state = NamedState.from_bytes(query._changed(with_symbols)._evaluation(EvaluationOptions()).identities, blob)
         if "evaluation" not in state.tables:
             raise OptionError("the checkpoint is one of matches, and not of forecasts\nhint: leave out forecast=")
         made = cls(query, EvaluationOptions(forecast=model, threshold=state.options["threshold"]))
-        made._evaluation = read.restore(state.tables["evaluation"]["blob"][0].as_py())
-        made._reader = StateReader(query, model._form, made._evaluation, grows=False, ends=None)
-        made._reader.restore(state.part("states"))
+        reader = made._reader
+        made._evaluation = reader.restore(state.tables["evaluation"]["blob"][0].as_py(), state.part("states"))
         made.n_passed = state.facts["n_passed"]
+        before = reader.states
+        made._was_above = (before >= 0) & made._above[made._contexts.of(np.maximum(before, 0))]
         return made
 
 

@@ -40,9 +40,12 @@ def fit(frame: Any, query: Any, within: WithinLengths, **options: Any) -> Foreca
     """
     kind = kind_of_frame(frame)
     if isinstance(query, QuerySet | dict):
-        raise OptionError("forecasts are for one query, and this is a set\nhint: fit each query by itself")
-    compiled, rest = checked(query, options, lambda compiled: compiled.fit)  # type: ignore[union-attr]
-    model: Forecast = compiled.fit(kind.events, within, **rest)  # type: ignore[union-attr]
+        raise OptionError(
+            "forecasts are for one query, and this is a set\nhint: cer_gpu.compile_all(queries).fit(frame, within=...)"
+        )
+    compiled, rest = checked(query, options, lambda compiled: compiled.fit)
+    model = compiled.fit(kind.events, within, **rest)
+    assert isinstance(model, Forecast)
     return model
 
 

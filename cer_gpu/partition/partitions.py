@@ -103,6 +103,8 @@ class PartitionKeys:
 
     def n_without(self, batch: pa.RecordBatch, rows: Int32) -> int:
         """Return the number of some events that have no key: all alternatives of one are NULL."""
+        if len(self.columns) == 1 and not any(self.nullable) and len(rows) == batch.num_rows:
+            return int(array_of(batch, self.columns[0]).null_count)  # the rows are all
         missing: Bools | None = None
         for names, nullable in zip(self.brackets, self.nullable, strict=True):
             columns = [] if nullable else [array_of(batch, name) for name in names]
@@ -269,7 +271,7 @@ class Partitions:
             Those of the relevant events that have a key, valid until the next call; ordinals are the int64 numbers of
             events in their partition (empty unless `numbered`).
         """
-        some_have_none = self._index.look_up(keys, None if self._every else rows)
+        some_have_none = self._index.look_up(keys, None if self._every or len(rows) == len(keys[0]) else rows)
         runs = self._index.runs(rows)
         start = 0
         while True:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -17,8 +17,10 @@ from cer_gpu.columnar.memory_limit import HALF_OF_MACHINE, MemoryLimit
 from cer_gpu.expressions.side_columns import TextNumbers
 from cer_gpu.runtime.join_tables import JoinTables
 from cer_gpu.runtime.parallel_tables import ParallelTables
+from cer_gpu.runtime.reading.symbols import EventBuffers
 from cer_gpu.runtime.recent.tables import RecentTables
 
+EventTaker = Callable[["Relevant", list[int]], EventBuffers]
 FARTHEST = 1 << 29
 """Largest distance of positions that are read at once: with what is open from before, they must fit 32 bits."""
 
@@ -71,6 +73,8 @@ class RunOptions:
         Limit for the complex events of one end that are gathered for a choice among them, and for those that wait.
     time_type
         Type of the times, for messages; None: there are none.
+    taker
+        Takes the events, and the bit vectors of their symbols, of the runtime that hands them over.
     """
 
     window: int = NO_WINDOW
@@ -94,6 +98,7 @@ class RunOptions:
     weighing: Weighing | None = None
     memory: MemoryLimit = HALF_OF_MACHINE
     time_type: pa.DataType | None = None
+    taker: EventTaker | None = None
 
     @property
     def as_group(self) -> Options:

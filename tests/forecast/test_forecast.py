@@ -314,7 +314,7 @@ def test_evaluators_of_forecasts_check_their_options(late):
     for options, message in (({"threshold": 1}, "above 0 and below 1"), ({"limit": 3}, "has no option 'limit'")):
         with pytest.raises(OptionError, match=message):
             late.query.evaluator(forecast=late, **options)
-    with pytest.raises(OptionError, match="this is a set"):
+    with pytest.raises(OptionError, match="has a Forecast for each of its queries"):
         cer_gpu.compile_all({"a": "SELECT * FROM S WHERE A"}).evaluator(forecast=late)
 
 
@@ -335,3 +335,46 @@ def test_wilson_and_quartiles_are_those_of_a_table():
     found = quartiles(np.array([[0.2, 0.6, 0.7]]), np.array([10, 20, 40]))
     assert found[0, :2] == pytest.approx([11.25, 17.5])
     assert np.isnan(found[0, 2])
+
+
+def test_a_set_learns_and_watches_as_its_queries_do():
+    rng, n = np.random.default_rng(2), 6_000
+    table = pa.table({"type": rng.choice(list("ABC"), n), "k": rng.choice(["u", "v"], n)})
+    texts = {
+        "ab": "SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 9 EVENTS",
+        "join": "SELECT * FROM S WHERE A AS a ; C AS c FILTER a.k = c.k WITHIN 5 EVENTS",
+    }
+    queries = cer_gpu.compile_all(texts)
+    models = queries.fit(pa.RecordBatchReader.from_batches(table.schema, table.to_batches()), within="2 events")
+    alone = {name: cer_gpu.compile(text).fit(table, within="2 events") for name, text in texts.items()}
+    assert {name: model.explain() for name, model in models.items()} == {n: m.explain() for n, m in alone.items()}
+    first, second = (table.slice(i * 3_000, 3_000).combine_chunks().to_batches()[0] for i in (0, 1))
+    watched = queries.evaluator(forecast=models, threshold=0.3)
+    found = [watched.push(first)]
+    watched = queries.restore(watched.checkpoint(), forecast=models)
+    found += [watched.push(second), watched.finish()]
+    for name, text in texts.items():
+        evaluator = cer_gpu.compile(text).evaluator(forecast=alone[name], threshold=0.3)
+        expected = [evaluator.push(batch).column("position").to_pylist() for batch in (first, second)]
+        assert [each[name].column("position").to_pylist() for each in found if name in each] == [
+            each for each in expected if each
+        ]
+        assert watched.n_passed[name] == sum(map(len, expected)) > 0
+    with pytest.raises(OptionError, match="names 'c', which is no query of the set"):
+        queries.evaluator(forecast={"c": models["ab"]})
+    with pytest.raises(OptionError, match="query 'ab': the length '1 hour' is a time"):
+        queries.fit(table, within="1 hour")
+
+
+@pytest.mark.parametrize("text", ["SELECT * FROM S WHERE A ; B WITHIN 9 SECONDS", MODELS["joins"]])
+@pytest.mark.parametrize("options", [{"sort": True}, {"lateness": "20s"}])
+def test_events_out_of_order_are_learned_and_scored_in_order(text, options):
+    rng, n = np.random.default_rng(8), 4_000
+    ts = np.arange(n)
+    table = pa.table({"type": rng.choice(list("ABC"), n), "k": rng.integers(0, 3, n), "ts": ts})
+    late = table.take(np.argsort(ts + rng.integers(0, 15, n), kind="stable"))
+    query = cer_gpu.compile(text, time_column="ts", time_unit="s")
+    model, again = query.fit(table, within="5 events"), query.fit(late, within="5 events", **options)
+    assert again.explain() == model.explain()
+    assert again.n_ends > 100
+    assert again.score(late, **options).table.equals(model.score(table).table)

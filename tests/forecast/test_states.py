@@ -14,7 +14,8 @@ import cer_gpu
 from cer_gpu.engine.options import EvaluationOptions
 from cer_gpu.forecast.counting import StateNumbers, WaitCounter
 from cer_gpu.forecast.estimates import ended_within, known_within
-from cer_gpu.forecast.reading import StateForm, read_states
+from cer_gpu.forecast.reading import StateForm, StateReader, follow_all
+from cer_gpu.runtime.reading.symbols import NO_EVENTS
 
 _spec = importlib.util.spec_from_file_location("forecast_reference", Path(__file__).with_name("reference.py"))
 ref = importlib.util.module_from_spec(_spec)
@@ -58,14 +59,18 @@ def pieces(events, cuts):
 
 def read(query, batches, order=2, ages=3):
     """Return a row for each event: position, partition, time, its state in types, and True where a match ends."""
-    reader, found = read_states(query, batches, StateForm(order, ages, 1.0), EvaluationOptions(), grows=True)
     rows = []
-    for each in found:
+
+    def note(events):
         names = [None, *(type_of(query, word) for word in reader.words)]
-        for i, position in enumerate(each.rows.column("end").to_pylist()):
-            step, age, last = reader.form.parts(int(each.states[i]))
+        for i, position in enumerate(events.reported.tolist()):
+            step, age, last = reader.form.parts(int(events.states[i]))
             shown = step, age, tuple(names[symbol] for symbol in last)
-            rows.append((position, int(each.partitions[i]), int(each.times[i]), shown, bool(each.ends[i])))
+            rows.append((position, int(events.partitions[i]), int(events.times[i]), shown, bool(events.ends[i])))
+        return NO_EVENTS
+
+    reader = StateReader(query, StateForm(order, ages, 1.0), note, grows=True)
+    follow_all({"": reader}, query._source(batches), EvaluationOptions())
     return rows
 
 
@@ -115,13 +120,16 @@ def test_waiting_times_are_counted_as_the_definition_says(asked, drawn, cuts):
     edges = [np.array(each, np.int64) for each in asked]
     numbers, counter = StateNumbers(), WaitCounter(*edges)
     counter._nodes = type(counter._nodes)(*(each[-4:].copy() for each in counter._nodes))  # little room, to grow
-    counter._nodes.nexts[:] = [1, 2, 3, -1]
+    counter._nodes.links[:, 1] = [1, 2, 3, -1]
     states = {}
-    _, found = read_states(query, pieces(events, cuts), StateForm(1, 2, 1.0), EvaluationOptions(), grows=True)
-    for each in found:
-        counter.add(each, numbers.number(each.states), len(numbers))
-        for position, code in zip(each.rows.column("end").to_pylist(), each.states.tolist(), strict=True):
-            states[position] = code
+
+    def count(followed):
+        counter.add(followed, numbers.number(followed.states), len(numbers))
+        states.update(zip(followed.reported.tolist(), followed.states.tolist(), strict=True))
+        return NO_EVENTS
+
+    reader = StateReader(query, StateForm(1, 2, 1.0), count, grows=True)
+    follow_all({"": reader}, query._source(pieces(events, cuts)), EvaluationOptions())
     counts = counter.finish(numbers.codes)
     last = max(events[position]["ts"] for position in states)
     of_state = {}

@@ -12,11 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.operations import prefetch
 
 BITS = 8
 """Bits of a symbol in a state; 0 is no symbol, before the first event of a substream."""
 AGES = 8
 """Numbers of age classes in a state: the classes are fewer."""
+
+_AHEAD = 8
+"""Events from the prefetch of what is known of a substream to its use."""
 
 N_CODES, N_REGS = range(2)
 """Registers: how many states have a number."""
@@ -54,15 +58,12 @@ class Followed(NamedTuple):
         Clock of the first event of the youngest partial match that has reached step k.
     live : uint64, shape (partitions,), written
         Bit k: there is one.
-    last : int64, shape (partitions,), written
-        The last symbols; 0 before the first event.
     states : int64, shape (partitions,), written
         State after the last event; -1 before the first one.
     """
 
     latest: Any
     live: Any
-    last: Any
     states: Any
 
 
@@ -73,15 +74,12 @@ class Ages(NamedTuple):
     ----------
     length : clock
         Longest age of a live one.
-    width : float
-        Length of a class.
-    n : int
-        Number of classes; older ones are of the last class.
+    edges : clock, shape (classes - 1,)
+        Least age of each class but the first, ascending.
     """
 
     length: Any
-    width: Any
-    n: Any
+    edges: Any
 
 
 class StateTable(NamedTuple):
@@ -103,21 +101,23 @@ class StateTable(NamedTuple):
 
 
 @helper
-def age_class(age, ages):
+def age_class(age, edges):
     """Return the class of an age."""
-    if ages.width <= 0:
-        return np.int64(0)
-    return min(np.int64(ages.n - 1), np.int64(np.float64(age) / ages.width))
+    found = np.int64(0)
+    for k in range(edges.shape[0]):
+        found += age >= edges[_U(k)]
+    return found
 
 
 @kernel
-def follow_states(symbols, partitions, clocks, steps, followed, ages, bits, states, before, ends):
+def follow_states(symbols, partitions, clocks, steps, followed, ages, bits, states, ends):
     """Move each substream on by its events.
 
     Parameters
     ----------
     symbols : int32, shape (n,)
-    partitions : int32, shape (n,)
+    partitions : int32, shape (n,), or (0,)
+        Empty: all events are of partition 0.
     clocks : clock, shape (n,)
         Within a partition they do not decrease.
     steps : StateMoves, read
@@ -127,20 +127,26 @@ def follow_states(symbols, partitions, clocks, steps, followed, ages, bits, stat
         Bits of the last symbols: `BITS` for each one that a state has.
     states : int64, shape (n,), written
         State after each event.
-    before : int64, shape (n,), written
-        State of the substream before it; -1: there was none.
     ends : bool, shape (n,), written
         True where an event satisfies the last step while a partial match waits for it.
     """
     steps, followed, ages = StateMoves(*steps), Followed(*followed), Ages(*ages)
-    latest, live_of, last_of, state_of = followed.latest, followed.live, followed.last, followed.states
-    n_steps = np.int64(steps.n)
-    mask = np.int64(-1) if bits >= 64 else (np.int64(1) << np.int64(bits)) - 1
-    one = _U(1)
+    latest, live_of, state_of = followed.latest, followed.live, followed.states
+    n_steps, length, edges = np.int64(steps.n), ages.length, ages.edges
+    mask = (np.int64(1) << np.int64(bits)) - 1
+    one, partitioned = _U(1), partitions.shape[0] > 0
+    p = _U(0)
     for i in range(symbols.shape[0]):
-        p, symbol, clock = _U(partitions[i]), _U(symbols[i]), clocks[i]
+        row = _U(i)
+        if partitioned:
+            p = _U(partitions[row])
+            if i + _AHEAD < symbols.shape[0]:
+                ahead = _U(partitions[_U(i + _AHEAD)])
+                prefetch(state_of, ahead)
+                prefetch(live_of, ahead)
+        symbol, clock = _U(symbols[row]), clocks[row]
         moves, bars = steps.moves[symbol], steps.bars[symbol]
-        live = live_of[p]
+        live, before = live_of[p], state_of[p]
         ended = False
         if (moves | bars) != _U(0):
             for back in range(n_steps):
@@ -151,7 +157,7 @@ def follow_states(symbols, partitions, clocks, steps, followed, ages, bits, stat
                     start = clock
                     if k > 0 and live & (bit >> one):
                         start = latest[p, _U(k - 1)]
-                        goes = clock - start <= ages.length
+                        goes = clock - start <= length
                     if goes and k == n_steps - 1:
                         ended = True
                     elif goes and (not live & bit or latest[p, _U(k)] < start):
@@ -166,18 +172,16 @@ def follow_states(symbols, partitions, clocks, steps, followed, ages, bits, stat
                 bit = one << _U(k)
                 if live & bit:
                     since = clock - latest[p, _U(k)]
-                    if since <= ages.length:
-                        step, age = k + 1, age_class(since, ages)
+                    if since <= length:
+                        step, age = k + 1, age_class(since, edges)
                         break
                     live &= ~bit
         live_of[p] = live
-        last = ((last_of[p] << np.int64(BITS)) | steps.symbols[symbol]) & mask
-        last_of[p] = last
-        state = ((step * AGES + age) << np.int64(bits)) | last
-        before[i] = state_of[p]
+        last = np.int64(0) if before < 0 else before
+        state = ((step * AGES + age) << np.int64(bits)) | (((last << np.int64(BITS)) | steps.symbols[symbol]) & mask)
         state_of[p] = state
-        states[i] = state
-        ends[i] = ended
+        states[row] = state
+        ends[row] = ended
 
 
 @kernel
@@ -217,3 +221,69 @@ def number_states(states, numbered, begin, numbers, regs):
         numbers[i] = known[slot]
     regs[N_CODES] = n
     return states.shape[0]
+
+
+@kernel
+def mark_last(partitions, seen, stamp, last):
+    """Mark the last event of each partition among some events.
+
+    Parameters
+    ----------
+    partitions : int32, shape (n,)
+    seen : int64, shape (partitions,), written
+        Number of the last call that met the partition.
+    stamp : int
+        Number of this call: greater than all before.
+    last : bool, shape (n,), written
+    """
+    for back in range(partitions.shape[0]):
+        i = _U(partitions.shape[0] - 1 - back)
+        p = _U(partitions[i])
+        last[i] = seen[p] != stamp
+        seen[p] = stamp
+
+
+@kernel
+def mark_passing(partitions, numbers, above, was_above, passing):
+    """Mark the events after which a state is above a threshold, and after the event before in its partition was not.
+
+    Parameters
+    ----------
+    partitions : int32, shape (n,), or (0,)
+        Empty: all events are of partition 0.
+    numbers : int32, shape (n,)
+        Numbers of the states.
+    above : bool, shape (states,)
+        True for a state that is above.
+    was_above : bool, shape (partitions,), written
+    passing : bool, shape (n,), written
+    """
+    p = _U(0)
+    for i in range(numbers.shape[0]):
+        row = _U(i)
+        if partitions.shape[0] > 0:
+            p = _U(partitions[row])
+        now = above[_U(numbers[row])]
+        passing[row] = now and not was_above[p]
+        was_above[p] = now
+
+
+@kernel
+def mark_ends(positions, ends, marks):
+    """Mark the events at which matches end.
+
+    Parameters
+    ----------
+    positions : int64, shape (n,)
+        Ascending.
+    ends : int64, shape (m,)
+        Positions of ends, ascending.
+    marks : bool, shape (n,), written
+    """
+    at, n = 0, ends.shape[0]
+    for i in range(positions.shape[0]):
+        row = _U(i)
+        position = positions[row]
+        while at < n and ends[_U(at)] < position:
+            at += 1
+        marks[row] = at < n and ends[_U(at)] == position

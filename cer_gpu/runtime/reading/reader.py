@@ -1,6 +1,7 @@
-"""The runtime that hands over every event of the partitions as it is read: its symbol, its partition, its clock.
+"""The runtime that hands every event of the partitions to a taker: its symbol, its partition, its clock.
 
-Forecasts follow the state of each partition by these (`cer_gpu.forecast`); there are no partial matches here.
+Forecasts follow the state of each partition by these (`cer_gpu.forecast`), block by block and without a copy, and
+return the few events that become rows; there are no partial matches here.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from cer_gpu.arrays import Array, Bools, Int64
+from cer_gpu.arrays import Bools, Int64
 from cer_gpu.automaton.encoding import COUNT_WINDOW
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
-from cer_gpu.runtime.reading.symbols import EventBuffers, EventTable
+from cer_gpu.runtime.reading.symbols import NO_EVENTS, EventTable
 
 
 class EventReader(Runtime):
-    """Runtime that hands over every event.
+    """Runtime that hands every event to `RunOptions.taker`.
 
     Parameters
     ----------
@@ -32,6 +33,7 @@ class EventReader(Runtime):
 
     def __init__(self, table: EventTable, options: RunOptions, length: Length) -> None:
         self.options = options
+        self._table = table
 
     @property
     def numbers_events(self) -> bool:
@@ -39,19 +41,15 @@ class EventReader(Runtime):
         return self.options.window == COUNT_WINDOW
 
     def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
-        """Yield the events, in memory of their own."""
-        n = len(events.symbols)
-        partitions = events.partitions.copy() if len(events.partitions) else np.zeros(n, np.int32)
-        clocks: Array = events.window_clocks.copy()
-        yield EventBuffers(
-            events.reported.copy(), events.times.copy(), events.symbols.copy(), partitions, clocks.view(np.uint64)
-        )
+        """Yield the events that the taker returns of these."""
+        assert self.options.taker is not None
+        found = self.options.taker(events, self._table.words)
+        if len(found):
+            yield found
 
     def flush(self) -> FoundBuffers:
         """Return no event: none is held."""
-        nothing = np.empty(0, np.int64)
-        none = np.empty(0, np.int32)
-        return EventBuffers(nothing, nothing, none, none, nothing.view(np.uint64))
+        return NO_EVENTS
 
     def live(self) -> Int64:
         """Return no position: what is handed over once is never listed again."""

@@ -37,23 +37,24 @@ class EventTable(NumberedTable):
 
 @dataclass(frozen=True)
 class EventBuffers:
-    """Events in their order.
+    """Events in their order, in memory of their own.
 
     Attributes
     ----------
     ends : int64, shape (n,)
         Their positions.
     times : int64, shape (n,), or (0,)
-    symbols : int32, shape (n,)
     partitions : int32, shape (n,)
+    states : int64, shape (n,)
+        States of their substreams after them.
     clocks : uint64, shape (n,)
-        The bits of the clocks of the window.
+        The bits of the clocks of ages.
     """
 
     ends: Int64
     times: Int64
-    symbols: Int32
     partitions: Int32
+    states: Int64
     clocks: UInt64
 
     def __len__(self) -> int:
@@ -64,3 +65,8 @@ class EventBuffers:
     def n_complex_events(self) -> int:
         """The number of events: one a row."""
         return len(self)
+
+
+NO_EVENTS = EventBuffers(
+    np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.uint64)
+)
