@@ -6,6 +6,7 @@ Importing this package does not need PySpark; running a query on Spark does.
 from spark_glue.archive import package
 from spark_glue.errors import plain_errors
 from spark_glue.explanation import explain
+from spark_glue.forecasting import fit, forecast, forecast_schema, forecast_stage
 from spark_glue.job import Summary, read, run
 from spark_glue.local_session import session
 from spark_glue.match import match
@@ -17,6 +18,10 @@ __all__ = [
     "Summary",
     "explain",
     "explain_stream",
+    "fit",
+    "forecast",
+    "forecast_schema",
+    "forecast_stage",
     "match",
     "match_batches",
     "match_schema",

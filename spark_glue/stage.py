@@ -109,8 +109,11 @@ class MatchStage:
             yield from map(plain_batch, evaluator.finish_batches())
 
 
-def refuse_parts() -> None:
-    """Raise `StreamSplitError` if this task of Spark holds only a part of its stream; outside of Spark, do nothing."""
+def refuse_parts(*, by_key: bool = False) -> None:
+    """Raise `StreamSplitError` if this task of Spark holds only a part of its stream; outside of Spark, do nothing.
+
+    With `by_key`, a task may hold some of the keys.
+    """
     if "pyspark" not in sys.modules:
         return
     from pyspark import TaskContext
@@ -124,7 +127,7 @@ def refuse_parts() -> None:
             "micro-batch and lose the complex events that span two\n"
             "hint: match_stream(stream, query, ...), or foreachBatch(match_batches(query, ...))"
         )
-    if task.partitionId() > 0:
+    if task.partitionId() > 0 and not by_key:
         raise StreamSplitError(
             "match_stage evaluates one stream, but the rows come in several partitions "
             f"(this task has partition {task.partitionId()}), each of which would be a stream of its own\n"

@@ -27,6 +27,10 @@ SHARED_NAMES = {
         "an operator over arrays (expressions.numbers), and over one row in compiled code (backend.operations)",
     ),
     **dict.fromkeys(
+        ["fit", "forecast"],
+        "forecasts of frames of pandas and Polars (frames.forecasting), and of DataFrames of Spark (spark_glue)",
+    ),
+    **dict.fromkeys(
         ["recognises", "records"],
         "of a format of logs: one of its first bytes, and the reader of its records (io.logs)",
     ),
