@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from cer_gpu.cli.command_line import say, say_notes
+from cer_gpu.cli.forecasts.models import read_model
 from cer_gpu.cli.given_events import STANDARD, given_streams
 from cer_gpu.cli.given_queries import (
     WrongQueries,
@@ -40,7 +41,7 @@ from cer_gpu.engine.options import Sort
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.order.period import Period
 from cer_gpu.preparing.over_schema import OverQuery
-from cer_gpu.report import write_alerts, write_funnel, write_report
+from cer_gpu.report import write_alerts, write_forecast, write_funnel, write_report
 from cer_gpu.report.counted import number_in_words
 from cer_gpu.report.events import rereadable
 from cer_gpu.rules.rule_set import RuleSet
@@ -61,6 +62,7 @@ Examples:
   cer-gpu report 'SELECT * FROM S WHERE A ; B WITHIN 100 EVENTS' events.csv -o found.html
   cer-gpu report --queries rules flights.parquet --time-column ts -o rules.html
   cer-gpu report --queries detections logs.parquet -o alerts.html
+  cer-gpu report late.ceql flights.parquet --time-column ts --forecast late.forecast -o risks.html
 
 \b
 The page appears whole at the end or not at all."""
@@ -80,6 +82,12 @@ The page appears whole at the end or not at all."""
     help="Content of the page: complex events, alerts of the rules of a folder, or the funnels of progress.  "
     "[default: alerts of a folder whose rules have levels, else positions]",
 )
+@click.option(
+    "--forecast",
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="Show whether this forecast (cer-gpu forecast --save) comes true on EVENTS, and what is likely next.",
+)
 @click.option("--title", metavar="TEXT", help="Title of the page.  [default: names of the query and of the events]")
 @query_options
 @skip_invalid_option
@@ -96,6 +104,7 @@ def report(
     events: tuple[str, ...],
     out: str,
     output: str | None,
+    forecast: str | None,
     title: str | None,
     compiling: QueryOptions,
     skip_invalid: bool,
@@ -122,6 +131,8 @@ def report(
     streams = streams.within(period, given.time_column, compiling.time_unit)
     needs_time(given.time_column, {"--after": period.after, "--before": period.before, "--sort": sort})
     page = output or ("alerts" if given.raises_alerts else "positions")
+    if forecast is not None and (given.is_set or output is not None):
+        raise click.UsageError("--forecast is of one QUERY, and a page of its own: neither --queries nor --output")
     if page == "alerts" and not given.is_set:
         raise click.UsageError("alerts are those of rules: --queries FOLDER")
     options: dict[str, Any] = {
@@ -138,6 +149,8 @@ def report(
         if given.is_set and page == "funnel":
             compiled, aside = with_progress(compiled)
         source = rereadable(streams.open())
+        if forecast is not None:
+            return _forecast_page(forecast, compiled, source, out, options, as_json=as_json)
         schema = next(iter(compiled.values()))._source(source).schema
         asked: RuleSet | CompiledQuery
         if page == "alerts":
@@ -177,4 +190,27 @@ def report(
     say(f"{counted(made.n_events, 'row')}, {found}{of_all}, {made.n_bytes / 1e6:.1f} MB -> {out}")
     own = {f"{name}: {note}" if name else note for name, n in made.of.items() if n for note in known[name].notes}
     say_notes([*notes, *(note for note in made.notes if note not in own)])
+    return 0
+
+
+def _forecast_page(
+    path: str,
+    compiled: Mapping[str, CompiledQuery],
+    source: Any,
+    out: str,
+    options: dict[str, Any],
+    *,
+    as_json: bool,
+) -> int:
+    """Write the page of a forecast."""
+    (query,) = compiled.values()
+    model = read_model(path, query)
+    own = {name: options[name] for name in ("title", "sort", "events_from")} | {"inputs": [*options["inputs"], path]}
+    with working("forecasting (the first run compiles the engine)"):
+        made = write_forecast(model, source, out, **own)
+    if as_json:
+        facts = {"n_events": made.n_events, "n_forecasts": made.n_matches, "n_bytes": made.n_bytes, "out": out}
+        click.echo(to_json(facts))
+        return 0
+    say(f"{counted(made.n_events, 'scored event')}, {counted(made.n_matches or 0, 'forecast')} -> {out}")
     return 0

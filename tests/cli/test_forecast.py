@@ -94,3 +94,20 @@ def test_a_model_of_another_query_is_refused(run, events, tmp_path):
     done = run("SELECT * FROM S WHERE A", events, "--model", model, "--time-column", "ts")
     assert done.returncode == 1
     assert "is of another query" in done.stderr
+
+
+def test_a_report_shows_a_forecast_and_refuses_that_of_another_query(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = "SELECT * FROM S WHERE A ; B"
+    table = pa.table({"type": ["A", "C", "B"] * 300})
+    pq.write_table(table, "events.parquet")
+    cer_gpu.compile(text).fit(table, within="2 events").save("ab.forecast")
+    given = ["report", text, "events.parquet", "--forecast", "ab.forecast", "-o", "page.html"]
+    code, _, err = cli(*given)
+    assert (code, "scored events" in err) == (0, True)
+    assert "Within 2 events: predicted, and observed" in (tmp_path / "page.html").read_text()
+    code, out, _ = cli(*given, "--json")
+    assert (code, json.loads(out)["out"]) == (0, "page.html")
+    code, _, err = cli(*[each.replace("A ; B", "A ; C") for each in given])
+    assert (code, "is of another query" in err) == (1, True)
+    assert cli(*given, "--output", "funnel")[0] == 2

@@ -9,8 +9,8 @@ import click
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import cer_gpu
 from cer_gpu.cli.command_line import say, say_notes, show_text
+from cer_gpu.cli.forecasts.models import read_model
 from cer_gpu.cli.given_events import STANDARD, Streams, given_streams
 from cer_gpu.cli.given_queries import WrongQueries, read_queries
 from cer_gpu.cli.json_output import to_json
@@ -101,7 +101,8 @@ def forecast_command(
     """Say how likely a match of QUERY is, and by when.
 
     For the last event of each key of EVENTS (--at: for others), it gives the probability that a match ends within
-    each length. It is learned from --history, or was (--model). docs/forecasts.md says how, and what a forecast is not.
+    each length. It is learned from --history, or was (--model). docs/guides/forecasts.md says how, and what a
+    forecast is not.
     """
     _check_usage(events, history, within, model, score=score, explain=explain, save=save)
     format_ = chosen_format(out, format_)
@@ -113,8 +114,7 @@ def forecast_command(
     try:
         (compiled,) = given.compile(learned if history else streams, of_ceql=True).values()
         if model is not None:
-            fitted = cer_gpu.load_forecast(model)
-            _check_query(fitted, compiled, model)
+            fitted = read_model(model, compiled)
         else:
             with working("learning (the first run compiles the engine)"):
                 fitted = compiled.fit(learned.open(), list(within), order, sort=sort)
@@ -158,14 +158,6 @@ def _check_usage(
         raise click.UsageError("--score compares forecasts with events: cer-gpu forecast QUERY EVENTS --score")
     if not events and not explain and save is None:
         raise click.UsageError("there are no EVENTS to forecast for (or --save FILE, or --explain)")
-
-
-def _check_query(fitted: Forecast, compiled: cer_gpu.compilation.CompiledQuery, model: str) -> None:
-    if fitted.query.identity != compiled.identity:
-        raise cer_gpu.OptionError(
-            f"{model}: is of another query, or of other columns of types and times\n"
-            f"hint: it was learned for {fitted.query.text.strip()!r}"
-        )
 
 
 def _show(
