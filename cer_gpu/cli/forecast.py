@@ -9,9 +9,9 @@ import click
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import cer_gpu
 from cer_gpu.cli.command_line import say, say_notes, show_text, to_json
 from cer_gpu.cli.event_arguments import STANDARD, Streams, given_streams
+from cer_gpu.cli.forecast_models import read_model
 from cer_gpu.cli.output_file import chosen_format, open_target
 from cer_gpu.cli.preview import preview, table_width
 from cer_gpu.cli.progress_bar import working
@@ -32,7 +32,6 @@ from cer_gpu.forecast.model import AT, Forecast
 from cer_gpu.forecast.reading import readable_again
 from cer_gpu.io.sinks import SINK_FORMATS, open_pipe
 from cer_gpu.io.text_options import TextOptions
-from cer_gpu.cli.forecast_models import read_model
 
 _SHOWN = 20
 """Rows that are shown."""

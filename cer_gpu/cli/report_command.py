@@ -9,6 +9,7 @@ import click
 
 from cer_gpu.cli.command_line import say, say_notes, to_json
 from cer_gpu.cli.event_arguments import STANDARD, given_streams
+from cer_gpu.cli.forecast_models import read_model
 from cer_gpu.cli.progress_bar import working
 from cer_gpu.cli.query_arguments import (
     WrongQueries,
@@ -40,7 +41,6 @@ from cer_gpu.report import write_alerts, write_forecast, write_funnel, write_rep
 from cer_gpu.report.counted import number_in_words
 from cer_gpu.report.events import rereadable
 from cer_gpu.rules.rule_set import RuleSet
-from cer_gpu.cli.forecast_models import read_model
 
 _WORDS = {"positions": "complex event", "alerts": "alert", "funnel": "start"}
 """Pages by what they show, with the word for one of it."""

@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.columnar.clocks import TIME_UNITS
-from cer_gpu.columnar.clocks import per_second
+from cer_gpu.columnar.clocks import TIME_UNITS, per_second
 from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.errors import OptionError, QueryErrorContext
 from cer_gpu.forecast.counting import StateNumbers, WaitCounter

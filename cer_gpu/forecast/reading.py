@@ -22,8 +22,6 @@ from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.planning.state_steps import StateSteps, state_steps, with_symbols
 from cer_gpu.runtime.events import RelevantEvents
 from cer_gpu.runtime.reading.symbols import EventBuffers
-from cer_gpu.output.outputs import CLOCK, PARTITION
-from cer_gpu.backend.counting import SYMBOL
 
 MAX_KNOWN_SYMBOLS = (1 << loops.BITS) - 2
 """Symbols that are told apart; all others are one more."""

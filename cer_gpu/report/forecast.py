@@ -14,9 +14,8 @@ from cer_gpu.forecast.model import Forecast
 from cer_gpu.forecast.scoring import Score
 from cer_gpu.io.sinks import naming, result_file
 from cer_gpu.printable import html_text
-from cer_gpu.report.events import paths, rereadable
+from cer_gpu.report.events import paths, rereadable, title_of
 from cer_gpu.report.page import ReportSummary, digest, resource
-from cer_gpu.report.events import title_of
 
 _WIDTH = 1000
 """Units of the width of a drawing."""
