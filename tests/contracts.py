@@ -41,7 +41,7 @@ SHARED = (
     "products.arena",
     "products.keys",
     "products.listing",
-    "past.pending",
+    "over.window_queues",
 )
 """Modules whose groups of arguments others share."""
 

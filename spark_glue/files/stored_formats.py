@@ -303,9 +303,9 @@ class ParquetFormat(StoredFormat):
     """Parquet."""
 
     title = "a Parquet"
-    endings = endings_of("Parquet")
+    endings: ClassVar[tuple[str, ...]] = endings_of("Parquet")
     magic = b"PAR1"
-    footers = _ParquetFooters
+    footers: ClassVar[type[FooterReader]] = _ParquetFooters
 
     def schema(self, opener: OpensFiles, path: str) -> pa.Schema:
         """Return the schema of a file, with timestamps of INT96 in UTC, as Spark has them."""
@@ -415,9 +415,9 @@ class IpcFormat(StoredFormat):
     """Arrow IPC with a footer: a stream (``.arrows``) has none, and cannot be split."""
 
     title = "an Arrow IPC"
-    endings = tuple(ending for ending in endings_of("Arrow IPC") if ending != ".arrows")
+    endings: ClassVar[tuple[str, ...]] = tuple(ending for ending in endings_of("Arrow IPC") if ending != ".arrows")
     magic = b"ARROW1"
-    footers = _IpcFooters
+    footers: ClassVar[type[FooterReader]] = _IpcFooters
 
     def schema(self, opener: OpensFiles, path: str) -> pa.Schema:
         """See `StoredFormat`."""

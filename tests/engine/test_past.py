@@ -166,7 +166,7 @@ EPOCH = pa.scalar(0, pa.timestamp("ms")).as_py()
 @pytest.mark.parametrize("function", ["COUNT", "COUNT DISTINCT", "SUM", "STDDEV", "VARIANCE", "MAX"])
 def test_pools_grow_and_are_swept_of_what_idle_keys_hold(function, monkeypatch):
     monkeypatch.setattr(over_states, "MIN_ENTRIES", 2)
-    monkeypatch.setattr(over_states, "TEXTS_FROM", 4)
+    monkeypatch.setattr(over_states, "MIN_SWEPT_STRINGS", 4)
     rng = random.Random(1)
     events = random_events(rng, 2000, 300)
     events["s"] = [str(rng.randrange(k + 1)) for k in range(2000)]
