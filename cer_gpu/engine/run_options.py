@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cer_gpu.automaton.alphabet import Table
+from cer_gpu.automaton.chain import Rejection
 from cer_gpu.automaton.encoding import (
     CONSUME_ANY,
     CONSUME_NONE,
@@ -69,7 +70,7 @@ def run_options(physical: PhysicalPlan, binding: Binding, asked: EvaluationOptio
 def make_reduction(physical: PhysicalPlan, binding: Binding, table: Table) -> SemiJoinFilter | None:
     """Return the buffer in which events wait for partners; None: all are read at once."""
     joins = physical.semi_joins
-    if isinstance(joins, str):
+    if isinstance(joins, Rejection):
         return None
     assert isinstance(table, ParallelTable)
     assert binding.parallel is not None

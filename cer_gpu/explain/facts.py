@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cer_gpu.automaton.cea import ANY, CEA, FINAL, INITIAL, Transition
+from cer_gpu.automaton.chain import Rejection
 from cer_gpu.automaton.normal_form import Atom, NormalForm, is_plain
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.rma_construction import UnboundedFilterError, build_rma
@@ -135,8 +136,8 @@ def _partners(plan: LogicalPlan, formula: NormalForm) -> dict[str, Any] | None:
     if plan.parallel is None:
         return None
     joins = physical_plan(plan, OUTPUTS["positions"]).semi_joins
-    if isinstance(joins, str):
-        return {"joins": [], "why": joins}
+    if isinstance(joins, Rejection):
+        return {"joins": [], "why": joins.reason}
     names = place_names(plan.parallel.graph, plan.pattern)
     return {"joins": ParallelFacts(plan.parallel, names, plan.guards, plan.streams).partners(joins), "why": None}
 
