@@ -70,27 +70,10 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
     streams = [name.name for name in syntax.streams]
     where = f" in {_listed([name_text(name) for name in streams], 'and')}" if streams else ""
     lines = [f"Look{where} for:", *("  " + line for line in _outline(formula, streams))]
-    if syntax.partition:
-        keys = _listed([" or else ".join(key_text(name) for name in names) for names in syntax.partition], "and")
-        nullable = any(name.nullable for names in syntax.partition for name in names)
-        also = " Where one has none, that is a value like any other." if nullable else ""
-        lines.append(f"All of it in one group of events with the same {keys}; each group is looked at by itself.{also}")
+    lines += _partition_lines(syntax)
     lines += _chosen(syntax.within, strategy, within_first=not syntax.chooses_first)
     lines += [_CONSUME[syntax.consume]] if syntax.consume != "NONE" else []
-    measures = [_measure(measure) for measure in syntax.select.measures]
-    lines += [f"Reported of each: {_listed(measures, 'and')}."] if measures else []
-    if syntax.having is not None:
-        lines.append(f"Of these, only those with {predicate_text(syntax.having)} are reported (HAVING).")
-    if syntax.limit is not None and syntax.every is not None:
-        each = " of each group" if syntax.partition else ""
-        length = limit_text(syntax.every)
-        lines.append(f"At most {syntax.limit:,}{each} in any {length} are reported, the first of them (LIMIT EVERY).")
-    elif syntax.limit is not None:
-        lines.append(f"At most {syntax.limit:,} that end at one event are reported (LIMIT).")
-    for number, pipe in enumerate(syntax.pipes):
-        of_which = "Of these" if number else "Of all that is found"
-        lines.append(f"{of_which}, only the {_SIDES[pipe.kind]} {pipe.n:,} are reported ({pipe.kind}).")
-    lines += [_kept(syntax)] if not measures or any(item.written for item in syntax.select.items or ()) else []
+    lines += _reported_lines(syntax)
     lines += _looking_back(syntax)
     if syntax.head:
         values = [
@@ -98,6 +81,35 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
         ]
         lines.append(f"Reported beside it: {_listed(values, 'and')}.")
     return [printable(line) for line in lines]
+
+
+def _partition_lines(syntax: QuerySyntax) -> Iterator[str]:
+    """Yield the line of PARTITION BY."""
+    if syntax.partition:
+        keys = _listed([" or else ".join(key_text(name) for name in names) for names in syntax.partition], "and")
+        nullable = any(name.nullable for names in syntax.partition for name in names)
+        also = " Where one has none, that is a value like any other." if nullable else ""
+        yield f"All of it in one group of events with the same {keys}; each group is looked at by itself.{also}"
+
+
+def _reported_lines(syntax: QuerySyntax) -> Iterator[str]:
+    """Yield the lines of measures, HAVING, LIMIT, pipes and SELECT."""
+    measures = [_measure(measure) for measure in syntax.select.measures]
+    if measures:
+        yield f"Reported of each: {_listed(measures, 'and')}."
+    if syntax.having is not None:
+        yield f"Of these, only those with {predicate_text(syntax.having)} are reported (HAVING)."
+    if syntax.limit is not None and syntax.every is not None:
+        each = " of each group" if syntax.partition else ""
+        length = limit_text(syntax.every)
+        yield f"At most {syntax.limit:,}{each} in any {length} are reported, the first of them (LIMIT EVERY)."
+    elif syntax.limit is not None:
+        yield f"At most {syntax.limit:,} that end at one event are reported (LIMIT)."
+    for number, pipe in enumerate(syntax.pipes):
+        of_which = "Of these" if number else "Of all that is found"
+        yield f"{of_which}, only the {_SIDES[pipe.kind]} {pipe.n:,} are reported ({pipe.kind})."
+    if not measures or any(item.written for item in syntax.select.items or ()):
+        yield _kept(syntax)
 
 
 def _chosen(within: Within | None, strategy: Strategy, *, within_first: bool) -> list[str]:
@@ -196,31 +208,17 @@ def _outline(formula: NormalForm, streams: Sequence[str], one: str = _ONE) -> It
             yield _event(formula, streams, one)
         case Then():
             steps = list(sequence(formula))
-            for number, (step, joint) in enumerate(steps, 1):
-                repeated = step.body if isinstance(step, Repeat) and step.absent == joint.absent else step
-                next_one = _is_next(repeated, joint.absent)
-                lines = _step(step, streams, _NEXT_ONE if next_one else _ONE)
-                how = "" if number == 1 else f"{_NEXT}, " if joint.contiguous else f"{_LATER}, "
-                told = "in this order:" if isinstance(step, Then) else next(lines)
-                yield f"{number}. {how}{_maybe(steps, number - 1)}{told}"
-                yield from ("   " + line for line in lines)
-                if isinstance(step, Repeat) and not next_one and _is_next(step.body, joint.absent):
-                    yield "   the first of them the next such event"
-                elif not next_one:
-                    yield from ("   " + line for line in _absences(joint.absent, "between the two "))
+            for number, (step, joint) in enumerate(steps):
+                yield from _step_lines(number, step, joint, _is_optional(steps, number), streams)
         case Either():
             yield "one of these:" if one == _ONE else "the next of these:"
             for choice in choices(formula):
-                lines = _outline(choice, streams)
-                yield "- " + next(lines)
-                yield from ("  " + line for line in lines)
+                yield from _item_lines(_outline(choice, streams))
         case Both():
-            parts = list(_joined(formula))
+            parts = list(_operands_of_all(formula))
             yield f"{'both' if len(parts) == 2 else 'all'} of these, in any order:"
             for part, optional in parts:
-                lines = _step(part, streams)
-                yield "- " + ("or nothing, or " if optional else "") + next(lines)
-                yield from ("  " + line for line in lines)
+                yield from _item_lines(_step(part, streams), "or nothing, or " if optional else "")
         case Trailing():
             yield from _outline(formula.body, streams)
             until = "until the window that begins with its first event has passed"
@@ -231,21 +229,49 @@ def _outline(formula: NormalForm, streams: Sequence[str], one: str = _ONE) -> It
             yield from _outline(formula.body, streams, one)
             word = "and" if isinstance(formula.body, Related) else "such that"
             yield f"{word} {predicate_text(formula.relation.predicate)}"
-        case Repeat(body=Atom() as atom):
-            times, event = _times(formula, "event"), _event(atom, streams, one)
-            if one == _NEXT_ONE:
-                yield f"{times}, each {event}"
-            elif formula.contiguous:
-                yield f"{times} in a row, each {event}"
-            elif _is_next(atom, formula.absent):
-                yield f"{times}, each {event}, and each but the first the next such event"
-            else:
-                yield f"{times}, with any others between, each {event}"
-                yield from _absences(formula.absent, "between one and the next ")
         case Repeat():
-            yield _times(formula, "time") + (", each right after the last:" if formula.contiguous else _ONE_BY_ONE)
-            yield from ("  " + line for line in _outline(formula.body, streams))
-            yield from _absences(formula.absent, "between one and the next ")
+            yield from _repeat_lines(formula, streams, one)
+
+
+def _step_lines(number: int, step: NormalForm, joint: Joint, optional: bool, streams: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of a step of a sequence, by its number from 0."""
+    repeated = step.body if isinstance(step, Repeat) and step.absent == joint.absent else step
+    next_one = _is_next(repeated, joint.absent)
+    lines = _step(step, streams, _NEXT_ONE if next_one else _ONE)
+    when = "" if number == 0 else f"{_NEXT}, " if joint.contiguous else f"{_LATER}, "
+    event = "in this order:" if isinstance(step, Then) else next(lines)
+    yield f"{number + 1}. {when}{'if it is there, ' if optional else ''}{event}"
+    yield from ("   " + line for line in lines)
+    if isinstance(step, Repeat) and not next_one and _is_next(step.body, joint.absent):
+        yield "   the first of them the next such event"
+    elif not next_one:
+        yield from ("   " + line for line in _absences(joint.absent, "between the two "))
+
+
+def _item_lines(lines: Iterator[str], prefix: str = "") -> Iterator[str]:
+    """Yield lines as an item of a list."""
+    yield "- " + prefix + next(lines)
+    yield from ("  " + line for line in lines)
+
+
+def _repeat_lines(repeat: Repeat, streams: Sequence[str], one: str) -> Iterator[str]:
+    """Yield the lines of a repeated part, which may be a single event."""
+    atom = repeat.body
+    if not isinstance(atom, Atom):
+        yield _times(repeat, "time") + (", each right after the last:" if repeat.contiguous else _ONE_BY_ONE)
+        yield from ("  " + line for line in _outline(repeat.body, streams))
+        yield from _absences(repeat.absent, "between one and the next ")
+        return
+    times, event = _times(repeat, "event"), _event(atom, streams, one)
+    if one == _NEXT_ONE:
+        yield f"{times}, each {event}"
+    elif repeat.contiguous:
+        yield f"{times} in a row, each {event}"
+    elif _is_next(atom, repeat.absent):
+        yield f"{times}, each {event}, and each but the first the next such event"
+    else:
+        yield f"{times}, with any others between, each {event}"
+        yield from _absences(repeat.absent, "between one and the next ")
 
 
 _ONE_BY_ONE = ", one after another:"
@@ -259,10 +285,9 @@ def _times(repeat: Repeat, noun: str) -> str:
     return f"{least:,} {noun}s" if least == most else f"{least:,} to {most:,} {noun}s"
 
 
-def _maybe(steps: Sequence[tuple[NormalForm, Joint]], at: int) -> str:
-    """Return the words for a step of a sequence that may be missing."""
-    optional = steps[at][1].optional[1] if at else len(steps) > 1 and steps[1][1].optional[0]
-    return "if it is there, " if optional else ""
+def _is_optional(steps: Sequence[tuple[NormalForm, Joint]], number: int) -> bool:
+    """Return True if a step of a sequence may be missing."""
+    return steps[number][1].optional[1] if number else len(steps) > 1 and steps[1][1].optional[0]
 
 
 def _absences(absent: Sequence[Absent], words: str) -> Iterator[str]:
@@ -292,7 +317,7 @@ def _is_next(step: NormalForm, absent: Sequence[Absent]) -> bool:
     return events == [(each.guard, each.negated, [r.predicate for r in each.relations]) for each in absent]
 
 
-def _joined(formula: NormalForm) -> Iterator[tuple[NormalForm, bool]]:
+def _operands_of_all(formula: NormalForm) -> Iterator[tuple[NormalForm, bool]]:
     """Yield the operands of ALL, from left to right, each with True if it may be missing."""
     todo = [(formula, False)]
     while todo:
