@@ -1,4 +1,4 @@
-"""EqlConditions of EQL as predicates of the language of values.
+"""Conditions of EQL as predicates of the language of values.
 
 EQL has two truths.  A test of a value that is missing does not hold, and its negation does: NULL counts as FALSE at
 each test, and not only where a whole condition is NULL.  Negations are therefore pushed to the tests, and a negated
@@ -26,9 +26,7 @@ from cer_gpu.eql.strings import glob_of, glob_of_text, has_wildcards
 from cer_gpu.errors import QueryError, QueryTypeError, did_you_mean
 from cer_gpu.expressions.hints import article
 from cer_gpu.resolution.fields import FoundField, fields_of, find_field, names_known
-
-Tested = s.Predicate | bool
-"""A predicate, or what it is for every event."""
+from cer_gpu.resolution.predicates import FittedTruth, joined_truths, negation
 
 _NULL = e.ConstantValue(None)
 _SEARCHES = ("_arraysearch", "arraysearch")
@@ -131,14 +129,14 @@ class EqlConditions:
         truth = self.truth(condition, negated=False)
         return None if truth is True else s.SATISFIED_BY_NONE if truth is False else truth
 
-    def truth(self, node: e.EqlExpression, negated: bool) -> Tested:
+    def truth(self, node: e.EqlExpression, negated: bool) -> FittedTruth:
         """Return the predicate that is TRUE where a condition holds; negated, where it does not."""
         match node:
             case e.NotCondition():
                 return self.truth(node.operand, not negated)
             case e.And() | e.Or():
                 parts = [self.truth(operand, negated) for operand in node.operands]
-                return _joined(s.And if isinstance(node, e.And) != negated else s.Or, parts, node.span)
+                return joined_truths(s.And if isinstance(node, e.And) != negated else s.Or, parts, node.span)
             case e.ConstantValue(value=bool(value)):
                 return value != negated
             case e.Field():
@@ -167,10 +165,10 @@ class EqlConditions:
     def _test(
         self,
         operands: list[e.EqlExpression],
-        build: Callable[[list[s.Expression]], Tested],
+        build: Callable[[list[s.Expression]], FittedTruth],
         negated: bool,
         span: s.Span,
-    ) -> Tested:
+    ) -> FittedTruth:
         """Return a test of some operands, or where it does not hold, given the function that builds it."""
         leaf = _Leaf()
         values = [self._value(operand, leaf) for operand in operands]
@@ -178,7 +176,11 @@ class EqlConditions:
             return negated
         test = build(values)
         if isinstance(test, bool):
-            test = _joined(s.And, [_known(value, span) for value in values if _reads(value)], span) if test else False
+            test = (
+                joined_truths(s.And, [_known(value, span) for value in values if _reads(value)], span)
+                if test
+                else False
+            )
             if isinstance(test, bool):
                 return test != negated
         nullable = [value for value in values if _reads(value)]
@@ -186,17 +188,17 @@ class EqlConditions:
         if element is None:
             if not negated:
                 return test
-            return _joined(s.Or, [_not(test), *(s.IsNull(value, span) for value in nullable)], span)
+            return joined_truths(s.Or, [negation(test), *(s.IsNull(value, span) for value in nullable)], span)
         if not negated:
             return s.AnyElement(test, span)
         of_element = [value for value in nullable if any(isinstance(n, s.Element) for n in walk(value))]
         others = [value for value in nullable if value not in of_element]
-        certain = _joined(s.And, [test, *(_known(value, span) for value in of_element)], span)
+        certain = joined_truths(s.And, [test, *(_known(value, span) for value in of_element)], span)
         assert not isinstance(certain, bool)
         nulls = [s.IsNull(value, span) for value in (element.list, *others)]
-        return _joined(s.Or, [s.Not(s.AnyElement(certain, span), span), *nulls], span)
+        return joined_truths(s.Or, [s.Not(s.AnyElement(certain, span), span), *nulls], span)
 
-    def _compare(self, node: e.Comparison, negated: bool) -> Tested:
+    def _compare(self, node: e.Comparison, negated: bool) -> FittedTruth:
         left, right, op = node.left, node.right, node.op
         if isinstance(left, e.ConstantValue) and not isinstance(right, e.ConstantValue):
             left, right, op = right, left, {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(op, op)
@@ -210,7 +212,7 @@ class EqlConditions:
             if right.value:
                 return self.truth(left, negated != (op == "!="))
             operands, build = self._tested(left)
-            return self._test(operands, lambda values: _not(build(values)), negated != (op == "!="), node.span)
+            return self._test(operands, lambda values: negation(build(values)), negated != (op == "!="), node.span)
         if op == "!=":
             op, negated = "==", not negated
         sign = {"==": "="}.get(op, op)
@@ -256,7 +258,7 @@ class EqlConditions:
             return value
         return e.ConstantValue(value.value[:-1], span=value.span)
 
-    def _is_null(self, node: e.EqlExpression, negated: bool, span: s.Span) -> Tested:
+    def _is_null(self, node: e.EqlExpression, negated: bool, span: s.Span) -> FittedTruth:
         """Return where a value is NULL.
 
         A list is, if it has no element that is not; what is made of its elements, also if that of one of them is.
@@ -271,15 +273,17 @@ class EqlConditions:
             return not negated
         if leaf.element is None:
             null: s.Predicate = s.IsNull(value, span)
-            return _not(null) if negated else null
+            return negation(null) if negated else null
         known: s.Predicate = s.AnyElement(_known(leaf.element, span), span)
-        empty = [_not(known), s.IsNull(leaf.element.list, span)]
+        empty = [negation(known), s.IsNull(leaf.element.list, span)]
         if value == leaf.element:
-            return known if negated else _joined(s.Or, empty, span)
+            return known if negated else joined_truths(s.Or, empty, span)
         one = s.AnyElement(s.And((_known(leaf.element, span), s.IsNull(value, span)), span), span)
-        return _joined(s.And, [known, _not(one)], span) if negated else _joined(s.Or, [one, *empty], span)
+        return (
+            joined_truths(s.And, [known, negation(one)], span) if negated else joined_truths(s.Or, [one, *empty], span)
+        )
 
-    def _match(self, node: e.Match, negated: bool) -> Tested:
+    def _match(self, node: e.Match, negated: bool) -> FittedTruth:
         if node.op == "in" and any(not isinstance(value, e.ConstantValue) for value in node.values):
             if node.nocase:
                 raise self._around.error("in~ takes a list of constants", node.span)
@@ -288,7 +292,9 @@ class EqlConditions:
         operands, build = self._tested(node)
         return self._test(operands, build, negated, node.span)
 
-    def _tested(self, node: e.EqlExpression) -> tuple[list[e.EqlExpression], Callable[[list[s.Expression]], Tested]]:
+    def _tested(
+        self, node: e.EqlExpression
+    ) -> tuple[list[e.EqlExpression], Callable[[list[s.Expression]], FittedTruth]]:
         """Return the operands of a test, and the function that builds it of their values."""
         match node:
             case e.Match():
@@ -332,11 +338,11 @@ class EqlConditions:
         except ValueError as error:
             raise self._around.error(str(error), value.span) from None
 
-    def _matched(self, node: e.Match, constants: list[e.ConstantValue], value: s.Expression) -> Tested:
+    def _matched(self, node: e.Match, constants: list[e.ConstantValue], value: s.Expression) -> FittedTruth:
         """Return the test that a value equals, or matches, one of some constants."""
         texts = [constant for constant in constants if isinstance(constant.value, str)]
         others = [constant for constant in constants if constant not in texts]
-        tests: list[Tested] = []
+        tests: list[FittedTruth] = []
         if node.op == "regex":
             patterns = tuple(s.Literal(rf"(?s)\A(?:{self._regex(each)})\z", span=each.span) for each in texts)
             tests.append(s.Like("LIKE", value, patterns, node.nocase, node.span))
@@ -349,12 +355,14 @@ class EqlConditions:
             tests.append(s.TextTest("GLOB", value, patterns, node.nocase or node.op == ":", node.span))
         for each in others:
             tests.append(s.Comparison("=", value, _literal(each), node.span))
-        return _joined(s.Or, tests, node.span)
+        return joined_truths(s.Or, tests, node.span)
 
     def _glob(self, node: e.Match, text: str) -> str:
         return glob_of_text(text) if node.op == "in" or not has_wildcards(text) else glob_of(text)
 
-    def _called(self, node: e.FunctionCall) -> tuple[list[e.EqlExpression], Callable[[list[s.Expression]], Tested]]:
+    def _called(
+        self, node: e.FunctionCall
+    ) -> tuple[list[e.EqlExpression], Callable[[list[s.Expression]], FittedTruth]]:
         """Return the operands of a function that is a condition, and the function that builds its test."""
         name, operands, span = node.name.lower(), list(node.operands), node.span
         first, *others = operands
@@ -396,7 +404,7 @@ class EqlConditions:
                 raise self._around.error(str(error), span) from None
         return text
 
-    def _search(self, node: e.FunctionCall, negated: bool) -> Tested:
+    def _search(self, node: e.FunctionCall, negated: bool) -> FittedTruth:
         """Return ``_arraysearch(list, $variable, condition)``: one element of a list satisfies a condition."""
         hint = "_arraysearch(field, $entry, $entry.name == ...)"
         if len(node.operands) != 3:
@@ -427,12 +435,12 @@ class EqlConditions:
         if not negated:
             some = _known(s.Element(lists, found.below, of.span), node.span) if inner is True else inner
             return s.AnyElement(some, node.span)
-        certain = denied if isinstance(denied, bool) else _not(denied)
+        certain = denied if isinstance(denied, bool) else negation(denied)
         if isinstance(certain, bool):
             certain = _known(s.Element(lists, found.below, of.span), node.span)
-        return _joined(s.Or, [_not(s.AnyElement(certain, node.span)), s.IsNull(lists, node.span)], node.span)
+        return joined_truths(s.Or, [negation(s.AnyElement(certain, node.span)), s.IsNull(lists, node.span)], node.span)
 
-    def _lineage(self, node: e.Lineage, negated: bool) -> Tested:
+    def _lineage(self, node: e.Lineage, negated: bool) -> FittedTruth:
         event = node.event
         own = EqlConditions(self._around).predicate(event.condition)
         name = None if event.category is None else s.Name(event.category, span=event.category_span)
@@ -443,7 +451,7 @@ class EqlConditions:
                 return negated
             ids.append(found.attribute)
         descends = s.descends(name, own, (ids[0], ids[1]), node.span)
-        return _not(descends) if negated else descends
+        return negation(descends) if negated else descends
 
     # ---- values ---------------------------------------------------------------------------------------------------
 
@@ -548,22 +556,3 @@ def _is(value: s.Expression, truth: bool, span: s.Span) -> s.Predicate:
 
 def _known(value: s.Expression, span: s.Span) -> s.Predicate:
     return s.Not(s.IsNull(value, span), span)
-
-
-def _not(truth: Any) -> Tested:
-    """Return the negation of a predicate."""
-    if isinstance(truth, bool):
-        return not truth
-    return truth.operand if isinstance(truth, s.Not) else s.Not(truth, truth.span)
-
-
-def _joined(kind: Any, parts: list[Any], span: s.Span) -> Tested:
-    """Return the conjunction or disjunction of predicates, without those that are the same for every event."""
-    absorbing = kind is s.Or
-    if absorbing in [part for part in parts if isinstance(part, bool)]:
-        return absorbing
-    parts = [part for part in parts if not isinstance(part, bool)]
-    if not parts:
-        return not absorbing
-    all_of: s.Predicate = parts[0] if len(parts) == 1 else s.joined(kind, parts, span)
-    return all_of

@@ -9,7 +9,7 @@ https://www.elastic.co/docs/reference/query-languages/query-dsl/regexp-syntax
 
 from __future__ import annotations
 
-from cer_gpu.ceql.patterns import check_regex
+from cer_gpu.ceql.patterns import check_regex, re2_literal
 
 _DIGITS = "0123456789"
 _CLASSES = {"d": "0-9", "s": r"\t\n\r ", "w": "0-9A-Z_a-z"}
@@ -143,7 +143,7 @@ class _Reader:
             return f"(?:{inside})"
         if self.take("<"):
             return self.interval()
-        return self.predefined() or _literal(self.character())
+        return self.predefined() or re2_literal(self.character())
 
     def glob_of_text(self) -> str:
         end = self.pattern.find('"', self.place)
@@ -151,7 +151,7 @@ class _Reader:
             raise ValueError("a text in quotes of the regular expression is not closed")
         text = self.pattern[self.place : end]
         self.place = end + 1
-        return f"(?:{''.join(map(_literal, text))})"
+        return f"(?:{''.join(map(re2_literal, text))})"
 
     def interval(self) -> str:
         """Read ``<n-m>`` behind its first sign."""
@@ -201,11 +201,11 @@ class _Reader:
             return _COMPLEMENTS[named[2:-1]] if named[1] == "^" else named[1:-1]
         first = self.character()
         if not self.take("-"):
-            return _literal(first)
+            return re2_literal(first)
         last = self.character()
         if first > last:
             raise ValueError(f"the range '{first}-{last}' of the regular expression ends before it begins")
-        return f"{_literal(first)}-{_literal(last)}"
+        return f"{re2_literal(first)}-{re2_literal(last)}"
 
 
 def _numbers(low: int, high: int, n_digits: int) -> str:
@@ -227,8 +227,3 @@ def _numbers(low: int, high: int, n_digits: int) -> str:
     if first <= last:
         parts.append(f"[{first}-{last}]" + "[0-9]" * (n_digits - 1))
     return f"(?:{'|'.join([*parts, *([top] if top else [])])})"
-
-
-def _literal(character: str) -> str:
-    """Return a character as an expression that stands for it alone, in a class, too."""
-    return character if character.isalnum() else f"\\x{{{ord(character):x}}}"

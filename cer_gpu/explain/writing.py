@@ -10,7 +10,7 @@ from fractions import Fraction
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql import functions
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.paths import names_of
+from cer_gpu.ceql.paths import names_of, string_literal
 from cer_gpu.ceql.patterns import TEXT_TESTS
 
 _PLAIN = re.compile(r"[^\W\d]\w*")
@@ -90,9 +90,9 @@ def _leaf(leaf: s.Leaf, negation: str = "") -> str:
         case s.Comparison():
             return f"{_expression(leaf.left)} {leaf.op} {_expression(leaf.right)}"
         case s.TextTest() if _is_call(leaf):
-            return f"{leaf.name}({', '.join([_expression(leaf.operand), *map(_quoted, leaf.texts)])})"
+            return f"{leaf.name}({', '.join([_expression(leaf.operand), *map(string_literal, leaf.texts)])})"
         case s.TextTest():
-            patterns = ", ".join(map(_quoted, leaf.texts))
+            patterns = ", ".join(map(string_literal, leaf.texts))
             patterns = patterns if len(leaf.texts) == 1 else f"{{{patterns}}}"
             nocase = " NOCASE" if leaf.nocase else ""
             return f"{_expression(leaf.operand)} {negation}{leaf.name} {patterns}{nocase}"
@@ -247,8 +247,4 @@ def _decimal(number: Fraction) -> str:
 def _literal(literal: s.Literal) -> str:
     if isinstance(literal.value, bool):
         return "TRUE" if literal.value else "FALSE"
-    return _quoted(literal.value) if isinstance(literal.value, str) else literal.text
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+    return string_literal(literal.value) if isinstance(literal.value, str) else literal.text

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.functions import TESTS
-from cer_gpu.ceql.paths import dotted, names_of
+from cer_gpu.ceql.paths import dotted, names_of, string_literal
 from cer_gpu.ceql.traversal import children
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of
 from cer_gpu.columnar.fields import attribute_type, column_type, fields_hint
@@ -556,7 +556,7 @@ class Binder:
         known = isinstance(other, s.Attribute) and attribute_type(self.schema, other.name) is not None
         if known and self.kind(other) == STRING:
             close = nearest(name.name, self.schema.names)
-            quoted = "for a text write '{}'".format(name.name.replace("'", "''"))
+            quoted = f"for a string write {string_literal(name.name)}"
             raise self.error(message, name.span, f"did you mean {close!r}? Or {quoted}" if close else quoted)
 
     # ---- messages -------------------------------------------------------------------------------------------

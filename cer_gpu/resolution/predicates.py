@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, overload
 
 import pyarrow as pa
 
@@ -86,7 +86,7 @@ class PredicateFitter:
             return joined_truths(s.And if isinstance(node, s.And) != negated else s.Or, parts, node.span)
         return self.leaf(node, negated)
 
-    def leaf(self, node: Any, negated: bool) -> FittedTruth:
+    def leaf(self, node: s.Predicate, negated: bool) -> FittedTruth:
         """Return where a test is TRUE; negated, where it is FALSE."""
         if isinstance(node, s.AnyElement):
             return self.of_elements(node, negated)
@@ -100,11 +100,11 @@ class PredicateFitter:
             values = values[: len(fitted)]
         if None in fitted or len(fitted) < 1 + isinstance(node, s.Membership):
             return False
-        node = rebuilt(node, values, fitted)
-        constant = constant_truth(node)
+        leaf: s.Predicate = rebuilt(node, values, fitted)
+        constant = constant_truth(leaf)
         if constant is not None:
             return constant != negated
-        return negation(node) if negated else node
+        return negation(leaf) if negated else leaf
 
     def of_elements(self, node: s.AnyElement, negated: bool) -> FittedTruth:
         """Return where a test of the elements of a list is TRUE, or FALSE."""
@@ -191,8 +191,14 @@ def rebuilt(node: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
     return node if same else with_children(node, new)
 
 
-def negation(predicate: s.Predicate) -> s.Predicate:
-    """Return the negation of a predicate."""
+@overload
+def negation(predicate: s.Predicate) -> s.Predicate: ...
+@overload
+def negation(predicate: FittedTruth) -> FittedTruth: ...
+def negation(predicate: FittedTruth) -> FittedTruth:
+    """Return the negation of a predicate, or of what it is for every event."""
+    if isinstance(predicate, bool):
+        return not predicate
     return predicate.operand if isinstance(predicate, s.Not) else s.Not(predicate, predicate.span)
 
 

@@ -34,6 +34,7 @@ from sigma.types import (
     SigmaTimestampPart,
 )
 
+from cer_gpu.ceql.paths import string_literal
 from cer_gpu.sigma import formulas as f
 from cer_gpu.sigma.correlations import correlation_query
 from cer_gpu.sigma.nesting import check_condition
@@ -236,7 +237,7 @@ class CerGpuBackend(Backend):
 
     def convert_condition_field_eq_val_bool(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return the test of a truth, as a text."""
-        return f.FieldTest(cond.field, f.GLOB, (f.quoted_text("true" if cond.value else "false"),))
+        return f.FieldTest(cond.field, f.GLOB, (string_literal("true" if cond.value else "false"),))
 
     def convert_condition_field_eq_val_re(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return the search for a regular expression."""
@@ -244,7 +245,7 @@ class CerGpuBackend(Backend):
 
     def convert_condition_field_eq_val_cidr(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return the test of an address."""
-        return f.FieldTest(cond.field, f.NETWORK, (f.quoted_text(str(cast(SigmaCIDRExpression, cond.value).network)),))
+        return f.FieldTest(cond.field, f.NETWORK, (string_literal(str(cast(SigmaCIDRExpression, cond.value).network)),))
 
     def convert_condition_field_compare_op_val(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return the comparison with a number, of the value or of a part of its time."""
@@ -284,7 +285,7 @@ class CerGpuBackend(Backend):
 
     def convert_condition_val_num(self, cond: ConditionValueExpression, state: ConversionState) -> Any:
         """Return the test that the digits of a number stand in any column of texts."""
-        return f.FieldTest(None, f.GLOB, (f.quoted_text(f"*{number_of(cast(SigmaNumber, cond.value))}*"),))
+        return f.FieldTest(None, f.GLOB, (string_literal(f"*{number_of(cast(SigmaNumber, cond.value))}*"),))
 
     def convert_condition_val_re(self, cond: ConditionValueExpression, state: ConversionState) -> Any:
         """Return the search for a regular expression in all columns of texts."""

@@ -59,11 +59,6 @@ def column(name: str) -> EventColumn:
     return EventColumn(name if is_plain else f"`{name}`", (name,))
 
 
-def quoted_text(text: str) -> str:
-    """Return a text as a string of CEQL."""
-    return "'" + text.replace("'", "''") + "'"
-
-
 def verbatim(text: str) -> str:
     """Return the pattern of GLOB that matches a text alone."""
     return text.translate(_SIGNS)

@@ -19,7 +19,8 @@ from sigma.types import (
     SpecialChars,
 )
 
-from cer_gpu.sigma.formulas import quoted_text, verbatim
+from cer_gpu.ceql.paths import string_literal
+from cer_gpu.sigma.formulas import verbatim
 from cer_gpu.sigma.regexes import re2_of_sigma
 
 OPERATORS_OF_SIGMA = {
@@ -61,7 +62,7 @@ def glob_of_value(value: SigmaString, anywhere: bool = False) -> str:
             *signs,
             *(() if signs[-1:] == ["*"] and signs[1:] else ("*",)),
         ]
-    return quoted_text("".join(signs))
+    return string_literal("".join(signs))
 
 
 def regex_of_value(value: SigmaRegularExpression) -> str:
@@ -78,7 +79,7 @@ def regex_of_value(value: SigmaRegularExpression) -> str:
     text = "".join(part if isinstance(part, str) else "*" if part is _RUN else "?" for part in value.regexp.s)
     flags = "".join(sorted(value.sigma_to_re_flag[flag] for flag in value.flags))
     try:
-        return quoted_text(re2_of_sigma(text, flags))
+        return string_literal(re2_of_sigma(text, flags))
     except ValueError as error:
         raise SigmaRegularExpressionError(f"Regular expression {text!r} is invalid: {error}") from None
 

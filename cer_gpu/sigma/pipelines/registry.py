@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from sigma.exceptions import SigmaValueError
 
+from cer_gpu.ceql.paths import string_literal
 from cer_gpu.ceql.patterns import CharacterClass, GlobPart, Sign, glob_parts, glob_regex
 from cer_gpu.sigma.formulas import (
     COMPARED,
@@ -26,7 +27,6 @@ from cer_gpu.sigma.formulas import (
     Negated,
     Presence,
     all_of,
-    quoted_text,
     some_of,
     verbatim,
 )
@@ -132,12 +132,12 @@ def paths_of_the_kernel(test: FieldTest) -> DetectionFormula:
         parts = _parts(_SET.sub("ControlSet???", value))
         behind = {hive: list(_behind_hive(parts, hive, cased)) for hive in (*(name for name, _ in _HIVES), _USER_HIVE)}
         for hive, kernel in _HIVES:
-            values.update(dict.fromkeys(quoted_text(kernel + _pattern(rest)) for rest in behind[hive]))
+            values.update(dict.fromkeys(string_literal(kernel + _pattern(rest)) for rest in behind[hive]))
         for rest in behind[_USER_HIVE]:
             regexes[_of_a_user(rest, cased)] = None
         begins = parts and isinstance(parts[0], str) and any(behind.values())
         if not begins:
-            values[quoted_text(_pattern(parts))] = None
+            values[string_literal(_pattern(parts))] = None
     tests: list[DetectionFormula] = [replace(test, values=tuple(values))] if values else []
     return some_of([*tests, *(FieldTest(test.field, REGEX, (each,)) for each in regexes)])
 
@@ -155,7 +155,7 @@ def _behind_hive(parts: Sequence[GlobPart], hive: str, cased: bool) -> Iterator[
 def _of_a_user(rest: Sequence[GlobPart], cased: bool) -> str:
     """Return the regular expression of a path in the hive of any one user."""
     flags = "(?s)" if cased else "(?is)"
-    return quoted_text(rf"{flags}\A\\REGISTRY\\USER\\[^\\]+\\{glob_regex(_pattern(rest))}\z")
+    return string_literal(rf"{flags}\A\\REGISTRY\\USER\\[^\\]+\\{glob_regex(_pattern(rest))}\z")
 
 
 # ---- data
@@ -238,7 +238,7 @@ class RegistryData:
         for a, b in ranges:
             if a != b:
                 decimals = [FieldTest(self.data, COMPARED["", sign], (str(n),)) for sign, n in ((">=", a), ("<=", b))]
-                hexadecimals = FieldTest(self.data, GLOB, tuple(map(quoted_text, _spelled_range(a, b, n_digits))))
+                hexadecimals = FieldTest(self.data, GLOB, tuple(map(string_literal, _spelled_range(a, b, n_digits))))
                 tests += [all_of(decimals), hexadecimals]
         yield all_of([of_type, some_of(tests)])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from cer_gpu.ceql.paths import string_literal
 from cer_gpu.sigma.formulas import (
     EQUAL,
     GLOB,
@@ -21,7 +22,6 @@ from cer_gpu.sigma.formulas import (
     Verbatim,
     all_of,
     column,
-    quoted_text,
     some_of,
     verbatim,
 )
@@ -203,7 +203,7 @@ EVERY_EVENT = LogSource()
 
 def has_text(name: str, *texts: str) -> DetectionFormula:
     """Return the test that a column is one of some texts, in any letter case."""
-    return FieldTest(name, GLOB, tuple(quoted_text(verbatim(text)) for text in texts))
+    return FieldTest(name, GLOB, tuple(string_literal(verbatim(text)) for text in texts))
 
 
 def has_number(name: str, *numbers: int) -> DetectionFormula:
@@ -213,7 +213,7 @@ def has_number(name: str, *numbers: int) -> DetectionFormula:
 
 def replaced_values(table: Mapping[str, str]) -> Callable[[FieldTest], FieldTest]:
     """Return the function for `LogSource.values` that replaces some texts, given in small letters."""
-    replaced = {quoted_text(known): quoted_text(meant) for known, meant in table.items()}
+    replaced = {string_literal(known): string_literal(meant) for known, meant in table.items()}
     return with_values(lambda value: (replaced.get(value.lower(), value),))
 
 

@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from cer_gpu.sigma.formulas import GLOB, GLOB_CASED, DetectionFormula, FieldTest, Presence, quoted_text, some_of
+from cer_gpu.ceql.paths import string_literal
+from cer_gpu.sigma.formulas import GLOB, GLOB_CASED, DetectionFormula, FieldTest, Presence, some_of
 from cer_gpu.sigma.pipelines.registry import RegistryData
 from cer_gpu.sigma.pipelines.sources import FieldColumn, with_values
 from cer_gpu.sigma.pipelines.windows import names_of_defender
@@ -169,7 +170,7 @@ def tests_of_hashes(category: str | None) -> Callable[[FieldTest], DetectionForm
 def _of_hash(algorithm: str, digits: str, kinds: Sequence[str]) -> list[DetectionFormula]:
     """Return the tests of a hash that begins with some digits, whose letters winlogbeat makes small."""
     below = "pe.imphash" if algorithm == "imphash" else f"hash.{algorithm}"
-    return [FieldTest(f"{kind}.{below}", GLOB, (quoted_text(f"{digits}*"),)) for kind in kinds]
+    return [FieldTest(f"{kind}.{below}", GLOB, (string_literal(f"{digits}*"),)) for kind in kinds]
 
 
 _DIRECTIONS = {"'true'": ("'egress'", "'true'"), "'false'": ("'ingress'", "'false'")}
