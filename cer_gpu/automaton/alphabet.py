@@ -56,21 +56,21 @@ class NumberedAlphabet(Table):
 
     def symbol(self, word: int) -> int:
         """Return the symbol of a bit vector (bit g: the event satisfies guard g)."""
-        return self._symbol(self._passed(word))
+        return self._symbol(self.passed_tests(word))
 
     def _symbol(self, passed: int) -> int:
         symbol = self._symbols.get(passed)
         if symbol is None:
             symbol = self._symbols[passed] = len(self._symbols)
-            self._add(symbol, passed)
+            self.add_symbol(symbol, passed)
         return symbol
 
     @abstractmethod
-    def _passed(self, word: int) -> int:
+    def passed_tests(self, word: int) -> int:
         """Return the tests that an event passes, given its bit vector."""
 
     @abstractmethod
-    def _add(self, symbol: int, passed: int) -> None:
+    def add_symbol(self, symbol: int, passed: int) -> None:
         """Add a new symbol to the tables."""
 
     def met(self, most: int) -> None:

@@ -240,11 +240,12 @@ class Chain(NumberedAlphabet):
         self._kind = np.zeros((0,) * (1 + self.is_gapped + 2 * counts), np.bool_)
         super().__init__()
 
-    def _passed(self, word: int) -> int:
+    def passed_tests(self, word: int) -> int:
         """Return the steps that an event passes, then the gaps before steps that it bars, given its bit vector."""
         return sum(1 << k for k, mask in enumerate(self._masks) if word & mask)
 
-    def _add(self, symbol: int, passed: int) -> None:
+    def add_symbol(self, symbol: int, passed: int) -> None:
+        """Add a new symbol to the tables."""
         if symbol == len(self.steps_of):
             self.steps_of = np.concatenate([self.steps_of, np.full_like(self.steps_of, END_OF_LIST)])
             self.ending = np.concatenate([self.ending, np.zeros_like(self.ending)])

@@ -131,11 +131,11 @@ class _Explorer:
         while state < self.automaton.n_states:
             formulas = self._formulas_of(state)
             first = len(listed)
-            listed += [self._number(formula) for formula in formulas]
+            listed += [self._formula_number(formula) for formula in formulas]
             states.append((first, len(listed), len(self.moves), int(self.automaton.is_final(state))))
             if len(self.moves) + (1 << len(formulas)) > MAX_MOVES:
                 raise QueryTooLargeError(f"a recogniser has at most {MAX_MOVES:,} moves")
-            self.moves += [self._move(state, formulas, bits) for bits in range(1 << len(formulas))]
+            self.moves += [self._register_move(state, formulas, bits) for bits in range(1 << len(formulas))]
             state += 1
         return Recogniser(
             self.automaton.n_registers,
@@ -169,7 +169,7 @@ class _Explorer:
         self.automaton.applicable(state, note)
         return formulas
 
-    def _move(self, state: int, formulas: list[RegisterFormula], bits: int) -> tuple[int, int]:
+    def _register_move(self, state: int, formulas: list[RegisterFormula], bits: int) -> tuple[int, int]:
         """Return target and registers of the move for which these formulas hold, or any if they cannot hold at once."""
         true = [formula for k, formula in enumerate(formulas) if bits >> k & 1]
         if not may_hold_together(true):
@@ -177,7 +177,7 @@ class _Explorer:
         (move,) = self.automaton.moves(state, frozenset(true))
         return move.target, sum(1 << register for register in move.writes)
 
-    def _number(self, formula: RegisterFormula) -> int:
+    def _formula_number(self, formula: RegisterFormula) -> int:
         """Return the number of a formula: its guard, then its filters between events."""
         if formula not in self.numbers:
             self.numbers[formula] = len(self.formulas)

@@ -106,7 +106,7 @@ class Selection(ABC):
         return int(state[0])
 
 
-def _move(mark: int, target: int, key: Key) -> Move:
+def _selection_move(mark: int, target: int, key: Key) -> Move:
     return Move(mark, key if target & ~END else None, bool(target & END))
 
 
@@ -119,7 +119,9 @@ class Everything(Selection):
 
     def step(self, state: Key, fired: int) -> list[Move]:
         """Return the moves of a determinised state."""
-        return [_move(mark, target, target & ~END) for mark, target in self._reader.read(state, fired).items()]
+        return [
+            _selection_move(mark, target, target & ~END) for mark, target in self._reader.read(state, fired).items()
+        ]
 
     def fresh(self, control: Key, fired: int) -> tuple[list[Move], Key]:
         """Return the moves of a run that begins, and the next control."""
@@ -139,7 +141,7 @@ class Strict(Selection):
             if mark and phase == self._AFTER:
                 continue
             after = self._DURING if mark else self._AFTER if phase == self._DURING else phase
-            moves.append(_move(mark, target, (target & ~END, after)))
+            moves.append(_selection_move(mark, target, (target & ~END, after)))
         return moves
 
     def fresh(self, control: Key, fired: int) -> tuple[list[Move], Key]:
@@ -168,7 +170,7 @@ class Maximal(Selection):
             target &= ~larger
             if target:
                 key = (target & ~END, equals & ~END, larger & ~END, int(nothing and not mark))
-                moves.append(_move(mark, target, key))
+                moves.append(_selection_move(mark, target, key))
         return moves
 
     def fresh(self, control: Key, fired: int) -> tuple[list[Move], Key]:
@@ -262,7 +264,7 @@ class Ordered(Selection):
         for g, left in reads_of:
             for source, mark, target in left:
                 if target:
-                    moves.setdefault(source, []).append(_move(mark, target, (onward, g, target & ~END)))
+                    moves.setdefault(source, []).append(_selection_move(mark, target, (onward, g, target & ~END)))
         for found in moves.values():
             found.sort(key=lambda move: move.mark)
         self._known[sequence, fired] = onward, moves

@@ -355,12 +355,12 @@ def _of_one(some: _TestsOfTypes, others: _TestsOfTypes) -> Iterator[str]:
         for one, other in product(some[event_type], chain.from_iterable(others[each] for each in near)):
             if may_be_one(((one, False), (other, False))):
                 found = one.event_type or other.event_type, one.stream or other.stream
-                yield _named(*found)
+                yield _guard_name(*found)
                 if found == (None, None):
                     return  # no type need be named
 
 
-def _named(event_type: str | None, stream: str | None) -> str:
+def _guard_name(event_type: str | None, stream: str | None) -> str:
     if event_type is None:
         return "any type" if stream is None else f"any type of stream {stream!r}"
     return f"type {event_type!r}" if stream is None else f"type {f'{stream}>{event_type}'!r}"

@@ -193,10 +193,10 @@ def foreign_hint(text: str, start: int) -> str | None:
     word = line_of(text, start)
     if word is None:
         return None
-    hint, found = word.hint, _compiled(word.before).search(text[:start])
+    hint, found = word.hint, _compile_pattern(word.before).search(text[:start])
     if found and found.groups():
         hint = hint.replace("{0}", found[1])
-    at = _compiled(word.at).match(text[start:])
+    at = _compile_pattern(word.at).match(text[start:])
     for number, group in enumerate(at.groups() if at else (), 1):
         hint = hint.replace(f"{{{number}}}", group.upper())
     return hint
@@ -205,15 +205,15 @@ def foreign_hint(text: str, start: int) -> str | None:
 def line_of(text: str, start: int) -> Word | None:
     """Return the line of the table for what stands at the place of an error, or None."""
     before, after = text[:start], text[start:]
-    place = _place(before)
+    place = _clause_before(before)
     for word in _WORDS:
         fits = not word.places or place in word.places
-        if fits and _compiled(word.at).match(after) and _compiled(word.before).search(before):
+        if fits and _compile_pattern(word.at).match(after) and _compile_pattern(word.before).search(before):
             return word
     return None
 
 
-def _place(before: str) -> str:
+def _clause_before(before: str) -> str:
     """Return the place that follows a text: the last keyword of a clause in it; HAVING holds tests, too."""
     words = [word.upper() for word in _CLAUSES.findall(before) if word]
     if not words:
@@ -223,5 +223,5 @@ def _place(before: str) -> str:
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE | re.DOTALL)

@@ -44,12 +44,12 @@ def parser_of(room: str, start: Sequence[str], edit_terminals: Callable[[Termina
         Changes a terminal.
     """
     grammar = files(room).joinpath("grammar.lark").read_text(encoding="utf-8")
-    made = partial(_made, grammar, start, edit_terminals)
+    made = partial(_build_parser, grammar, start, edit_terminals)
     sources = [files(each).joinpath("grammar.py").read_bytes() for each in sorted({room, "cer_gpu.ceql"})]
     made_of = repr((grammar, sources, lark.__version__, sys.version_info[:2]))
     try:
         path = own_folder("grammar") / hashlib.sha256(made_of.encode()).hexdigest()[:32]
-        parser: lark.Lark = lark.Lark.load(json.loads(read_kept(path), object_hook=_numbered))
+        parser: lark.Lark = lark.Lark.load(json.loads(read_kept(path), object_hook=_with_integer_keys))
         return parser
     except FileNotFoundError:
         parser = made()
@@ -67,13 +67,13 @@ def _tables(parser: lark.Lark) -> str:
     return json.dumps({"data": data, "memo": memo})
 
 
-def _numbered(read: dict[str, Any]) -> dict[Any, Any]:
+def _with_integer_keys(read: dict[str, Any]) -> dict[Any, Any]:
     """Return an object of JSON with numbers as keys if they were that: states, tokens, and places in the memo."""
     is_numbered = next(iter(read), "").isdigit()
     return {int(key): value for key, value in read.items()} if is_numbered else read
 
 
-def _made(grammar: str, start: Sequence[str], edit_terminals: Callable[[TerminalDef], None]) -> lark.Lark:
+def _build_parser(grammar: str, start: Sequence[str], edit_terminals: Callable[[TerminalDef], None]) -> lark.Lark:
     """Return the parser of a grammar."""
     return lark.Lark(
         grammar,

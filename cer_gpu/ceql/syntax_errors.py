@@ -150,7 +150,7 @@ class _Stop:
     @cached_property
     def accepted_strings(self) -> frozenset[str]:
         """The signs and keywords that may stand there."""
-        return frozenset(map(_text, self.accepted))
+        return frozenset(map(_terminal_text, self.accepted))
 
     @cached_property
     def in_brackets(self) -> bool:
@@ -317,7 +317,7 @@ def _describe(accepted: set[str]) -> str:
     accepted = accepted - {"THEN"} if "WITHIN" in accepted else accepted
     quantifiers: tuple[str, ...] = ()
     if "MAYBE" in accepted:
-        quantified = {t for t in accepted if _text(t) in _QUANTIFIERS or t in ("ANY_NUMBER", "OPEN_OTHER")}
+        quantified = {t for t in accepted if _terminal_text(t) in _QUANTIFIERS or t in ("ANY_NUMBER", "OPEN_OTHER")}
         accepted = accepted - (quantified - _ARITHMETIC if "MINUS" in accepted else quantified)
         quantifiers = ("a quantifier (+ ? * {n,m})",)
     accepted = accepted - {"COUNT_DISTINCT", "RISES"}  # more names
@@ -327,7 +327,7 @@ def _describe(accepted: set[str]) -> str:
         accepted = accepted - {"PLUS", "MINUS", "STAR", "SLASH", "PERCENT", "AND", "OR"} - UNITS.keys()
     if "PLUS" in accepted:  # behind a number, which may also be a length of time
         accepted = accepted - UNITS.keys()
-    names = {_TERMINALS.get(t) or _text(t) for t in accepted}.union(quantifiers)
+    names = {_TERMINALS.get(t) or _terminal_text(t) for t in accepted}.union(quantifiers)
     texts = sorted(names, key=lambda t: (not t.startswith("a "), t))
     if not texts:
         return "something else"
@@ -338,7 +338,7 @@ _ARITHMETIC = {"PLUS", "STAR"}
 _QUANTIFIERS = {repr(sign) for sign in ("+", ":+", "?", "*", "{")}
 
 
-def _text(terminal: str) -> str:
+def _terminal_text(terminal: str) -> str:
     """Return the text of a sign (``SEMICOLON``: ``';'``) or of a keyword, which is its name."""
     for definition in tree_parser().terminals:
         if definition.name == terminal:

@@ -140,10 +140,10 @@ class EqlConditions:
             case e.ConstantValue(value=bool(value)):
                 return value != negated
             case e.Field():
-                self._check(
+                self._check_field_type(
                     node, lambda kind: kind in (BOOLEAN, None), "a condition", f"compare it: {node.name} == ..."
                 )
-                return self._test([node], lambda values: _is(values[0], True, node.span), negated, node.span)
+                return self._bind_test([node], lambda values: _is(values[0], True, node.span), negated, node.span)
             case e.Comparison():
                 return self._compare(node, negated)
             case e.Match():
@@ -152,7 +152,7 @@ class EqlConditions:
                 return self._search(node, negated)
             case e.FunctionCall() if node.name.lower() in CONDITION_FUNCTIONS:
                 operands, build = self._tested(node)
-                return self._test(operands, build, negated, node.span)
+                return self._bind_test(operands, build, negated, node.span)
             case e.Lineage():
                 return self._lineage(node, negated)
             case e.FunctionCall():
@@ -162,7 +162,7 @@ class EqlConditions:
 
     # ---- tests ----------------------------------------------------------------------------------------------------
 
-    def _test(
+    def _bind_test(
         self,
         operands: list[e.EqlExpression],
         build: Callable[[list[s.Expression]], FittedTruth],
@@ -171,13 +171,13 @@ class EqlConditions:
     ) -> FittedTruth:
         """Return a test of some operands, or where it does not hold, given the function that builds it."""
         leaf = _Leaf()
-        values = [self._value(operand, leaf) for operand in operands]
+        values = [self._bind_value_of(operand, leaf) for operand in operands]
         if leaf.is_null:
             return negated
         test = build(values)
         if isinstance(test, bool):
             test = (
-                joined_truths(s.And, [_known(value, span) for value in values if _reads(value)], span)
+                joined_truths(s.And, [_not_null(value, span) for value in values if _reads(value)], span)
                 if test
                 else False
             )
@@ -193,7 +193,7 @@ class EqlConditions:
             return s.AnyElement(test, span)
         of_element = [value for value in nullable if any(isinstance(n, s.Element) for n in walk(value))]
         others = [value for value in nullable if value not in of_element]
-        certain = joined_truths(s.And, [test, *(_known(value, span) for value in of_element)], span)
+        certain = joined_truths(s.And, [test, *(_not_null(value, span) for value in of_element)], span)
         assert not isinstance(certain, bool)
         nulls = [s.IsNull(value, span) for value in (element.list, *others)]
         return joined_truths(s.Or, [s.Not(s.AnyElement(certain, span), span), *nulls], span)
@@ -212,17 +212,17 @@ class EqlConditions:
             if right.value:
                 return self.truth(left, negated != (op == "!="))
             operands, build = self._tested(left)
-            return self._test(operands, lambda values: negation(build(values)), negated != (op == "!="), node.span)
+            return self._bind_test(operands, lambda values: negation(build(values)), negated != (op == "!="), node.span)
         if op == "!=":
             op, negated = "==", not negated
         sign = {"==": "="}.get(op, op)
         right = self._moment(left, self._as_text(left, right) if sign == "=" else right)
         if isinstance(right, e.ConstantValue) and type(right.value) in (int, float):
-            self._check(
+            self._check_field_type(
                 left, lambda kind: kind != STRING, "a number", f'texts are compared with texts: {op} "{right.text}"'
             )
         operands = [left, right]
-        return self._test(
+        return self._bind_test(
             operands, lambda values: s.Comparison(sign, values[0], values[1], node.span), negated, node.span
         )
 
@@ -234,7 +234,9 @@ class EqlConditions:
         found = find_field(self._around.schema, names)
         return None if found is None or pa.types.is_null(found.type) else found.type
 
-    def _check(self, node: e.EqlExpression, fits: Callable[[str | None], bool], expected: str, hint: str) -> None:
+    def _check_field_type(
+        self, node: e.EqlExpression, fits: Callable[[str | None], bool], expected: str, hint: str
+    ) -> None:
         """Refuse a field whose type does not fit."""
         data_type = self._type(node)
         if data_type is not None and not fits(kind_of(data_type)):
@@ -268,17 +270,17 @@ class EqlConditions:
         if _is_condition(node):
             raise self._around.error("a condition is compared with true or false", node.span)
         leaf = _Leaf()
-        value = self._value(node, leaf)
+        value = self._bind_value_of(node, leaf)
         if leaf.is_null:
             return not negated
         if leaf.element is None:
             null: s.Predicate = s.IsNull(value, span)
             return negation(null) if negated else null
-        known: s.Predicate = s.AnyElement(_known(leaf.element, span), span)
+        known: s.Predicate = s.AnyElement(_not_null(leaf.element, span), span)
         empty = [negation(known), s.IsNull(leaf.element.list, span)]
         if value == leaf.element:
             return known if negated else joined_truths(s.Or, empty, span)
-        one = s.AnyElement(s.And((_known(leaf.element, span), s.IsNull(value, span)), span), span)
+        one = s.AnyElement(s.And((_not_null(leaf.element, span), s.IsNull(value, span)), span), span)
         return (
             joined_truths(s.And, [known, negation(one)], span) if negated else joined_truths(s.Or, [one, *empty], span)
         )
@@ -290,7 +292,7 @@ class EqlConditions:
             equal = [e.Comparison("==", node.left, value, node.span) for value in node.values]
             return self.truth(e.Or(tuple(equal), node.span) if len(equal) > 1 else equal[0], negated)
         operands, build = self._tested(node)
-        return self._test(operands, build, negated, node.span)
+        return self._bind_test(operands, build, negated, node.span)
 
     def _tested(
         self, node: e.EqlExpression
@@ -319,7 +321,7 @@ class EqlConditions:
                     f"{node.op!r} takes constants at its right", value.span, "fields are compared by =="
                 )
             if isinstance(value.value, str) and node.op in (":", "like", "regex"):
-                self._check(
+                self._check_field_type(
                     node.left,
                     lambda kind: kind in (STRING, None),
                     "a text",
@@ -354,7 +356,7 @@ class EqlConditions:
             patterns = tuple(s.Literal(glob, span=each.span) for glob, each in zip(globs, texts, strict=True))
             tests.append(s.TextTest("GLOB", value, patterns, node.nocase or node.op == ":", node.span))
         for each in others:
-            tests.append(s.Comparison("=", value, _literal(each), node.span))
+            tests.append(s.Comparison("=", value, _literal_of(each), node.span))
         return joined_truths(s.Or, tests, node.span)
 
     def _glob(self, node: e.Match, text: str) -> str:
@@ -433,11 +435,11 @@ class EqlConditions:
         if inner is False:
             return negated
         if not negated:
-            some = _known(s.Element(lists, found.below, of.span), node.span) if inner is True else inner
+            some = _not_null(s.Element(lists, found.below, of.span), node.span) if inner is True else inner
             return s.AnyElement(some, node.span)
         certain = denied if isinstance(denied, bool) else negation(denied)
         if isinstance(certain, bool):
-            certain = _known(s.Element(lists, found.below, of.span), node.span)
+            certain = _not_null(s.Element(lists, found.below, of.span), node.span)
         return joined_truths(s.Or, [negation(s.AnyElement(certain, node.span)), s.IsNull(lists, node.span)], node.span)
 
     def _lineage(self, node: e.Lineage, negated: bool) -> FittedTruth:
@@ -455,27 +457,29 @@ class EqlConditions:
 
     # ---- values ---------------------------------------------------------------------------------------------------
 
-    def _value(self, node: e.EqlExpression, leaf: _Leaf) -> s.Expression:
+    def _bind_value_of(self, node: e.EqlExpression, leaf: _Leaf) -> s.Expression:
         match node:
             case e.ConstantValue(value=None):
                 leaf.is_null = True
                 return s.Literal(0, "0", node.span)
             case e.ConstantValue():
-                return _literal(node)
+                return _literal_of(node)
             case e.Field():
                 return self._field(node, leaf)
             case e.Minus():
-                return s.Negative(self._value(node.operand, leaf), node.span)
+                return s.Negative(self._bind_value_of(node.operand, leaf), node.span)
             case e.BinaryOperation():
-                return s.Arithmetic(node.op, self._value(node.left, leaf), self._value(node.right, leaf), node.span)
+                return s.Arithmetic(
+                    node.op, self._bind_value_of(node.left, leaf), self._bind_value_of(node.right, leaf), node.span
+                )
             case e.FunctionCall() if node.name.lower() in OF_NUMBERS:
                 check_call(node, self._around.text)
-                left, right = (self._value(operand, leaf) for operand in node.operands)
+                left, right = (self._bind_value_of(operand, leaf) for operand in node.operands)
                 return s.Arithmetic(OF_NUMBERS[node.name.lower()], left, right, node.span)
             case e.FunctionCall() if node.name.lower() in OF_VALUES:
                 check_call(node, self._around.text)
                 name = OF_VALUES[node.name.lower()] + "~" * node.nocase
-                return s.Call(name, tuple(self._value(operand, leaf) for operand in node.operands), node.span)
+                return s.Call(name, tuple(self._bind_value_of(operand, leaf) for operand in node.operands), node.span)
             case e.FunctionCall() if node.name.lower() not in CONDITION_FUNCTIONS:
                 check_call(node, self._around.text)
         raise self._around.error("expected a value, found a condition", node.span)
@@ -545,7 +549,7 @@ def _reads(value: s.Expression) -> bool:
     return any(isinstance(node, s.Attribute | s.Element) for node in walk(value))
 
 
-def _literal(constant: e.ConstantValue) -> s.Literal:
+def _literal_of(constant: e.ConstantValue) -> s.Literal:
     assert constant.value is not None
     return s.Literal(constant.value, constant.text, constant.span)
 
@@ -554,5 +558,5 @@ def _is(value: s.Expression, truth: bool, span: s.Span) -> s.Predicate:
     return s.Comparison("=", value, s.Literal(truth, span=span), span)
 
 
-def _known(value: s.Expression, span: s.Span) -> s.Predicate:
+def _not_null(value: s.Expression, span: s.Span) -> s.Predicate:
     return s.Not(s.IsNull(value, span), span)

@@ -85,9 +85,9 @@ class _Lowering:
         strategy = "ALL"
         own: dict[str, Any] = {}
         if query.kind == "event":
-            formula = self._event(query.terms[0].event, str(self._terms[0].name))
+            formula = self._filtered_event(query.terms[0].event, str(self._terms[0].name))
         elif query.kind == "sample":
-            events = [self._step(n, visible=frozenset()) for n in range(len(self._terms))]
+            events = [self._term_event(n, visible=frozenset()) for n in range(len(self._terms))]
             formula, own = sampled(events, partition, query.text)
         else:
             strategy = "RECENT" if self._selection == PENDING_ONLY else "ALL"
@@ -122,13 +122,13 @@ class _Lowering:
             return ()
         partition: dict[str, s.Name] = {}
         for key in self._keys[0]:
-            attribute = self._key(key)
+            attribute = self._key_column(key)
             if attribute is not None:  # a key may stand before the terms and at each of them
                 nullable = key.optional and (attribute not in partition or partition[attribute].nullable)
                 partition[attribute] = s.Name(attribute, span=key.span, nullable=nullable)
         return tuple((name,) for name in partition.values())
 
-    def _key(self, key: e.Field) -> str | None:
+    def _key_column(self, key: e.Field) -> str | None:
         """Return the column of a key; None: there is none, and it is NULL for all events."""
         found = self._around.find(key)
         if found is None:
@@ -144,12 +144,12 @@ class _Lowering:
         if self._shared:
             return []
         filters: list[s.Filter] = []
-        for own, first in zip(self._keys[number], self._keys[self._first], strict=True):
+        for own, first in zip(self._keys[number], self._keys[self._first_required], strict=True):
             if own.optional or first.optional:
                 raise self._around.error(
                     "keys with ? are for fields that all steps share", own.span, "sequence by ?field [...] [...]"
                 )
-            mine, others = self._key(own), self._key(first)
+            mine, others = self._key_column(own), self._key_column(first)
             if mine is None or others is None:
                 continue
             equal = s.Comparison(
@@ -162,7 +162,7 @@ class _Lowering:
         return filters
 
     @property
-    def _first(self) -> int:
+    def _first_required(self) -> int:
         """Number of the first step that must be there."""
         return next(n for n, term in enumerate(self._terms) if not term.absent)
 
@@ -208,20 +208,22 @@ class _Lowering:
         if term.runs > 1 and not self._shared:
             name = str(term.name)
             return [
-                self._step(n, visible, f"{name}_{i}", forbid=not is_last or i < term.runs)
+                self._term_event(n, visible, f"{name}_{i}", forbid=not is_last or i < term.runs)
                 for i in range(1, term.runs + 1)
             ]
         steps = []
         n_forbidden = 0 if not until else term.runs - is_last
         for runs, forbid in ((n_forbidden, True), (term.runs - n_forbidden, False)):
             if runs:
-                step = self._step(n, visible, forbid=forbid)
+                step = self._term_event(n, visible, forbid=forbid)
                 if runs > 1:
                     step = s.Iteration(step, False, term.span, runs, runs, until=until)
                 steps.append(step)
         return steps
 
-    def _step(self, n: int, visible: frozenset[str], name: str | None = None, *, forbid: bool = False) -> s.Formula:
+    def _term_event(
+        self, n: int, visible: frozenset[str], name: str | None = None, *, forbid: bool = False
+    ) -> s.Formula:
         """Return the event of a term; with `forbid`, it is none that until names."""
         term = self._terms[n]
         variable = name or str(term.name)
@@ -229,14 +231,16 @@ class _Lowering:
         if forbid and self._query.until is not None:
             event = self._not_until(event, n)
         filters = (
-            [] if n == self._first and name in (None, f"{term.name}_1") else self._equal_keys(n, variable, self._anchor)
+            []
+            if n == self._first_required and name in (None, f"{term.name}_1")
+            else self._equal_keys(n, variable, self._anchor)
         )
-        return self._event(event, variable, visible, filters, str(term.name))
+        return self._filtered_event(event, variable, visible, filters, str(term.name))
 
     @property
     def _anchor(self) -> str:
         """Name of the event of the first step, to which keys are equal."""
-        term = self._terms[self._first]
+        term = self._terms[self._first_required]
         return f"{term.name}_1" if term.runs > 1 and not self._shared else str(term.name)
 
     def _not_until(self, event: e.EventFilter, n: int) -> e.EventFilter:
@@ -255,7 +259,7 @@ class _Lowering:
         condition = e.And((event.condition, e.NotCondition(both, until.span)), event.condition.span)
         return replace(event, condition=condition)
 
-    def _event(
+    def _filtered_event(
         self,
         event: e.EventFilter,
         variable: str,

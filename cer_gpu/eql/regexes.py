@@ -167,10 +167,10 @@ class _Reader:
         self.place = end + 1
         low, high = sorted((int(first), int(last)))
         if len(first) == len(last):
-            return _numbers(low, high, len(first))
+            return _interval_regex(low, high, len(first))
         by_length = []
         for n in range(len(str(low)), len(str(high)) + 1):
-            by_length.append(_numbers(max(low, 10 ** (n - 1) if n > 1 else 0), min(high, 10**n - 1), n))
+            by_length.append(_interval_regex(max(low, 10 ** (n - 1) if n > 1 else 0), min(high, 10**n - 1), n))
         return f"(?:0*(?:{'|'.join(by_length)}))"
 
     def predefined(self) -> str:
@@ -208,21 +208,21 @@ class _Reader:
         return f"{re2_literal(first)}-{re2_literal(last)}"
 
 
-def _numbers(low: int, high: int, n_digits: int) -> str:
+def _interval_regex(low: int, high: int, n_digits: int) -> str:
     """Return the expression of the whole numbers of an interval, written with so many digits."""
     if n_digits == 0:
         return ""
     power = 10 ** (n_digits - 1)
     first, last = low // power, high // power
     if first == last:
-        return f"{first}{_numbers(low % power, high % power, n_digits - 1)}"
+        return f"{first}{_interval_regex(low % power, high % power, n_digits - 1)}"
     parts = []
     if low % power:
-        parts.append(f"{first}{_numbers(low % power, power - 1, n_digits - 1)}")
+        parts.append(f"{first}{_interval_regex(low % power, power - 1, n_digits - 1)}")
         first += 1
     top = ""
     if high % power != power - 1:
-        top = f"{last}{_numbers(0, high % power, n_digits - 1)}"
+        top = f"{last}{_interval_regex(0, high % power, n_digits - 1)}"
         last -= 1
     if first <= last:
         parts.append(f"[{first}-{last}]" + "[0-9]" * (n_digits - 1))

@@ -51,7 +51,7 @@ def sampled(
             *span,
             hint="sample by host.id",
         )
-    found = (pair for pair in combinations(events, 2) if may_be_one((_test(event), False) for event in pair))
+    found = (pair for pair in combinations(events, 2) if may_be_one((_name_test(event), False) for event in pair))
     pairs = list(islice(found, 1) if len(events) > MAX_SAMPLED else found)
     if pairs and len(events) > MAX_SAMPLED:
         raise QueryTooLargeError(
@@ -80,7 +80,7 @@ def _variable(event: s.Formula) -> s.Name:
     return _assigned(event).variable
 
 
-def _test(event: s.Formula) -> NameTest:
+def _name_test(event: s.Formula) -> NameTest:
     of_type = _assigned(event).formula
     assert isinstance(of_type, s.EventType)
     return name_test(of_type.event)

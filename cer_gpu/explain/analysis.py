@@ -60,7 +60,7 @@ def analyse_events(source: Source, bindings: Bindings, matches: FindMatches) -> 
     if source.rereadable:  # counting in the same pass would hide the time of decoding, which goes on meanwhile
         for batch in source.batches(list(bindings.bind(source.schema).columns)):
             prepare(batch)
-    evaluator = _evaluator(bindings, stages)
+    evaluator = _listing_evaluator(bindings, stages)
     watched = Source(source.schema, read, source.n_rows, source.origins)
     n_found = sum(batch.num_rows for batch in stages.each(REST, matches(watched, evaluator)))
     pipeline = evaluator.pipeline
@@ -88,10 +88,10 @@ def _candidates(runtime: Runtime) -> list[dict[str, int]]:
 def _load(bindings: Bindings, batch: pa.RecordBatch) -> None:
     """Compile or load the code for a batch before the measurement; its errors are left to the evaluation."""
     with contextlib.suppress(CerError):
-        next(_evaluator(bindings).push_batches(batch), None)
+        next(_listing_evaluator(bindings).push_batches(batch), None)
 
 
-def _evaluator(bindings: Bindings, stages: Stages = NO_STAGES) -> Evaluator:
+def _listing_evaluator(bindings: Bindings, stages: Stages = NO_STAGES) -> Evaluator:
     """Return an evaluator with an output that lists complex events, as HAVING chooses among them one by one."""
     output = "positions" if bindings.plan.having is None else "bindings"
     options = EvaluationOptions(stages=stages)

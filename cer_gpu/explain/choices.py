@@ -93,12 +93,12 @@ def chain_facts(steps: Sequence[ChainStep], guards: Sequence[Guard]) -> dict[str
         joint = " : " if step.neighbour else f" ; {barring}"
         events = [guard_text(guards[guard]) for guard in step.guards]
         event = events[0] if len(events) == 1 else f"({' OR '.join(events)})"
-        text += (joint if text else "") + event + _times(step)
+        text += (joint if text else "") + event + _step_times(step)
     plain = not any(step.barring or step.linked or step.least > 1 or step.bounded for step in steps)
     return {"text": text, "plain": plain}
 
 
-def _times(step: ChainStep) -> str:
+def _step_times(step: ChainStep) -> str:
     if not step.repeated:
         return ""
     most = "" if step.most is None else f"{step.most}"

@@ -76,7 +76,7 @@ class _Picture:
                 self.labels.append(between[key])
             between[key].add(number, ("✗ " if transition.get("takes_back") else "") + transition["text"])
         n = len(self.states)
-        sizes = [self._turned(self._room(state["id"])) for state in self.states]
+        sizes = [self._turned(self._state_size(state["id"])) for state in self.states]
         sizes += [self._turned(label.size) for label in self.labels]
         edges = [edge for i, label in enumerate(self.labels, n) for edge in ((label.ends[0], i), (i, label.ends[1]))]
         layout = layered(sizes, edges + self.silent, range(n, len(sizes)))
@@ -99,7 +99,7 @@ class _Picture:
         """Return True for a state without a name: no run is ever in it."""
         return bool(self.states[state].get("name") == "")
 
-    def _room(self, state: int) -> Point:
+    def _state_size(self, state: int) -> Point:
         """Return the width and height of a state with its label and its self-loops, as a box around its centre."""
         named = self._label(state)
         width = max(map(_width, named), default=0.0)
@@ -129,13 +129,13 @@ class _Picture:
                 f"<style>{_STYLE}</style>",
                 f'<rect class="back" width="{width}" height="{height}"/>',
                 *self._ways(),
-                *(line for state in self.states for line in self._state(state)),
+                *(line for state in self.states for line in self._state_shapes(state)),
                 *(
                     line
                     for i, label in enumerate(self.labels, len(self.states))
                     for line in label.drawn(self.centres[i])
                 ),
-                *_text(self.notes, _MARGIN, height - 34.0 - _LINE * len(self.notes), "note aside"),
+                *_svg_text(self.notes, _MARGIN, height - 34.0 - _LINE * len(self.notes), "note aside"),
                 *self._legend(width / 2, height - 16.0),
                 "</svg>",
                 "",
@@ -201,7 +201,7 @@ class _Picture:
             points = [tip, (x + step, y - 4), (x + step, y + 4)]
         return f'<polygon points="{" ".join(map(_xy, points))}"/>'
 
-    def _state(self, state: Mapping[str, Any]) -> Iterator[str]:
+    def _state_shapes(self, state: Mapping[str, Any]) -> Iterator[str]:
         x, y = self.centres[state["id"]]
         if self._is_dot(state["id"]):
             yield f'<g class="state {state["kind"]} dot" data-state="{state["id"]}">'
@@ -222,9 +222,9 @@ class _Picture:
         yield f'<text x="{x:.1f}" y="{y + 4.5:.1f}"{squeezed}>{name}</text>'
         label = self._label(state["id"])
         if self.down:
-            yield from _text(label, x - RADIUS - 4, y - _LINE * len(label) / 2, "note before")
+            yield from _svg_text(label, x - RADIUS - 4, y - _LINE * len(label) / 2, "note before")
         else:
-            yield from _text(label, x, y + RADIUS, "note")
+            yield from _svg_text(label, x, y + RADIUS, "note")
         yield "</g>"
 
     def _loop(self, x: float, y: float, lines: list[str]) -> Iterator[str]:
@@ -237,9 +237,9 @@ class _Picture:
         yield f'<path d="M{at(12, -12)} C{at(far, -24)} {at(far, 24)} {at(12, 12)}"/>'
         yield f'<polygon points="{at(12, 12)} {at(20, 11)} {at(16, 18.5)}"/>'
         if self.down:
-            yield from _text(lines, x + far + 2, y - _LINE * len(lines) / 2, "note aside")
+            yield from _svg_text(lines, x + far + 2, y - _LINE * len(lines) / 2, "note aside")
         else:
-            yield from _text(lines, x, y - far + 5 - _LINE * len(lines), "note")
+            yield from _svg_text(lines, x, y - far + 5 - _LINE * len(lines), "note")
 
 
 def _title(automaton: Mapping[str, Any]) -> str:
@@ -290,14 +290,14 @@ class _Label:
         y += _PADDING - 2
         for number, text, lines in self.transitions:
             yield f'<g class="transition" data-transition="{number}"><title>{escape(text)}</title>'
-            yield from _text(lines, centre[0], y)
+            yield from _svg_text(lines, centre[0], y)
             yield "</g>"
             y += _LINE * len(lines)
-        yield from _text(self.marks, centre[0], y, "marks")
+        yield from _svg_text(self.marks, centre[0], y, "marks")
         yield "</g>"
 
 
-def _text(lines: Iterable[str], x: float, y: float, kind: str = "") -> Iterator[str]:
+def _svg_text(lines: Iterable[str], x: float, y: float, kind: str = "") -> Iterator[str]:
     of_kind = f' class="{kind}"' if kind else ""
     for i, line in enumerate(lines):
         yield f'<text{of_kind} x="{x:.1f}" y="{y + _LINE * i + 13:.1f}">{escape(line)}</text>'

@@ -67,7 +67,7 @@ def explain(
         "query": plan.text,
         "words": in_words(syntax, formula, plan.strategy),
         **_model(plan, plan.pattern, binding),
-        "variables": _variables(syntax, formula, plan),
+        "variables": _variable_facts(syntax, formula, plan),
         "properties": why_not_properties(syntax.formula),
         **_tests(plan, counts),
         "plan": {**choice_facts(plan, binding), "partners": _partners(plan, formula)},
@@ -199,7 +199,7 @@ def _tests(plan: LogicalPlan, counts: TestCounts | None) -> dict[str, Any]:
     }
 
 
-def _variables(syntax: QuerySyntax, formula: NormalForm, plan: LogicalPlan) -> list[dict[str, Any]]:
+def _variable_facts(syntax: QuerySyntax, formula: NormalForm, plan: LogicalPlan) -> list[dict[str, Any]]:
     """Return the variables with the events that they can hold."""
     held: dict[str, dict[str, None]] = {}
     selected = frozenset(plan.variables)

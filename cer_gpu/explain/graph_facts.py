@@ -70,7 +70,7 @@ def graph_facts(
         ],
         "transitions": [*first, *(edge(*ends) for ends in sorted(later))],
         "silent": [],
-        "absences": _absences(plan, names, tests, numbers),
+        "absences": _absent_facts(plan, names, tests, numbers),
     }
 
 
@@ -79,7 +79,7 @@ def kept_texts(kept: Iterable[str], streams: Sequence[str], selected: Sequence[s
     return sorted(variable_text(name, streams) for name in kept if selected is None or name in selected)
 
 
-def _absences(
+def _absent_facts(
     plan: JoinPlan, names: Sequence[str], tests: Sequence[str], numbers: Mapping[int, int]
 ) -> list[dict[str, Any]]:
     """Return the events that are absent from gaps, each with the states before the gap, and how it is known there.

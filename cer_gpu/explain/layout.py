@@ -199,7 +199,7 @@ def _across(rows: Sequence[Sequence[int]], links: Sequence[tuple[int, int]], ext
         for r in range(len(rows)) if number % 2 == 0 else reversed(range(len(rows))):
             row, offset = rows[r], offsets[r]
             wanted = [sum(place[j] for j in neighbours[i]) / len(neighbours[i]) if neighbours[i] else 0 for i in row]
-            for node, at in zip(row, _apart(wanted, offset), strict=True):
+            for node, at in zip(row, _spread_apart(wanted, offset), strict=True):
                 place[node] = at
     _straighten(rows, links, extents, place)
     return place
@@ -239,7 +239,7 @@ def _straighten(
                     place[node] = straight
 
 
-def _apart(wanted: Sequence[float], offsets: Sequence[float]) -> list[float]:
+def _spread_apart(wanted: Sequence[float], offsets: Sequence[float]) -> list[float]:
     """Return the places nearest to those wanted (least squares) that stay `offsets` apart (isotonic regression)."""
     blocks: list[tuple[float, int]] = []  # groups of touching places: (mean less the offsets, number of places)
     for want, offset in zip(wanted, offsets, strict=True):

@@ -71,7 +71,7 @@ def _graph(plan: LogicalPlan) -> str:
     return f"atoms {atoms:,}, edges {edges:,}, filters between events {filters:,}"
 
 
-def _automaton(plan: LogicalPlan) -> str:
+def _automaton_line(plan: LogicalPlan) -> str:
     if plan.cea is None:
         return "none, because the pattern has a conjunction"
     without = ", without the filters between events" if plan.relates else ""
@@ -87,7 +87,7 @@ LINES: Mapping[str, Callable[[LogicalPlan], str]] = {
     "recent": _recent,
     "parallel": _parallel,
     "atom graph": _graph,
-    "automaton": _automaton,
+    "automaton": _automaton_line,
 }
 
 

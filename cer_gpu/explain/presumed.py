@@ -25,7 +25,7 @@ def presumed(predicates: Sequence[s.Predicate]) -> BoundRelations:
     Types may turn a comparison into a program: texts by ``<``, ``<>`` of numbers of two types, and some decimals.
     """
     columns: dict[str, int] = {}
-    conditions = tuple(_condition(predicate, columns) for predicate in predicates)
+    conditions = tuple(_presumed_condition(predicate, columns) for predicate in predicates)
     found = tuple(map(_differences, predicates))
     return BoundRelations(conditions, (), (), (), Binder(pa.schema([]), ""), found)
 
@@ -52,7 +52,7 @@ def _differences(predicate: s.Predicate) -> tuple[Difference, ...]:
     return binder.differences[-1]
 
 
-def _condition(predicate: s.Predicate, columns: dict[str, int]) -> Condition:
+def _presumed_condition(predicate: s.Predicate, columns: dict[str, int]) -> Condition:
     program = FilterProgram(arguments_of(predicate), ())
     if isinstance(predicate, s.Apart):
         sides = [(argument_of(side), columns.setdefault(side.name, len(columns))) for side in _clocks(predicate)]
@@ -63,7 +63,7 @@ def _condition(predicate: s.Predicate, columns: dict[str, int]) -> Condition:
     one, other = arguments_of(left), arguments_of(right)
     if len(one) != 1 or len(other) != 1 or one == other:
         return program
-    columns_read = [columns.setdefault(_text(side), len(columns)) for side in (left, right)]
+    columns_read = [columns.setdefault(_side_text(side), len(columns)) for side in (left, right)]
     return Comparison(op, one[0], columns_read[0], other[0], columns_read[1])
 
 
@@ -80,5 +80,5 @@ def _times_apart(op: str, left: s.Expression, right: s.Expression) -> tuple[str,
     return op, left, right
 
 
-def _text(side: s.Expression) -> str:
+def _side_text(side: s.Expression) -> str:
     return predicate_text(s.Comparison("=", side, _ZERO))

@@ -65,7 +65,7 @@ def relation_facts(plan: LogicalPlan, pattern: RecentPattern) -> list[dict[str, 
     places: dict[Predicate, dict[str, None]] = {}
     for predicate in pattern.equalities:
         places[predicate] = {"nowhere: it is a key, by which partial matches are found": None}
-    for place, predicate in _places(plan, pattern):
+    for place, predicate in _test_places(plan, pattern):
         places.setdefault(predicate, {})[place] = None
     return [
         {
@@ -79,7 +79,7 @@ def relation_facts(plan: LogicalPlan, pattern: RecentPattern) -> list[dict[str, 
     ]
 
 
-def _places(plan: LogicalPlan, pattern: RecentPattern) -> Iterator[tuple[str, Predicate]]:
+def _test_places(plan: LogicalPlan, pattern: RecentPattern) -> Iterator[tuple[str, Predicate]]:
     """Yield the places of all tests."""
 
     def kind(guard: int) -> str:

@@ -25,7 +25,7 @@ def rma_facts(automaton: RMA) -> dict[str, Any]:
     order = [automaton.start, *(state for state in range(automaton.n_states) if state != automaton.start)]
     numbers = {state: number for number, state in enumerate(order)}  # pictures begin with state 0
     return {
-        "states": [{"id": numbers[state], "kind": _kind(automaton, state)} for state in order],
+        "states": [{"id": numbers[state], "kind": _state_kind(automaton, state)} for state in order],
         "transitions": [
             {
                 "source": numbers[t.source],
@@ -107,7 +107,7 @@ def _register(register: int) -> str:
     return _CURRENT if register == CURRENT else f"r{register + 1}"
 
 
-def _kind(automaton: RMA, state: int) -> str:
+def _state_kind(automaton: RMA, state: int) -> str:
     if state == automaton.start:
         return "initial"
     return "final" if automaton.is_final(state) else "inner"

@@ -68,10 +68,10 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
     strategy
     """
     streams = [name.name for name in syntax.streams]
-    where = f" in {_listed([name_text(name) for name in streams], 'and')}" if streams else ""
+    where = f" in {_list_words([name_text(name) for name in streams], 'and')}" if streams else ""
     lines = [f"Look{where} for:", *("  " + line for line in _outline(formula, streams))]
     lines += _partition_lines(syntax)
-    lines += _chosen(syntax.within, strategy, within_first=not syntax.chooses_first)
+    lines += _window_lines(syntax.within, strategy, within_first=not syntax.chooses_first)
     lines += [_CONSUME[syntax.consume]] if syntax.consume != "NONE" else []
     lines += _reported_lines(syntax)
     lines += _looking_back(syntax)
@@ -79,14 +79,14 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
         values = [
             f"{name_text(v.name)} ({attribute_text(v.attribute)} of {name_text(v.atom.name)})" for v in syntax.head
         ]
-        lines.append(f"Reported beside it: {_listed(values, 'and')}.")
+        lines.append(f"Reported beside it: {_list_words(values, 'and')}.")
     return [printable(line) for line in lines]
 
 
 def _partition_lines(syntax: QuerySyntax) -> Iterator[str]:
     """Yield the line of PARTITION BY."""
     if syntax.partition:
-        keys = _listed([" or else ".join(key_text(name) for name in names) for names in syntax.partition], "and")
+        keys = _list_words([" or else ".join(key_text(name) for name in names) for names in syntax.partition], "and")
         nullable = any(name.nullable for names in syntax.partition for name in names)
         also = " Where one has none, that is a value like any other." if nullable else ""
         yield f"All of it in one group of events with the same {keys}; each group is looked at by itself.{also}"
@@ -96,7 +96,7 @@ def _reported_lines(syntax: QuerySyntax) -> Iterator[str]:
     """Yield the lines of measures, HAVING, LIMIT, pipes and SELECT."""
     measures = [_measure(measure) for measure in syntax.select.measures]
     if measures:
-        yield f"Reported of each: {_listed(measures, 'and')}."
+        yield f"Reported of each: {_list_words(measures, 'and')}."
     if syntax.having is not None:
         yield f"Of these, only those with {predicate_text(syntax.having)} are reported (HAVING)."
     if syntax.limit is not None and syntax.every is not None:
@@ -109,10 +109,10 @@ def _reported_lines(syntax: QuerySyntax) -> Iterator[str]:
         of_which = "Of these" if number else "Of all that is found"
         yield f"{of_which}, only the {_SIDES[pipe.kind]} {pipe.n:,} are reported ({pipe.kind})."
     if not measures or any(item.written for item in syntax.select.items or ()):
-        yield _kept(syntax)
+        yield _selected_line(syntax)
 
 
-def _chosen(within: Within | None, strategy: Strategy, *, within_first: bool) -> list[str]:
+def _window_lines(within: Within | None, strategy: Strategy, *, within_first: bool) -> list[str]:
     """Return the lines of window and strategy, in the order in which they drop complex events.
 
     A strategy chooses among those within the window (`within_first`), but for THEN WITHIN.
@@ -128,28 +128,28 @@ def _chosen(within: Within | None, strategy: Strategy, *, within_first: bool) ->
 
 def window_text(within: Within) -> str:
     """Return the length of a window in words."""
-    number = _number(within.length)
+    number = _number_words(within.length)
     if within.kind == "events":
-        return _counted(number, "position")
+        return _count_words(number, "position")
     if within.attribute is not None:
         return f"{number} in {attribute_text(within.attribute.name)}"
     units = {"day": 86_400, "hour": 3_600, "minute": 60}
     parts, rest = [], within.length
     for unit, seconds in units.items():
         n, rest = divmod(rest, seconds)
-        parts += [_counted(_number(Fraction(n)), unit)] if n else []
-    parts += [_counted(_number(rest), "second")] if rest or not parts else []
+        parts += [_count_words(_number_words(Fraction(n)), unit)] if n else []
+    parts += [_count_words(_number_words(rest), "second")] if rest or not parts else []
     return " ".join(parts)
 
 
-def _kept(syntax: QuerySyntax) -> str:
+def _selected_line(syntax: QuerySyntax) -> str:
     items = syntax.select.items
     if items is None:
         return "All its events are kept."
     names = [held_text(item.variable) for item in items if item.written]
     if not names:
         return "None of its events are kept, only where it starts and ends."
-    return f"Of its events, those that {_listed(list(dict.fromkeys(names)), 'or')} holds are kept."
+    return f"Of its events, those that {_list_words(list(dict.fromkeys(names)), 'or')} holds are kept."
 
 
 def _measure(measure: Measure) -> str:
@@ -163,7 +163,7 @@ def _looking_back(syntax: QuerySyntax) -> list[str]:
     predicates += [each.predicate for each in relations(syntax.formula)]
     read = [each for predicate in predicates for each in attributes(predicate)]
     pasts = dict.fromkeys(past for each in read for past in pasts_in(each))
-    lines = [_over(past, grouped=bool(syntax.partition)) for past in pasts]
+    lines = [_over_line(past, grouped=bool(syntax.partition)) for past in pasts]
     lagged = [each for each in read if each.lag]
     if not lagged:
         return lines
@@ -171,11 +171,11 @@ def _looking_back(syntax: QuerySyntax) -> list[str]:
     of = "its group" if syntax.partition else "the stream"
     before = "the event before it" if all(each.lag == 1 for each in lagged) else "an event before it"
     reads = "reads" if len(texts) == 1 else "read"
-    told = f"{_listed(texts, 'and')} {reads} {before} in {of}, of whatever type; NULL where there is none."
+    told = f"{_list_words(texts, 'and')} {reads} {before} in {of}, of whatever type; NULL where there is none."
     return [told, *lines]
 
 
-def _over(past: OverAggregate, *, grouped: bool) -> str:
+def _over_line(past: OverAggregate, *, grouped: bool) -> str:
     """Return the line that says which events an aggregate over the past is of."""
     own = own_keys_text(past)
     of = f" of the same {own}" if past.keys else "" if past.keys == () else " of its group" if grouped else ""
@@ -205,7 +205,7 @@ def _outline(formula: NormalForm, streams: Sequence[str], one: str = _ONE) -> It
     """
     match formula:
         case Atom():
-            yield _event(formula, streams, one)
+            yield _event_words(formula, streams, one)
         case Then():
             steps = list(sequence(formula))
             for number, (step, joint) in enumerate(steps):
@@ -218,13 +218,13 @@ def _outline(formula: NormalForm, streams: Sequence[str], one: str = _ONE) -> It
             parts = list(_operands_of_all(formula))
             yield f"{'both' if len(parts) == 2 else 'all'} of these, in any order:"
             for part, optional in parts:
-                yield from _item_lines(_step(part, streams), "or nothing, or " if optional else "")
+                yield from _item_lines(_step_outline(part, streams), "or nothing, or " if optional else "")
         case Trailing():
             yield from _outline(formula.body, streams)
             until = "until the window that begins with its first event has passed"
             if formula.length is not None:
                 until = f"until {window_text(formula.length)} after its last event have passed"
-            yield from _absences(formula.absent, f"and then, {until}, ")
+            yield from _absence_lines(formula.absent, f"and then, {until}, ")
         case Related():
             yield from _outline(formula.body, streams, one)
             word = "and" if isinstance(formula.body, Related) else "such that"
@@ -237,7 +237,7 @@ def _step_lines(number: int, step: NormalForm, joint: Joint, optional: bool, str
     """Yield the lines of a step of a sequence, by its number from 0."""
     repeated = step.body if isinstance(step, Repeat) and step.absent == joint.absent else step
     next_one = _is_next(repeated, joint.absent)
-    lines = _step(step, streams, _NEXT_ONE if next_one else _ONE)
+    lines = _step_outline(step, streams, _NEXT_ONE if next_one else _ONE)
     when = "" if number == 0 else f"{_NEXT}, " if joint.contiguous else f"{_LATER}, "
     event = "in this order:" if isinstance(step, Then) else next(lines)
     yield f"{number + 1}. {when}{'if it is there, ' if optional else ''}{event}"
@@ -245,7 +245,7 @@ def _step_lines(number: int, step: NormalForm, joint: Joint, optional: bool, str
     if isinstance(step, Repeat) and not next_one and _is_next(step.body, joint.absent):
         yield "   the first of them the next such event"
     elif not next_one:
-        yield from ("   " + line for line in _absences(joint.absent, "between the two "))
+        yield from ("   " + line for line in _absence_lines(joint.absent, "between the two "))
 
 
 def _item_lines(lines: Iterator[str], prefix: str = "") -> Iterator[str]:
@@ -258,11 +258,11 @@ def _repeat_lines(repeat: Repeat, streams: Sequence[str], one: str) -> Iterator[
     """Yield the lines of a repeated part, which may be a single event."""
     atom = repeat.body
     if not isinstance(atom, Atom):
-        yield _times(repeat, "time") + (", each right after the last:" if repeat.contiguous else _ONE_BY_ONE)
+        yield _repeat_words(repeat, "time") + (", each right after the last:" if repeat.contiguous else _ONE_BY_ONE)
         yield from ("  " + line for line in _outline(repeat.body, streams))
-        yield from _absences(repeat.absent, "between one and the next ")
+        yield from _absence_lines(repeat.absent, "between one and the next ")
         return
-    times, event = _times(repeat, "event"), _event(atom, streams, one)
+    times, event = _repeat_words(repeat, "event"), _event_words(atom, streams, one)
     if one == _NEXT_ONE:
         yield f"{times}, each {event}"
     elif repeat.contiguous:
@@ -271,13 +271,13 @@ def _repeat_lines(repeat: Repeat, streams: Sequence[str], one: str) -> Iterator[
         yield f"{times}, each {event}, and each but the first the next such event"
     else:
         yield f"{times}, with any others between, each {event}"
-        yield from _absences(repeat.absent, "between one and the next ")
+        yield from _absence_lines(repeat.absent, "between one and the next ")
 
 
 _ONE_BY_ONE = ", one after another:"
 
 
-def _times(repeat: Repeat, noun: str) -> str:
+def _repeat_words(repeat: Repeat, noun: str) -> str:
     """Return how often a part is repeated: ``one or more events``, ``2 to 4 times``."""
     least, most = repeat.least, repeat.most
     if most is None:
@@ -290,7 +290,7 @@ def _is_optional(steps: Sequence[tuple[NormalForm, Joint]], number: int) -> bool
     return steps[number][1].optional[1] if number else len(steps) > 1 and steps[1][1].optional[0]
 
 
-def _absences(absent: Sequence[Absent], words: str) -> Iterator[str]:
+def _absence_lines(absent: Sequence[Absent], words: str) -> Iterator[str]:
     """Yield a line for each kind of event that must not be there."""
     for each in absent:
         event = f"event that is not {_guarded(each.guard)}" if each.negated else _guarded(each.guard, one="event")
@@ -299,7 +299,7 @@ def _absences(absent: Sequence[Absent], words: str) -> Iterator[str]:
         names = dict.fromkeys(
             role.variable.name for role in roles if role.variable.name not in (each.guard.event_type, ANY_TYPE)
         )
-        called = f", called {_listed(list(map(name_text, names)), 'and')}" if names else ""
+        called = f", called {_list_words(list(map(name_text, names)), 'and')}" if names else ""
         yield f"{words}no {event}{called}" + (f", such that {tests}" if tests else "")
 
 
@@ -328,7 +328,7 @@ def _operands_of_all(formula: NormalForm) -> Iterator[tuple[NormalForm, bool]]:
             yield part, optional
 
 
-def _step(step: NormalForm, streams: Sequence[str], one: str = _ONE) -> Iterator[str]:
+def _step_outline(step: NormalForm, streams: Sequence[str], one: str = _ONE) -> Iterator[str]:
     """Yield the lines of a step of a sequence, or of an operand of ALL; a filtered sequence is a list of its own."""
     body = step
     while isinstance(body, Related):
@@ -353,25 +353,25 @@ def _guarded(guard: Guard, negated: bool = False, one: str = _ONE) -> str:
     return event
 
 
-def _event(atom: Atom, streams: Sequence[str], one: str = _ONE) -> str:
+def _event_words(atom: Atom, streams: Sequence[str], one: str = _ONE) -> str:
     guard = atom.guard
     event = _guarded(guard, atom.negated, one)
     if atom.negated:
         return event
     own = [*streams, ANY_TYPE] if guard.event_type is None else [guard.event_type]
     names = sorted(name for name in atom.labels if name not in own and stream_of_variable(name, streams) is None)
-    return event + (f", called {_listed([name_text(name) for name in names], 'and')}" if names else "")
+    return event + (f", called {_list_words([name_text(name) for name in names], 'and')}" if names else "")
 
 
-def _listed(items: list[str], word: str) -> str:
+def _list_words(items: list[str], word: str) -> str:
     if len(items) < 2:
         return "".join(items)
     return f"{', '.join(items[:-1])} {word} {items[-1]}"
 
 
-def _counted(number: str, unit: str) -> str:
+def _count_words(number: str, unit: str) -> str:
     return f"{number} {unit}" + ("" if number == "1" else "s")
 
 
-def _number(number: Fraction) -> str:
+def _number_words(number: Fraction) -> str:
     return f"{number.numerator:,}" if number.denominator == 1 else f"{float(number):,}"

@@ -103,10 +103,10 @@ def _leaf(leaf: s.Leaf, negation: str = "") -> str:
         case s.IsNull():
             return f"{_expression(leaf.operand)} IS {negation}NULL"
         case s.Apart():
-            return f"{_told(leaf.later)} is at most {limit_text(leaf.within)} after {_told(leaf.earlier)}"
+            return f"{_clock_words(leaf.later)} is at most {limit_text(leaf.within)} after {_clock_words(leaf.earlier)}"
 
 
-def _told(clock: s.Attribute) -> str:
+def _clock_words(clock: s.Attribute) -> str:
     """Return the words for the event of a clock; of an automaton with registers it is an attribute."""
     if clock.variable is None:
         return attribute_text(clock.name)
@@ -134,17 +134,17 @@ def _of_element(test: s.Predicate) -> str:
 def _expression(expression: s.Expression, around: int = _SUM) -> str:
     match expression:
         case s.Attribute():
-            return _attribute(expression)
+            return _attribute_of_leaf(expression)
         case s.Element():
-            return ".".join((f"ANY({_attribute(expression.list)})", *map(name_text, expression.fields)))
+            return ".".join((f"ANY({_attribute_of_leaf(expression.list)})", *map(name_text, expression.fields)))
         case s.Literal():
-            return _literal(expression)
+            return _text_of_literal(expression)
         case s.Duration():
             return length_text(expression.length)
         case s.Call():
             return f"{expression.function}({', '.join(map(_expression, expression.operands))})"
         case s.Aggregate():
-            return _aggregate(expression)
+            return _aggregate_text(expression)
         case s.Negative():
             operand = _expression(expression.operand, _FACTOR)
             # "--" would begin a comment
@@ -155,7 +155,7 @@ def _expression(expression: s.Expression, around: int = _SUM) -> str:
             return f"({text})" if own < around else text
 
 
-def _attribute(attribute: s.Attribute) -> str:
+def _attribute_of_leaf(attribute: s.Attribute) -> str:
     text, variable = attribute_text(attribute.name), attribute.variable
     if attribute.past is not None:
         text = aggregate_of_past(attribute.past)
@@ -204,9 +204,9 @@ def key_text(name: s.Name) -> str:
     return f"{attribute_text(name.name)}{' NOCASE' if name.nocase else ''}"
 
 
-def _aggregate(aggregate: s.Aggregate) -> str:
+def _aggregate_text(aggregate: s.Aggregate) -> str:
     if aggregate.attribute is not None:
-        operand = _attribute(aggregate.attribute)
+        operand = _attribute_of_leaf(aggregate.attribute)
     else:
         operand = "*" if aggregate.variable is None else held_text(aggregate.variable)
     return f"{aggregate.function}({operand})"
@@ -244,7 +244,7 @@ def _decimal(number: Fraction) -> str:
     return format(_EXACT.divide(Decimal(number.numerator), Decimal(number.denominator)), "f")
 
 
-def _literal(literal: s.Literal) -> str:
+def _text_of_literal(literal: s.Literal) -> str:
     if isinstance(literal.value, bool):
         return "TRUE" if literal.value else "FALSE"
     return string_literal(literal.value) if isinstance(literal.value, str) else literal.text

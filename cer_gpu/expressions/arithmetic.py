@@ -49,7 +49,7 @@ def applied(op: str, operands: Sequence[Operand], dtype: str, inputs: Inputs, in
     if dtype == t.F8:
         return t.Apply(op, tuple(float_term(inputs, operand) for operand in operands))
     of = [ends_of(operand, inputs_of) for operand in operands]
-    found = _ends(op, of)
+    found = _result_ends(op, of)
     if all(_lies_in(each, _INT64) for each in (*of, found)):
         small = (x if isinstance(x, t.Value) else inputs.constant(x, t.I8) for x in operands)
         terms = tuple(small)
@@ -90,7 +90,7 @@ def ends_of(value: Operand, inputs_of: InputsOf, event: object = None) -> Intege
             low, high = ends_of(value.operand, inputs_of, event)
             return low * value.factor, high * value.factor
         case t.Apply():
-            return _ends(value.op, [ends_of(operand, inputs_of, event) for operand in value.operands])
+            return _result_ends(value.op, [ends_of(operand, inputs_of, event) for operand in value.operands])
     raise AssertionError(value)
 
 
@@ -98,7 +98,7 @@ def _lies_in(ends: IntegerEnds, of: IntegerEnds) -> bool:
     return of[0] <= ends[0] and ends[1] <= of[1]
 
 
-def _ends(op: str, of: Sequence[IntegerEnds]) -> IntegerEnds:
+def _result_ends(op: str, of: Sequence[IntegerEnds]) -> IntegerEnds:
     """Return the ends of the results of an operator, given those of its operands."""
     (low, high), (least, most) = (*of, (0, 0))[:2]
     farthest = max(-low, high, 0)
@@ -145,10 +145,10 @@ def float_term(inputs: Inputs, x: Any) -> t.Value:
     """Return a constant, or the term of a number, as the term of a float64."""
     if not isinstance(x, t.Value):
         return inputs.constant(float(x), t.F8)
-    return x if x.dtype == t.F8 else _coerced(t.ToFloat, x)
+    return x if x.dtype == t.F8 else _coerce_operand(t.ToFloat, x)
 
 
-def _coerced(coercion: Callable[[t.Value], t.Value], x: t.Value) -> t.Value:
+def _coerce_operand(coercion: Callable[[t.Value], t.Value], x: t.Value) -> t.Value:
     """Return a value in another type; one of several events, within the event."""
     return t.OfEvent(x.event, coercion(x.operand)) if isinstance(x, t.OfEvent) else coercion(x)
 

@@ -164,12 +164,12 @@ def differences(test: t.BoundPredicate, inputs: Inputs, of_event: Inputs) -> Ite
         one.wraps_all and other.wraps_all,
     )
     yield found
-    digits = _digits(found, of_event)
+    digits = _decimal_digits(found, of_event)
     if digits is not None:
         yield _as_floats(found, digits, of_event)
 
 
-def _digits(found: Difference, inputs: Inputs) -> int | None:
+def _decimal_digits(found: Difference, inputs: Inputs) -> int | None:
     """Return the digits behind the point of a difference of decimals that is computed exactly; None: it is none."""
     scales = []
     for value, factor in ((found.value, found.factor), (found.other, found.other_factor)):

@@ -256,7 +256,7 @@ class Binder:
                 if x is None or y is None:
                     return t.ConstantPredicate(False)
                 if t.WIDE in (x.dtype, y.dtype):
-                    x, y = (self._times(each, by) for each, by in zip((x, y), factors, strict=True))
+                    x, y = (self._scale_integer(each, by) for each, by in zip((x, y), factors, strict=True))
                     factors = [1, 1]
                 return compare_scaled(op, x, factors[0], y, factors[1], negated)
         return self.columns_by_arrow(op, left, right, negated, span)
@@ -269,7 +269,7 @@ class Binder:
         data_type = self.column(side)
         return data_type.scale if data_type.precision <= 18 and data_type.scale >= 0 else None
 
-    def _times(self, x: t.Value, factor: int) -> t.Value:
+    def _scale_integer(self, x: t.Value, factor: int) -> t.Value:
         """Return an integer times a factor, exactly."""
         found = applied("*", [x, factor], t.I8, self.inputs, self.inputs_of)
         assert isinstance(found, t.Value)
@@ -301,7 +301,7 @@ class Binder:
         data_type, name = self.column(column), column.name
         op, floor, never_equal = with_integer(op, bound)
         if never_equal or abs(floor) >= 10**data_type.precision:
-            holds = ((op == "<>") if never_equal else _holds(op, 0, floor)) != negated
+            holds = ((op == "<>") if never_equal else _compare_constants(op, 0, floor)) != negated
             return t.IsNotNull(self.stored(column)) if holds else t.ConstantPredicate(False)
         # Arrow compares no decimals of negative scale
         common = data_type if data_type.scale >= 0 else pa.decimal256(76, 0)
@@ -368,7 +368,7 @@ class Binder:
         length = lengths[1]
         if length is not None:
             if lengths[0] is not None:
-                return t.ConstantPredicate(_holds(op, lengths[0], length) != negated)
+                return t.ConstantPredicate(_compare_constants(op, lengths[0], length) != negated)
             if isinstance(left, s.Attribute) and pa.types.is_duration(self.column(left)):
                 return self.integers_with_rational(op, left, length * per_second(self.column(left)), negated)
         if not self.is_length(left) or not (length is not None or self.is_length(right)):
@@ -431,7 +431,7 @@ class Binder:
             left, right, op = right, left, t.MIRRORED[op]
         if isinstance(right, s.Literal):
             if isinstance(left, s.Literal):
-                return t.ConstantPredicate(_holds(op, str(left.value), str(right.value)) != negated)
+                return t.ConstantPredicate(_compare_constants(op, str(left.value), str(right.value)) != negated)
             if op in ("=", "<>"):
                 equal = texts.OneOfPatterns((Pattern(str(right.value), plain=True),))
                 return self.by_value(left, equal, negated != (op == "<>"))
@@ -532,13 +532,13 @@ class Binder:
         if not isinstance(x, t.Value):
             assert not isinstance(y, t.Value)
             x, y = (float(x), float(y)) if as_float else (x, y)
-            return t.ConstantPredicate(_holds(op, x, y) != negated)
+            return t.ConstantPredicate(_compare_constants(op, x, y) != negated)
         if as_float or x.dtype == t.F8 or isinstance(y, float) or (isinstance(y, t.Value) and y.dtype == t.F8):
             return self.floats_compared(op, x, y, negated)
         if isinstance(y, t.Value):
             return compare_scaled(op, x, 1, y, 1, negated)
         if y not in _VALUES[x.dtype] and not t.goes_beyond(x):  # all values of x are on one side of y
-            return t.IsNotNull(x) if _holds(op, 0, y) != negated else t.ConstantPredicate(False)
+            return t.IsNotNull(x) if _compare_constants(op, 0, y) != negated else t.ConstantPredicate(False)
         return t.Compare(op, x, self.inputs.constant(y, x.dtype), negated)
 
     def floats_compared(self, op: str, x: t.Value, y: t.Value | float, negated: bool) -> t.BoundPredicate:
@@ -598,7 +598,7 @@ def type_errors(predicates: Iterable[s.Predicate], bind: Callable[[s.Predicate],
 # ---- numbers -----------------------------------------------------------------------------------------------------
 
 
-def _holds(op: str, x: Any, y: Any) -> bool:
+def _compare_constants(op: str, x: Any, y: Any) -> bool:
     """Return ``x op y`` of two constants."""
     return bool(OPERATORS[op].of[t.I8].numpy(x, y))
 

@@ -72,16 +72,16 @@ class CallColumn:
             return OfOneText(varying[0], self._of_texts)
         compute = _BY_NAME[self.function].compute
         return lambda block: column_of(
-            *combined(compute, [self._operand(each, block) for each in self.operands], self._plain)
+            *combined(compute, [self._operand(each, block) for each in self.operands], self._plain_result_type)
         )
 
     @property
-    def _plain(self) -> pa.DataType:
+    def _plain_result_type(self) -> pa.DataType:
         return self.type.value_type if pa.types.is_dictionary(self.type) else self.type
 
     def _of_texts(self, texts: pa.Array) -> pa.Array:
         given = [each if isinstance(each, Uniform) else texts.to_pylist() for each in self.operands]
-        return results_of(_BY_NAME[self.function].compute, given, len(texts), self._plain)
+        return results_of(_BY_NAME[self.function].compute, given, len(texts), self._plain_result_type)
 
     def _operand(self, operand: str | tuple[Value, Inputs] | Uniform, block: Block) -> RowsOperand:
         if isinstance(operand, Uniform):
@@ -144,7 +144,7 @@ def call_of_several(call: s.Call, binder: ExpressionBinder, derived: Derive) -> 
             call.span,
             "compare functions of each of them",
         )
-    bound = tuple(_bound(of_event(operand), binder) for operand in operands)
+    bound = tuple(_bind_operand(of_event(operand), binder) for operand in operands)
     column = CallColumn(call.function, bound, _result_type(function, bound))
     if not of and not pa.types.is_null(column.type):
         value = function.compute(*(each.value for each in bound if isinstance(each, Uniform)))
@@ -157,7 +157,7 @@ def call_of_several(call: s.Call, binder: ExpressionBinder, derived: Derive) -> 
     return s.Attribute(name, call.span, attribute.variable, attribute.event)
 
 
-def _bound(operand: s.Expression, binder: ExpressionBinder) -> str | tuple[Value, Inputs] | Uniform:
+def _bind_operand(operand: s.Expression, binder: ExpressionBinder) -> str | tuple[Value, Inputs] | Uniform:
     """Return an operand of a column."""
     kind = binder.kind(operand)
     if kind == NOTHING:

@@ -81,7 +81,7 @@ class FunctionColumn:
             return lambda block: pa.nulls(block.n_rows)
         made, operand = _single(self.function).arrow(self.digits, self.operand_type), self.operand
         if not isinstance(operand, str):
-            return lambda block: made(_numbers(*operand, block))
+            return lambda block: made(_term_array(*operand, block))
         if is_string(self.operand_type):
             return OfOneText(operand, made)
         return lambda block: made(block.array(operand))
@@ -221,7 +221,7 @@ def _call(call: s.Call, binder: ExpressionBinder) -> s.Expression:
     if not 1 <= len(call.operands) <= function.most_operands:
         expected = "one operand" if function.most_operands == 1 else "a number and perhaps the digits after the point"
         raise binder.error(f"{call.function} takes {expected}, not {len(call.operands)} operands", call.span)
-    digits = _digits(call, binder)
+    digits = _round_digits(call, binder)
     operand = call.operands[0]
     of = {(a.variable and a.variable.name, a.event): a for a in s.attributes(operand)}
     if call.function == "abs" and not isinstance(operand, s.Attribute) and _is_difference(operand, binder):
@@ -235,7 +235,7 @@ def _call(call: s.Call, binder: ExpressionBinder) -> s.Expression:
             )
         return call
     if not of:
-        return _constant(call, digits, binder)
+        return _fold_constant(call, digits, binder)
     alone = of_event(operand)
     attribute = next(iter(of.values()))
     name = derived_name(f"{call.function}({', '.join(map(text_of_operand, (alone, *call.operands[1:])))})")
@@ -243,7 +243,7 @@ def _call(call: s.Call, binder: ExpressionBinder) -> s.Expression:
     return s.Attribute(name, call.span, attribute.variable, attribute.event)
 
 
-def _digits(call: s.Call, binder: ExpressionBinder) -> int:
+def _round_digits(call: s.Call, binder: ExpressionBinder) -> int:
     if len(call.operands) < 2:
         return 0
     given = call.operands[1]
@@ -275,14 +275,14 @@ def _function_column(call: s.Call, operand: s.Expression, digits: int, binder: E
         given = (number, inputs)  # type: ignore[assignment]
     if kind == NOTHING or pa.types.is_null(data_type):
         return FunctionColumn(call.function, digits, given, pa.null(), pa.null())
-    _check(call, operand, data_type, binder)
+    _check_operand_type(call, operand, data_type, binder)
     result = _single(call.function).gives(data_type)
     if is_string(result) and is_string(data_type):
         result = pa.dictionary(pa.int32(), result)
     return FunctionColumn(call.function, digits, given, data_type, result)
 
 
-def _check(call: s.Call, operand: s.Expression, data_type: pa.DataType, binder: ExpressionBinder) -> None:
+def _check_operand_type(call: s.Call, operand: s.Expression, data_type: pa.DataType, binder: ExpressionBinder) -> None:
     """Refuse a type that a function does not take, and a time zone that Arrow does not know."""
     function = _single(call.function)
     if not function.takes(data_type):
@@ -305,7 +305,7 @@ def _check(call: s.Call, operand: s.Expression, data_type: pa.DataType, binder: 
 _KINDS = {STRING: "texts", MOMENT: "times", DECIMAL: "decimals"}
 
 
-def _constant(call: s.Call, digits: int, binder: ExpressionBinder) -> s.Literal:
+def _fold_constant(call: s.Call, digits: int, binder: ExpressionBinder) -> s.Literal:
     """Return the value of a function of constants."""
     operand = call.operands[0]
     kind = binder.kind(operand)
@@ -315,12 +315,12 @@ def _constant(call: s.Call, digits: int, binder: ExpressionBinder) -> s.Literal:
     if value is None:
         raise binder.error(f"{call.function} takes {_single(call.function).expected}", call.span)
     array = pa.array([bool(value) if kind == BOOLEAN else value])
-    _check(call, operand, array.type, binder)
+    _check_operand_type(call, operand, array.type, binder)
     result = _single(call.function).arrow(digits, array.type)(array)[0].as_py()
     return s.Literal(result, "" if isinstance(result, str) else repr(result), call.span)
 
 
-def _numbers(term: Value, inputs: Inputs, block: Block) -> pa.Array:
+def _term_array(term: Value, inputs: Inputs, block: Block) -> pa.Array:
     """Return the values of a term as an array."""
     values, valid = values_of(term, inputs, block)
     values = np.broadcast_to(np.asarray(values), (block.n_rows,))

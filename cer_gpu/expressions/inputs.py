@@ -153,11 +153,11 @@ class Inputs:
         if read == FLOATS:
             return Column(slot, F8)
         if read == CODES:
-            return Column(slot, _stored(data_type.index_type) if dictionary else "i4")
+            return Column(slot, _stored_kind(data_type.index_type) if dictionary else "i4")
         data_type = data_type.value_type if dictionary else data_type
         if pa.types.is_decimal(data_type) and data_type.byte_width > 8:
             return Column(slot, I8, data_type.byte_width // 8)
-        return Column(slot, _stored(data_type))
+        return Column(slot, _stored_kind(data_type))
 
     def constant(self, value: Any, dtype: str) -> Constant:
         """Add a constant and return its term."""
@@ -240,7 +240,7 @@ def _validity(array: pa.Array) -> tuple[npt.NDArray[np.uint8] | None, int]:
     )
 
 
-def _stored(data_type: pa.DataType) -> str:
+def _stored_kind(data_type: pa.DataType) -> str:
     """Return the `Column.stored` of a type that is no dictionary."""
     if pa.types.is_boolean(data_type):
         return BIT

@@ -128,7 +128,9 @@ _WIDE_COMPARED = {
 """Comparisons of wide integers for Numba."""
 
 
-def _comparison(symbol: str, holds: Callable[[Any, Any], Any], device: str, arrow: Callable[..., Any]) -> Operator:
+def _comparison_operator(
+    symbol: str, holds: Callable[[Any, Any], Any], device: str, arrow: Callable[..., Any]
+) -> Operator:
     """Return a comparison, given as functions of Python, CUDA and Arrow."""
     code, written = COMPARISONS.index(symbol), {"=": "==", "<>": "!="}.get(symbol, symbol)
     cuda = f"{device}({{x}}, {{y}})"
@@ -163,12 +165,12 @@ def _arithmetic(
 
 
 _RECORDS: tuple[Operator | Function | TextFunction, ...] = (
-    _comparison("=", operator.eq, "cer_eq", pc.equal),
-    _comparison("<>", operator.ne, "cer_ne", pc.not_equal),
-    _comparison("<", operator.lt, "cer_lt", pc.less),
-    _comparison("<=", operator.le, "cer_le", pc.less_equal),
-    _comparison(">", operator.gt, "cer_gt", pc.greater),
-    _comparison(">=", operator.ge, "cer_ge", pc.greater_equal),
+    _comparison_operator("=", operator.eq, "cer_eq", pc.equal),
+    _comparison_operator("<>", operator.ne, "cer_ne", pc.not_equal),
+    _comparison_operator("<", operator.lt, "cer_lt", pc.less),
+    _comparison_operator("<=", operator.le, "cer_le", pc.less_equal),
+    _comparison_operator(">", operator.gt, "cer_gt", pc.greater),
+    _comparison_operator(">=", operator.ge, "cer_ge", pc.greater_equal),
     _arithmetic(
         "+",
         operator.add,

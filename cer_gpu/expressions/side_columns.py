@@ -201,7 +201,7 @@ class Bound:
         """Return the bounds of a block's rows, and True for those under which some integer passes."""
         values, valid = values_at(self.term, inputs, view)
         least, greatest = (0, 2**64 - 1) if self.unsigned else (LEAST, GREATEST)
-        bounds, possible = _bounds(values, self.op, self.divisor, self.plus, least, greatest)
+        bounds, possible = _inclusive_bounds(values, self.op, self.divisor, self.plus, least, greatest)
         return bounds, both(valid, possible)
 
 
@@ -235,9 +235,9 @@ class ExactText:
             valid = both(valid, ~np.isnan(values))
             values = np.where(np.isnan(values), 0.0, values)
         distinct, rows = np.unique(values, return_inverse=True)
-        return numbers.of_texts([self._text(value) for value in distinct.tolist()])[rows], valid
+        return numbers.of_texts([self._number_text(value) for value in distinct.tolist()])[rows], valid
 
-    def _text(self, value: float) -> str:
+    def _number_text(self, value: float) -> str:
         return str(value) if isinstance(value, float) and math.isinf(value) else str(Fraction(value) / self.scale)
 
 
@@ -436,7 +436,7 @@ def _as_int64(values: npt.NDArray[Any]) -> Int64:
     return np.ascontiguousarray(values).view(np.int64)
 
 
-def _bounds(
+def _inclusive_bounds(
     values: npt.NDArray[Any], op: str, divisor: int, plus: int, least: int, greatest: int
 ) -> tuple[Int64, Bools | None]:
     """Return for ``x op (value + plus) / divisor`` the inclusive bounds of x, and where any x can pass.

@@ -86,14 +86,14 @@ def _substring(text: str, start: int, end: int | None = None) -> str:
 
 
 def _between(text: str, left: str, right: str, greedy: bool = False) -> str:
-    return _within(text, text, left, right, greedy)
+    return _text_between(text, text, left, right, greedy)
 
 
 def _between_nocase(text: str, left: str, right: str, greedy: bool = False) -> str:
-    return _within(text, lowered(text), lowered(left), lowered(right), greedy)
+    return _text_between(text, lowered(text), lowered(left), lowered(right), greedy)
 
 
-def _within(text: str, searched: str, left: str, right: str, greedy: bool) -> str:
+def _text_between(text: str, searched: str, left: str, right: str, greedy: bool) -> str:
     """Return the part of a text between two others, found in another text of the same length; '' if there is none."""
     if not text or not left or not right:
         return text
@@ -114,7 +114,7 @@ _DIGITS = re.compile(r"[+-]?(?P<hex>0x)?(?P<digits>[0-9a-z]+)", re.ASCII | re.IG
 _DECIMAL = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?\s*", re.ASCII | re.IGNORECASE)
 
 
-def _number(text: str, base: int | None = None) -> float | None:
+def _parse_number(text: str, base: int | None = None) -> float | None:
     """Return the number that a text writes, of base 10, or 16 behind 0x; None: it writes none."""
     if base is None and not text.lower().lstrip("+-").startswith("0x"):
         base = 10
@@ -176,7 +176,7 @@ TEXT_FUNCTIONS = (
         "contains(name, 'ab')",
         repeats=True,
     ),
-    TextFunction("number", (A_TEXT, AN_INTEGER), 1, pa.float64(), _number, "number('0x1f')"),
+    TextFunction("number", (A_TEXT, AN_INTEGER), 1, pa.float64(), _parse_number, "number('0x1f')"),
 )
 """Records of the functions."""
 

@@ -166,9 +166,9 @@ class TextSet:
             return
         self.turn += 1
         self._work += self._tests.n_readings * (texts.nbytes + READING)
-        self._begin()
+        self._begin_dictionary()
 
-    def _begin(self) -> None:
+    def _begin_dictionary(self) -> None:
         """Read the dictionary at hand from its beginning."""
         self._parts, self._n_read = {}, {}
         self._holds = np.zeros(len(self._tests.tests), np.bool_)
@@ -181,36 +181,36 @@ class TextSet:
         """Return for each text of the dictionary at hand if a test holds; of NULL the answer is arbitrary."""
         texts = self._texts
         assert texts is not None
-        places = self._places(number)
+        places = self._pattern_places(number)
         if places is None:
             return arrow_rows(self._tests.tests[number](texts), False)
         rows = np.zeros(len(texts), np.bool_)
-        for part in self._found(places.nocase):
+        for part in self._find_patterns(places.nocase):
             part.mark(places.patterns, rows)
         return rows
 
     def codes(self, number: int) -> Int32 | None:
         """Return the texts for which a test holds, ascending; None: they are better asked one by one (`rows`)."""
-        places = self._places(number)
+        places = self._pattern_places(number)
         if places is None:
             return None
-        found = self._found(places.nocase)
+        found = self._find_patterns(places.nocase)
         if not self._holds[number]:
             return NO_TEXTS
         parts = [part.of(places.patterns) for part in found]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _places(self, number: int) -> _Places | None:
+    def _pattern_places(self, number: int) -> _Places | None:
         """Return where the patterns of a test stand; None: it is answered by itself."""
         if self._work < TOGETHER_FROM:
             return None
         together = self._tests.together()
         if together is not self._together:
             self._together = together
-            self._begin()
+            self._begin_dictionary()
         return together.places[number]
 
-    def _found(self, nocase: bool) -> list[FoundPatterns]:
+    def _find_patterns(self, nocase: bool) -> list[FoundPatterns]:
         """Return the texts of each pattern of a set, in parts of the dictionary."""
         assert self._texts is not None
         assert self._together is not None

@@ -54,9 +54,9 @@ class OneOfPatterns:
         regexes = ["".join(map(regex_of, pattern.parts())) for pattern in self._globs]
         plain = [pattern.text for pattern in self.patterns if self._is_value(pattern)]
         answers: list[Answer] = [partial(pc.is_in, value_set=pa.array(plain, pa.string()))] if plain else []
-        whole = [rf"(?s)\A(?:{'|'.join(group)})\z" for group in _groups(regexes)]
-        answers += [partial(_matches, pattern=regex, nocase=self.nocase) for regex in whole]
-        return partial(_one_of, answers)
+        whole = [rf"(?s)\A(?:{'|'.join(group)})\z" for group in _regex_groups(regexes)]
+        answers += [partial(_match_regex, pattern=regex, nocase=self.nocase) for regex in whole]
+        return partial(_any_answer, answers)
 
     def _is_value(self, pattern: Pattern) -> bool:
         return not self.nocase and (pattern.plain or not _SIGNS & set(pattern.text))
@@ -81,7 +81,7 @@ def answer(test: s.TextTest) -> Answer:
 
 def _like(patterns: Sequence[str], nocase: bool) -> Answer:
     """Search for regular expressions (RE2), each by itself: their flags and groups are their own."""
-    return partial(_one_of, [partial(_matches, pattern=pattern, nocase=nocase) for pattern in patterns])
+    return partial(_any_answer, [partial(_match_regex, pattern=pattern, nocase=nocase) for pattern in patterns])
 
 
 def _glob(patterns: Sequence[str], nocase: bool) -> OneOfPatterns:
@@ -89,7 +89,7 @@ def _glob(patterns: Sequence[str], nocase: bool) -> OneOfPatterns:
     return OneOfPatterns(tuple(map(Pattern, patterns)), nocase)
 
 
-def _groups(regexes: Iterable[str]) -> list[list[str]]:
+def _regex_groups(regexes: Iterable[str]) -> list[list[str]]:
     """Deal regular expressions into groups of at most `_MAX_CHARACTERS`, or of one."""
     groups, n_characters = list[list[str]](), 0
     for regex in regexes:
@@ -101,7 +101,7 @@ def _groups(regexes: Iterable[str]) -> list[list[str]]:
     return groups
 
 
-def _matches(texts: pa.Array, pattern: str, nocase: bool) -> pa.Array:
+def _match_regex(texts: pa.Array, pattern: str, nocase: bool) -> pa.Array:
     run = _RUN.match(pattern)
     if run is None:
         return pc.match_substring_regex(texts, pattern, ignore_case=nocase)
@@ -110,7 +110,7 @@ def _matches(texts: pa.Array, pattern: str, nocase: bool) -> pa.Array:
     return pc.replace_with_mask(found, cut, pc.match_substring_regex(texts.filter(cut), pattern, ignore_case=nocase))
 
 
-def _one_of(answers: Sequence[Answer], texts: pa.Array) -> pa.Array:
+def _any_answer(answers: Sequence[Answer], texts: pa.Array) -> pa.Array:
     """Return True for the texts of which one answer is True."""
     found = answers[0](texts)
     for other in answers[1:]:
@@ -129,17 +129,19 @@ def _cidr(patterns: Sequence[str], nocase: bool) -> Answer:
     networks = [network(pattern) for pattern in patterns]
     four = [each for each in networks if isinstance(each, ipaddress.IPv4Network)]
     six = [each for each in networks if isinstance(each, ipaddress.IPv6Network)]
-    return partial(_in_networks, _bounds(four), [(int(each.network_address), int(each.netmask)) for each in six])
+    return partial(
+        _in_networks, _network_bounds(four), [(int(each.network_address), int(each.netmask)) for each in six]
+    )
 
 
-def _bounds(networks: Iterable[ipaddress.IPv4Network]) -> npt.NDArray[np.int64]:
+def _network_bounds(networks: Iterable[ipaddress.IPv4Network]) -> npt.NDArray[np.int64]:
     """Return the first address of each network and that behind its last, in turn and in order, of disjoint ones."""
     disjoint = ipaddress.collapse_addresses(networks)
     return np.array([(int(n.network_address), int(n.broadcast_address) + 1) for n in disjoint], np.int64).reshape(-1)
 
 
 def _in_networks(bounds: npt.NDArray[np.int64], six: Sequence[tuple[int, int]], texts: pa.Array) -> pa.Array:
-    """Answer for texts: `bounds` as of `_bounds`, `six` the addresses and masks of the networks of IPv6."""
+    """Answer for texts: `bounds` as of `_network_bounds`, `six` the addresses and masks of the networks of IPv6."""
     found = np.zeros(len(texts), np.bool_)
     if len(bounds):
         octets = pc.extract_regex(texts, _IPV4)

@@ -157,7 +157,7 @@ def _of_leaf(leaf: Any, about: Assumptions) -> Truths:
 
 def _of_comparison(leaf: s.Comparison, about: Assumptions) -> Truths:
     op, left, right = leaf.op, leaf.left, leaf.right
-    one, other = _constant(left), _constant(right)
+    one, other = _constant_kind(left), _constant_kind(right)
     if one is not None and other is not None:
         return _of_constants(op, one, other)
     if one is not None:
@@ -190,9 +190,9 @@ def _of_constants(op: str, one: tuple[str, Any], other: tuple[str, Any]) -> Trut
 
 
 def _of_membership(leaf: s.Membership, about: Assumptions) -> Truths:
-    constants = [_constant(value) for value in leaf.values]
+    constants = [_constant_kind(value) for value in leaf.values]
     kinds = {None if each is None else each[0] for each in constants}
-    if len(kinds) != 1 or None in kinds or _constant(leaf.operand) is not None or len(constants) >= MAX_INTERVALS:
+    if len(kinds) != 1 or None in kinds or _constant_kind(leaf.operand) is not None or len(constants) >= MAX_INTERVALS:
         return Truths({(OF_TEST, leaf): frozenset({True})}, {(OF_TEST, leaf): frozenset({False})})
     kind = next(each[0] for each in constants if each is not None)
     values = [each[1] for each in constants if each is not None]
@@ -235,7 +235,7 @@ def _there(operand: s.Expression) -> dict[Hashable, Any]:
     return {(OF_NULL, operand): frozenset({False})} if isinstance(operand, s.Attribute) else {}
 
 
-def _constant(expression: s.Expression) -> tuple[str, Any] | None:
+def _constant_kind(expression: s.Expression) -> tuple[str, Any] | None:
     """Return the kind and the value of a constant; None: it is none."""
     match expression:
         case s.Literal(value=bool()):
@@ -250,6 +250,6 @@ def _constant(expression: s.Expression) -> tuple[str, Any] | None:
         case s.Duration():
             return "duration", expression.length
         case s.Negative():
-            inner = _constant(expression.operand)
+            inner = _constant_kind(expression.operand)
             return (inner[0], -inner[1]) if inner is not None and inner[0] in ("number", "duration") else None
     return None

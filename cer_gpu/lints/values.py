@@ -50,7 +50,7 @@ class ValueSet:
     def meet(self, other: ValueSet) -> ValueSet:
         """Return the values that are in both sets."""
         both = (_both(mine, its) for mine in self.intervals for its in other.intervals)
-        return _values(both, self.nan and other.nan)
+        return _value_set(both, self.nan and other.nan)
 
     def join(self, other: ValueSet) -> ValueSet | None:
         """Return the values that are in one of the sets; None: too many intervals."""
@@ -60,7 +60,7 @@ class ValueSet:
     def of_integers(self, least: int | None = None, most: int | None = None) -> ValueSet:
         """Return the values that are whole numbers from `least` to `most`."""
         between = Interval(least, False, most, False)
-        return _values(_both(_whole(each), between) for each in self.intervals)
+        return _value_set(_both(_whole_numbers(each), between) for each in self.intervals)
 
 
 def values_that_are(op: str, constant: Any) -> ValueSet:
@@ -86,7 +86,7 @@ def one_of(constants: Iterable[Any], *, negated: bool = False) -> ValueSet:
     return ValueSet(tuple(Interval(low, True, high, True) for low, high in itertools.pairwise(ends)))
 
 
-def _values(intervals: Iterable[Interval], nan: bool = False) -> ValueSet:
+def _value_set(intervals: Iterable[Interval], nan: bool = False) -> ValueSet:
     return ValueSet(tuple(dict.fromkeys(each for each in intervals if not each.is_empty)), nan)
 
 
@@ -101,7 +101,7 @@ def _both(one: Interval, other: Interval) -> Interval:
     return Interval(low, low_open, high, high_open)
 
 
-def _whole(interval: Interval) -> Interval:
+def _whole_numbers(interval: Interval) -> Interval:
     """Return the whole numbers in an interval of numbers."""
     low, high = interval.low, interval.high
     if low is not None:

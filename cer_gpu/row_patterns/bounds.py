@@ -100,18 +100,18 @@ class ReadColumns:
     ends: Int64
 
     @cached_property
-    def _known(self) -> dict[int, _Value | None]:
+    def _cached_values(self) -> dict[int, _Value | None]:
         return {}
 
     def value(self, column: int) -> _Value | None:
         """Return a column, by its number from 1, from row to row, or None if it keeps no order or has NULL or NaN."""
-        if column not in self._known:
-            self._known[column] = self._value(column)
-        return self._known[column]
+        if column not in self._cached_values:
+            self._cached_values[column] = self._column_direction(column)
+        return self._cached_values[column]
 
     def held(self, column: int) -> _Value | None:
         """Return a column of a row that stays the same."""
-        read = self._numbers(column)
+        read = self._column_numbers(column)
         if read is None:
             return None
         values, valid = read
@@ -120,7 +120,9 @@ class ReadColumns:
             return _Value(0, 0, 0)
         return _Value(0, values.min().item(), values.max().item())
 
-    def _numbers(self, column: int, stop: int | None = None) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]] | None:
+    def _column_numbers(
+        self, column: int, stop: int | None = None
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]] | None:
         """Return the numbers of a column and their validity, or None if not all are integers or finite floats."""
         kind = self.kinds[column - 1]
         dtype = kind.term.dtype if isinstance(kind, Raw) else ""
@@ -134,14 +136,14 @@ class ReadColumns:
                 return None
         return values, valid
 
-    def _value(self, column: int) -> _Value | None:
+    def _column_direction(self, column: int) -> _Value | None:
         n = len(self.values)
         found = self._ordered(column, min(n, SAMPLE))
         return self._ordered(column, n) if found is not None and n > SAMPLE else found
 
     def _ordered(self, column: int, stop: int) -> _Value | None:
         """Return a column as `value` does, as far as its first rows tell."""
-        read = self._numbers(column, stop)
+        read = self._column_numbers(column, stop)
         if read is None or not stop or not read[1].all():
             return None
         values = read[0]
@@ -175,7 +177,7 @@ def bounds_after(
     def bound_of(place: int, i: int) -> RowBound | None:
         condition, read_by = conditions[place][i]
         if id(condition) not in found:
-            found[id(condition)] = _bound(condition.instructions, read_by, columns, growing)
+            found[id(condition)] = _monotone_bound(condition.instructions, read_by, columns, growing)
         return found[id(condition)]
 
     own = [
@@ -194,7 +196,7 @@ def bounds_after(
     return [[bound for bound in order if bound in each] for each in after]
 
 
-def _bound(
+def _monotone_bound(
     code: Sequence[Instruction],
     args: Sequence[RowArgument],
     columns: ReadColumns,
@@ -266,7 +268,7 @@ class _DirectionInterpreter:
 
     def convert(self, op: int, a: int, b: int) -> Instruction:
         """Convert the value on top to another type; TO_WIDE multiplies it by `a`."""
-        value = (_wide if op == f.WIDE_TO_FLOAT else _integer)(self._stack.pop())
+        value = (_wide_value if op == f.WIDE_TO_FLOAT else _integer)(self._stack.pop())
         if op == f.TO_WIDE:
             value = None if value is None or a <= 0 else replace(value, low=value.low * a, high=value.high * a)
         elif value is not None:
@@ -316,7 +318,7 @@ def _float(value: _OnStack) -> _Value | None:
     return _Value(0, number, number) if math.isfinite(number) else None
 
 
-def _wide(value: _OnStack) -> _Value | None:
+def _wide_value(value: _OnStack) -> _Value | None:
     if not isinstance(value, tuple):
         return value
     number = (value[1] << 64) + (value[0] & (1 << 64) - 1)
@@ -325,7 +327,7 @@ def _wide(value: _OnStack) -> _Value | None:
 
 def _combined(op: int, a: int, x: _OnStack, y: _OnStack) -> _Value | None:
     """Return a sum, a difference or a product of two values, or None if it keeps no order or may not fit."""
-    read = {f.TWO_INTEGERS: _integer, f.TWO_FLOATS: _float, f.TWO_WIDE: _wide}[op]
+    read = {f.TWO_INTEGERS: _integer, f.TWO_FLOATS: _float, f.TWO_WIDE: _wide_value}[op]
     x, y = read(x), read(y)
     if x is None or y is None or a not in (PLUS, MINUS, TIMES):
         return None
@@ -352,8 +354,8 @@ def _monotone_operator(op: int, a: int, negated: int, x: _OnStack, y: _OnStack) 
 
     Equal values are at most, and at least, as great as one another: of these two one may be a bound.
     """
-    left = {f.COMPARE_FLOATS: _float, f.COMPARE_MIXED: _float, f.COMPARE_WIDE: _wide}.get(op, _integer)
-    right = {f.COMPARE_FLOATS: _float, f.COMPARE_MIXED: _wide, f.COMPARE_WIDE: _wide}.get(op, _integer)
+    left = {f.COMPARE_FLOATS: _float, f.COMPARE_MIXED: _float, f.COMPARE_WIDE: _wide_value}.get(op, _integer)
+    right = {f.COMPARE_FLOATS: _float, f.COMPARE_MIXED: _wide_value, f.COMPARE_WIDE: _wide_value}.get(op, _integer)
     x, y = left(x), right(y)
     if x is None or y is None:
         return None

@@ -154,17 +154,17 @@ class MatchTables:
 
     def make(self, state: int, symbol: int) -> None:
         """Make the entry of a row with a symbol before a row with a state."""
-        found = self._state(self._reached[state] & self._able[symbol])
+        found = self._state_number(self._reached[state] & self._able[symbol])
         self.before[state, symbol] = found << self.bits
 
-    def _state(self, able: int) -> int:
+    def _state_number(self, able: int) -> int:
         """Return the number of the state in which these places can take the row and finish."""
         found = self._number.get(able)
         if found is not None:
             return found
         number = self._number[able] = len(self._reached)
         if number == len(self.before):
-            self._grow()
+            self._grow_tables()
         self._reached.append(
             sum(1 << place for place, after in enumerate(self._followed) if after & able) | self._final
         )
@@ -180,7 +180,7 @@ class MatchTables:
             found[number] = [able >> place & 1 for place in range(self.n_places)]
         return found
 
-    def _grow(self) -> None:
+    def _grow_tables(self) -> None:
         n_states = 2 * len(self.before)
         if n_states > _MAX_STATES or n_states * (self.before.shape[1] + self.choices.shape[1]) > MAX_ENTRIES:
             raise QueryTooLargeError(
@@ -300,7 +300,7 @@ class _CountedWalk:
         """Find matches as `cer_gpu.backend.row_patterns.walk_rows` does, given the symbols of rows."""
         while True:
             if partition >= self._group[1]:
-                self._mark(symbols, ends, partition)
+                self._mark_partitions(symbols, ends, partition)
             tables = self._counts, self._begins, self._nexts, self._runs, self._links
             how = self._skip, self._targets, at, partition
             outcome, n, n_taken, at, partition = walk_counted(ends, *self._group, *tables, *how, *written)
@@ -309,7 +309,7 @@ class _CountedWalk:
             if n:
                 return FULL, n, n_taken, at, partition
 
-    def _mark(self, symbols: npt.NDArray[np.uint16], ends: Int64, partition: int) -> None:
+    def _mark_partitions(self, symbols: npt.NDArray[np.uint16], ends: Int64, partition: int) -> None:
         """Mark some partitions, from one on."""
         first = int(ends[partition - 1]) if partition else 0
         last = max(partition + 1, int(np.searchsorted(ends, first + COUNTED_ROWS, "right")))

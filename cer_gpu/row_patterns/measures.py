@@ -218,7 +218,7 @@ class LeafValues:
         if leaf not in self._found:
             each = self._listed is not None and not leaf.final
             values = self._computed(leaf, bound.type, each)
-            self._found[leaf] = self._shown(values, each and not isinstance(leaf, MatchNumber), leaf)
+            self._found[leaf] = self._rows_or_matches(values, each and not isinstance(leaf, MatchNumber), leaf)
         return self._found[leaf]
 
     def repeated(self, value: pa.Scalar) -> pa.Array:
@@ -228,7 +228,7 @@ class LeafValues:
             return found
         return pc.if_else(pa.array(self._listed.matches >= 0), found, pa.scalar(None, value.type))
 
-    def _shown(self, values: pa.Array, each: bool, leaf: RowLeaf) -> pa.Array:
+    def _rows_or_matches(self, values: pa.Array, each: bool, leaf: RowLeaf) -> pa.Array:
         """Return values of matches, or of their rows, for the rows of the result."""
         listed = self._listed
         if listed is None:
@@ -243,33 +243,33 @@ class LeafValues:
     def _computed(self, leaf: RowLeaf, data_type: pa.DataType, each: bool) -> pa.Array:
         match leaf:
             case RowValue():
-                return self._take(leaf.column, self._moved(self._places_of(leaf, each), leaf.offset, each))
+                return self._take_column(leaf.column, self._moved(self._places_of(leaf, each), leaf.offset, each))
             case Classifier():
                 return self._classified(leaf, each)
             case RowAggregate():
-                return self._aggregate(leaf, data_type, each)
+                return self._compute_aggregate(leaf, data_type, each)
             case Null():
                 return pa.nulls(len(self._matches.places) if each else len(self._matches))
         return pa.array(self._matches.numbers)
 
     # ---- rows ------------------------------------------------------------------------------------------------
 
-    def _holds(self, variable: str | None) -> Bools:
+    def _holds_variable(self, variable: str | None) -> Bools:
         if variable is None:
             return np.ones(len(self._variables), np.bool_)
         names = set(self._subsets.get(variable, (variable,)))
         return np.array([name in names for name in self._variables], np.bool_)
 
-    def _held(self, variable: str | None, each: bool) -> HeldRows:
+    def _rows_of_variable(self, variable: str | None, each: bool) -> HeldRows:
         matches = self._matches
-        holds, no_rows = self._holds(variable), np.empty(0, np.int64)
+        holds, no_rows = self._holds_variable(variable), np.empty(0, np.int64)
         return HeldRows(Segments(matches.offsets, matches.places, holds, no_rows, matches.starts), each)
 
     def _places_of(self, leaf: RowValue | Classifier, each: bool) -> Int64:
         """Return the row of each match, or of each of its rows; -1 for none."""
         key = leaf.variable, leaf.first, leaf.nth, each
         if key not in self._found:
-            self._found[key] = self._held(leaf.variable, each).find(first=leaf.first, nth=leaf.nth)
+            self._found[key] = self._rows_of_variable(leaf.variable, each).find(first=leaf.first, nth=leaf.nth)
         return self._found[key]  # type: ignore[no-any-return]
 
     def _moved(self, found: Int64, offset: int, each: bool) -> Int64:
@@ -285,7 +285,7 @@ class LeafValues:
         moved[(found < 0) | (moved < low) | (moved >= high)] = -1
         return moved
 
-    def _take(self, column: str, found: Int64) -> pa.Array:
+    def _take_column(self, column: str, found: Int64) -> pa.Array:
         values = self._rows.batch.column(column)
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode() if len(values) < 2 * len(found) else values
@@ -303,8 +303,8 @@ class LeafValues:
 
     # ---- aggregates --------------------------------------------------------------------------------------------
 
-    def _aggregate(self, leaf: RowAggregate, data_type: pa.DataType, each: bool) -> pa.Array:
-        held, column, columns = self._held(leaf.variable, each), leaf.column, self._columns
+    def _compute_aggregate(self, leaf: RowAggregate, data_type: pa.DataType, each: bool) -> pa.Array:
+        held, column, columns = self._rows_of_variable(leaf.variable, each), leaf.column, self._columns
         if column is None:
             whole = not each and bool(held.segments.holds.all())
             return pa.array(self._matches.lengths if whole else held.count())
@@ -312,9 +312,11 @@ class LeafValues:
             case "COUNT":
                 return pa.array(held.count(columns.valid(column)))
             case "ARRAY_AGG":
-                return held.lists(f"ARRAY_AGG({column})", lambda rows: self._take(column, rows), data_type)
+                return held.lists(f"ARRAY_AGG({column})", lambda rows: self._take_column(column, rows), data_type)
             case "MIN" | "MAX":
-                return self._take(column, held.extreme(leaf.function, columns.ranks(column), columns.valid(column)))
+                return self._take_column(
+                    column, held.extreme(leaf.function, columns.ranks(column), columns.valid(column))
+                )
         as_float = leaf.function == "AVG" or kind_of(columns.rows.batch.column(column).type) == FLOAT
         values = columns.numbers(leaf, as_float=as_float)
         found = held.summed(leaf.function, values, columns.valid(column), data_type)

@@ -220,7 +220,7 @@ def parse_pattern(text: str, span: Span) -> RowPattern:
         raise QuerySyntaxError(f"unexpected {seen} in PATTERN", text, at, at + 1, _HINT) from None
     check_pattern(tree, text, begin)
     try:
-        found: RowPattern = _Builder(text, begin).transform(tree)
+        found: RowPattern = _PatternBuilder(text, begin).transform(tree)
         return found
     except lark.exceptions.VisitError as error:
         raise error.orig_exc from None
@@ -235,7 +235,7 @@ def _parser() -> lark.Lark:
     return lark.Lark(grammar, start="pattern", parser="lalr", propagate_positions=True, maybe_placeholders=True)
 
 
-class _Builder(Transformer_NonRecursive[lark.Token, Any]):
+class _PatternBuilder(Transformer_NonRecursive[lark.Token, Any]):
     """Parse tree to syntax tree."""
 
     def __init__(self, text: str, begin: int) -> None:

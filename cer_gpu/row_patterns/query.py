@@ -245,7 +245,7 @@ class RowPatternQuery(CompiledQuery):
         return list(self._statement.select)
 
     @cached_property
-    def _shown(self) -> Bools:
+    def _rows_shown(self) -> Bools:
         return np.array([not place.excluded for place in self._program.places], np.bool_)
 
     def _results(self, table: pa.Table, schema: pa.Schema, device: str) -> Iterator[pa.RecordBatch]:
@@ -264,7 +264,7 @@ class RowPatternQuery(CompiledQuery):
         columns = RowColumns(rows)
 
         def batch(matches: RowMatches, free: Int64 | None) -> pa.RecordBatch:
-            listed = self._listed(matches, free) if statement.all_rows else None
+            listed = self._list_matches(matches, free) if statement.all_rows else None
             values = LeafValues(columns, matches, self._program, statement.subsets, listed)
             found = dict(zip((name for name, _ in measures.fields), measures.columns(values), strict=True))
             taken = pa.array(matches.starts if listed is None else listed.rows)
@@ -280,10 +280,10 @@ class RowPatternQuery(CompiledQuery):
         if unmatched is not None:
             yield batch(_NO_MATCHES, unmatched.rest())
 
-    def _listed(self, matches: RowMatches, unmatched: Int64 | None) -> Listed:
+    def _list_matches(self, matches: RowMatches, unmatched: Int64 | None) -> Listed:
         room = len(matches) + len(matches.places)
         rows, steps, numbers = (np.empty(room, np.int64) for _ in range(3))
-        n = list_rows(matches.starts, matches.offsets, matches.places, self._shown, rows, steps, numbers)
+        n = list_rows(matches.starts, matches.offsets, matches.places, self._rows_shown, rows, steps, numbers)
         rows, steps, numbers = rows[:n], steps[:n], numbers[:n]
         if self._statement.empty == OMIT_EMPTY:
             kept = steps >= 0

@@ -17,10 +17,10 @@ def techniques_of(tags: Iterable[str]) -> tuple[str, ...]:
 
 def tactics_of(tags: Iterable[str]) -> tuple[str, ...]:
     """Return the names of tactics, as ``Credential Access``; groups and software, which have numbers, are none."""
-    return _each(_name(match[1]) for tag in tags if (match := _TACTIC.fullmatch(tag)))
+    return _each(_technique_name(match[1]) for tag in tags if (match := _TACTIC.fullmatch(tag)))
 
 
-def _name(tag: str) -> str:
+def _technique_name(tag: str) -> str:
     words = re.split(r"[-_ ]", tag.lower())
     return " ".join(word if word in _SMALL else word.capitalize() for word in words)
 

@@ -199,11 +199,11 @@ class CerGpuBackend(Backend):
 
     def convert_condition_or(self, cond: ConditionOR, state: ConversionState) -> Any:
         """Return a disjunction."""
-        return _joined(f.some_of, [self.convert_condition(each, state) for each in cond.args])
+        return _join_conditions(f.some_of, [self.convert_condition(each, state) for each in cond.args])
 
     def convert_condition_and(self, cond: ConditionAND, state: ConversionState) -> Any:
         """Return a conjunction."""
-        return _joined(f.all_of, [self.convert_condition(each, state) for each in cond.args])
+        return _join_conditions(f.all_of, [self.convert_condition(each, state) for each in cond.args])
 
     def convert_condition_not(self, cond: ConditionNOT, state: ConversionState) -> Any:
         """Return a negation."""
@@ -233,7 +233,7 @@ class CerGpuBackend(Backend):
     def convert_condition_field_eq_val_timestamp_part(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return the test of a part of a time."""
         value = cast(SigmaTimestampPart, cond.value)
-        return f.FieldTest(cond.field, f.PARTS_OF_TIME[_part(value)], (number_of(value),))
+        return f.FieldTest(cond.field, f.PARTS_OF_TIME[_timestamp_part(value)], (number_of(value),))
 
     def convert_condition_field_eq_val_bool(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return the test of a truth, as a text."""
@@ -250,7 +250,7 @@ class CerGpuBackend(Backend):
     def convert_condition_field_compare_op_val(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return the comparison with a number, of the value or of a part of its time."""
         value = cast(SigmaCompareExpression, cond.value)
-        part = _part(value.number) if isinstance(value.number, SigmaTimestampPart) else ""
+        part = _timestamp_part(value.number) if isinstance(value.number, SigmaTimestampPart) else ""
         return f.FieldTest(cond.field, f.COMPARED[part, OPERATORS_OF_SIGMA[value.op]], (number_of(value.number),))
 
     def convert_condition_field_eq_field(self, cond: FieldCondition, state: ConversionState) -> Any:
@@ -306,11 +306,11 @@ class CerGpuBackend(Backend):
         raise SigmaDetectionError(f"{type(cond.value).__name__} needs a field", source=getattr(cond, "source", None))
 
 
-def _part(value: SigmaTimestampPart) -> str:
+def _timestamp_part(value: SigmaTimestampPart) -> str:
     return value.timestamp_part.name.lower()
 
 
-def _joined(
+def _join_conditions(
     join: Callable[[list[f.DetectionFormula]], f.DetectionFormula], parts: list[f.DetectionFormula | None]
 ) -> f.DetectionFormula | None:
     known = [part for part in parts if part is not None]

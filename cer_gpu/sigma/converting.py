@@ -62,7 +62,7 @@ def converted(rules: Any, pipelines: Any, columns: dict[str, str], nocase_groups
     sound: list[AnyRule] = []
     for rule in _filtered(given, refused):
         if rule.errors:
-            refused.append(_refused(title_of_rule(rule), rule.errors[0], rule))
+            refused.append(_refused_rule(title_of_rule(rule), rule.errors[0], rule))
         else:
             sound.append(rule)
     named = {name for each in given.references for name in each.names}
@@ -83,7 +83,7 @@ def converted(rules: Any, pipelines: Any, columns: dict[str, str], nocase_groups
                     source_of[id(rule)] = source[0]
                     log_sources.setdefault(*source)
         except Exception as error:  # whatever comes of one rule, the others are converted
-            refused.append(_refused(title_of_rule(rule), error, rule))
+            refused.append(_refused_rule(title_of_rule(rule), error, rule))
             continue
         converted.add(id(rule))
         texts.update((id(rule), text) for text in made)
@@ -92,7 +92,7 @@ def converted(rules: Any, pipelines: Any, columns: dict[str, str], nocase_groups
     for rule in sound:
         if id(rule) in texts:
             name = _free_name(rule, found)
-            found[name] = _rule(name, texts[id(rule)], rule, source_of.get(id(rule)))
+            found[name] = _rule_with_metadata(name, texts[id(rule)], rule, source_of.get(id(rule)))
             predicate = rule.get_conversion_result()[0]
             fields[name] = predicate.columns
             found[name] = replace(found[name], column_groups=predicate.groups)
@@ -155,7 +155,7 @@ def _filtered(given: GivenRules, refused: list[Refused]) -> Iterator[AnyRule]:
     filters = [each for each in given.rules if isinstance(each, SigmaFilter)]
     for each in filters:
         if each.errors:
-            refused.append(_refused(title_of_rule(each), each.errors[0], each))
+            refused.append(_refused_rule(title_of_rule(each), each.errors[0], each))
     filters = [each for each in filters if not each.errors]
     for rule in given.rules:
         if isinstance(rule, SigmaFilter):
@@ -164,7 +164,7 @@ def _filtered(given: GivenRules, refused: list[Refused]) -> Iterator[AnyRule]:
             try:
                 rule = reduce(lambda made, each: each.apply_on_rule(made), filters, rule)  # type: ignore[arg-type, return-value]
             except Exception as error:
-                refused.append(_refused(title_of_rule(rule), error, rule))
+                refused.append(_refused_rule(title_of_rule(rule), error, rule))
                 continue
         yield rule
 
@@ -178,7 +178,7 @@ def _referenced_first(rules: list[AnyRule], refused: list[Refused]) -> Iterator[
             if isinstance(rule, SigmaCorrelationRule):
                 _resolve(rule, collection)
         except Exception as error:
-            refused.append(_refused(title_of_rule(rule), error, rule))
+            refused.append(_refused_rule(title_of_rule(rule), error, rule))
             continue
         known.append(rule)
     placed: set[int] = set()
@@ -192,7 +192,7 @@ def _referenced_first(rules: list[AnyRule], refused: list[Refused]) -> Iterator[
             circle = above[next(i for i, each in enumerate(above) if each is rule) :]
             for each in circle:
                 placed.add(id(each))
-                refused.append(_refused(title_of_rule(each), _circle_error(each, circle), each))
+                refused.append(_refused_rule(title_of_rule(each), _circle_error(each, circle), each))
             return
         if isinstance(rule, SigmaCorrelationRule):
             above.append(rule)
@@ -226,7 +226,7 @@ def _circle_error(rule: AnyRule, circle: list[AnyRule]) -> SigmaCorrelationRuleE
     return SigmaCorrelationRuleError(f"correlations refer to each other in a circle: {' -> '.join(names)}")
 
 
-def _refused(name: str, error: Exception, rule: AnyRule | SigmaFilter) -> Refused:
+def _refused_rule(name: str, error: Exception, rule: AnyRule | SigmaFilter) -> Refused:
     """Return a rule without a text, with the reason."""
     return _refused_fault(Fault(name, error, file_of_rule(rule)))
 
@@ -252,7 +252,7 @@ def _free_name(rule: AnyRule, taken: Iterable[str]) -> str:
     return names[0]
 
 
-def _rule(name: str, text: str, rule: AnyRule, log_source: str | None) -> Rule:
+def _rule_with_metadata(name: str, text: str, rule: AnyRule, log_source: str | None) -> Rule:
     """Return a rule with what it says of itself."""
     tags = tuple(map(str, rule.tags))
     file = file_of_rule(rule)

@@ -92,7 +92,7 @@ def read_documents(text: str) -> Iterator[Any]:
 
 def _one_by_one(text: str) -> Iterator[Any]:
     number = 0
-    for begin, part in _parts(text):
+    for begin, part in _split_documents(text):
         n_lines = text.count("\n", 0, begin)
         if not part.strip().removeprefix("---").strip():
             continue
@@ -106,7 +106,7 @@ def _one_by_one(text: str) -> Iterator[Any]:
             yield UnreadDocument(part, yaml.YAMLError(f"document {number}, {_problem(error, lines)}"))
 
 
-def _parts(text: str) -> Iterator[tuple[int, str]]:
+def _split_documents(text: str) -> Iterator[tuple[int, str]]:
     """Yield each document of a text, with the offset at which it begins."""
     begins = [0, *(found.start() for found in _BOUNDARY.finditer(text) if found.start())]
     for begin, end in zip(begins, [*begins[1:], len(text)], strict=True):

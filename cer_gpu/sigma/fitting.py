@@ -60,7 +60,7 @@ class LooseFitter(PredicateFitter):
     def find(self, schema: pa.Schema, names: tuple[str, ...]) -> Any:
         """Return where a field is; of keywords, where the columns of texts are; None: there is none."""
         if names == (ANY_TEXT_COLUMN,):
-            return tuple(_texts(schema))
+            return tuple(_text_fields(schema))
         found = find_field(schema, tuple(".".join(names).split(".")))
         readable = found is not None and kind_of(found.type) is not None and not pa.types.is_duration(found.type)
         return found if readable else None
@@ -90,7 +90,7 @@ class LooseFitter(PredicateFitter):
             return self._of_keywords(node, negated)
         around = self._element, self._converted
         self._element, self._converted = None, []
-        made = self._test(node)
+        made = self._resolve_test(node)
         element, converted = self._element, self._converted
         self._element, self._converted = around
         if element is not None and isinstance(node, s.Comparison) and node.op == "<>":
@@ -105,7 +105,7 @@ class LooseFitter(PredicateFitter):
             return made
         return joined_truths(s.Or, [negation(made), *(s.IsNull(each, node.span) for each in converted)], node.span)
 
-    def _test(self, node: Any) -> FittedTruth | None:
+    def _resolve_test(self, node: Any) -> FittedTruth | None:
         """Return a test over the schema; None: it is NULL for every event."""
         match node:
             case s.IsNull():
@@ -115,10 +115,12 @@ class LooseFitter(PredicateFitter):
                 return None if value is None else self._of_text(node, value)
             case s.Membership():
                 value, *values = (self.value(each) for each in children(node))
-                return None if value is None else self._member(node, value, [each for each in values if each])
+                return (
+                    None if value is None else self._resolve_membership(node, value, [each for each in values if each])
+                )
             case s.Comparison():
                 left, right = self.value(node.left), self.value(node.right)
-                return None if left is None or right is None else self._compared(node, left, right)
+                return None if left is None or right is None else self._resolve_comparison(node, left, right)
         old = children(node)
         values = [self.value(each) for each in old]
         made: FittedTruth | None = None if None in values else rebuilt(node, old, values)
@@ -134,14 +136,14 @@ class LooseFitter(PredicateFitter):
 
     def _of_text(self, node: s.TextTest, value: s.Expression) -> FittedTruth:
         """Return a test of texts, of a value of any kind: patterns that write a value of the kind are that value."""
-        kind = self._kind(value)
+        kind = self._value_kind(value)
         if kind in (STRING, None):
             return node if value is node.operand else replace(node, operand=value)
         constants: list[s.Expression] = []
         patterns: list[s.Literal] = []
         for pattern, text in zip(node.patterns, node.texts, strict=True):
             is_plain = node.name == "GLOB" and not set(text) & set("*?[")
-            constant = self._constant(value, text, node.nocase, node.span) if is_plain else None
+            constant = self._convert_constant(value, text, node.nocase, node.span) if is_plain else None
             if constant is not None:
                 constants.append(constant)
             else:
@@ -155,36 +157,38 @@ class LooseFitter(PredicateFitter):
             tests.append(replace(node, operand=self._as_text(value), patterns=tuple(patterns)))
         return joined_truths(s.Or, tests, node.span)
 
-    def _member(self, node: s.Membership, value: s.Expression, values: list[s.Expression]) -> FittedTruth | None:
+    def _resolve_membership(
+        self, node: s.Membership, value: s.Expression, values: list[s.Expression]
+    ) -> FittedTruth | None:
         """Return the test that a value is one of several."""
-        kind = self._kind(value)
-        if kind is None or all(self._kind(each) == kind for each in values):
+        kind = self._value_kind(value)
+        if kind is None or all(self._value_kind(each) == kind for each in values):
             unchanged = value is node.operand and len(values) == len(node.values)
             unchanged = unchanged and all(new is old for new, old in zip(values, node.values, strict=True))
             if unchanged or not values:
                 return node if unchanged else False
             return replace(node, operand=value, values=tuple(values))
-        tests = [self._compared(s.Comparison("=", value, each, node.span), value, each) for each in values]
+        tests = [self._resolve_comparison(s.Comparison("=", value, each, node.span), value, each) for each in values]
         same = [each for each in tests if each is not None]
         if all(isinstance(each, s.Comparison) and each.left == value for each in same) and len(same) > 1:
             return replace(node, operand=value, values=tuple(each.right for each in same))  # type: ignore[union-attr]
         return joined_truths(s.Or, same, node.span) if same else None
 
-    def _compared(self, node: s.Comparison, left: s.Expression, right: s.Expression) -> FittedTruth | None:
+    def _resolve_comparison(self, node: s.Comparison, left: s.Expression, right: s.Expression) -> FittedTruth | None:
         """Return a comparison of two values of any kinds."""
-        kinds = self._kind(left), self._kind(right)
+        kinds = self._value_kind(left), self._value_kind(right)
         if None in kinds or kinds[0] == kinds[1]:
             unchanged = left is node.left and right is node.right
             made = node if unchanged else replace(node, left=left, right=right)
             truth = constant_truth(made)
             return made if truth is None else truth
-        if _written(left) is not None and _written(right) is None:
+        if _constant_text(left) is not None and _constant_text(right) is None:
             turned = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(node.op, node.op)
-            return self._compared(s.Comparison(turned, right, left, node.span), right, left)
-        text = _written(right)
+            return self._resolve_comparison(s.Comparison(turned, right, left, node.span), right, left)
+        text = _constant_text(right)
         if text is None:
             return replace(node, left=self._as_text(left), right=self._as_text(right))
-        constant = self._constant(left, text, kinds[1] == BOOLEAN, node.span)
+        constant = self._convert_constant(left, text, kinds[1] == BOOLEAN, node.span)
         if kinds[0] == STRING and kinds[1] == _NUMBER and node.op not in ("=", "<>"):
             number = s.Call("number", (left,), node.span)
             self._converted.append(number)
@@ -233,7 +237,7 @@ class LooseFitter(PredicateFitter):
             if not self._has_part(fitted[0], node.function):
                 return None
         elif isinstance(node, s.Call) and node.function in _OF_TEXTS:
-            if node.function == "number" and self._kind(fitted[0]) == _NUMBER:
+            if node.function == "number" and self._value_kind(fitted[0]) == _NUMBER:
                 return fitted[0]
             fitted = [each if isinstance(each, s.Literal) else self._as_text(each) for each in fitted]
         made: s.Expression = rebuilt(node, values, fitted)
@@ -242,7 +246,7 @@ class LooseFitter(PredicateFitter):
     def attribute(self, node: s.Attribute) -> s.Expression | None:
         """Return an attribute over the schema, the element of a list, or a value in its place; None: it is NULL."""
         if node.past is not None:
-            return self._aggregate(node, node.past)
+            return self._resolve_aggregate(node, node.past)
         found = self.place(node.name)
         if found is None:
             return None if self._missing_is_null else node
@@ -257,7 +261,7 @@ class LooseFitter(PredicateFitter):
         self._kinds.setdefault(made.name, self._kind_of(node.name))
         return self._element
 
-    def _aggregate(self, node: s.Attribute, past: s.OverAggregate) -> s.Expression | None:
+    def _resolve_aggregate(self, node: s.Attribute, past: s.OverAggregate) -> s.Expression | None:
         """Return an aggregate OVER the past; one of numbers is that of no events where the field is of another kind."""
         found = None if past.attribute is None else self.place(past.attribute)
         if found is not None and past.attribute is not None:
@@ -277,7 +281,7 @@ class LooseFitter(PredicateFitter):
             self._kinds[attribute] = NOTHING if kind == NOTHING else _KINDS.get(kind or "")
         return self._kinds[attribute]
 
-    def _kind(self, value: s.Expression) -> str | None:
+    def _value_kind(self, value: s.Expression) -> str | None:
         """Return the kind of a value over the schema; None: it is not known."""
         match value:
             case s.Literal():
@@ -302,14 +306,14 @@ class LooseFitter(PredicateFitter):
 
     def _as_text(self, value: s.Expression) -> s.Expression:
         """Return a value as a text."""
-        text = _written(value)
+        text = _constant_text(value)
         if text is not None:
-            return value if self._kind(value) == STRING else s.Literal(text, span=value.span)
-        return value if self._kind(value) in (STRING, None) else s.Call("string", (value,), value.span)
+            return value if self._value_kind(value) == STRING else s.Literal(text, span=value.span)
+        return value if self._value_kind(value) in (STRING, None) else s.Call("string", (value,), value.span)
 
-    def _constant(self, value: s.Expression, text: str, nocase: bool, span: s.Span) -> s.Expression | None:
+    def _convert_constant(self, value: s.Expression, text: str, nocase: bool, span: s.Span) -> s.Expression | None:
         """Return a constant of the kind of a value, as a text writes it; None: it writes none."""
-        kind = self._kind(value)
+        kind = self._value_kind(value)
         if kind == STRING:
             return s.Literal(text, span=span)
         if kind == _NUMBER and _WRITTEN_NUMBER.match(text):
@@ -328,7 +332,7 @@ class LooseFitter(PredicateFitter):
         return None
 
 
-def _written(value: s.Expression) -> str | None:
+def _constant_text(value: s.Expression) -> str | None:
     """Return a constant as it is written; None: it is none."""
     if isinstance(value, s.Negative) and isinstance(value.operand, s.Literal):
         return f"-{value.operand.text}"
@@ -357,6 +361,6 @@ def _of_list(test: s.Predicate, element: s.Element, negated: bool) -> s.Predicat
     return s.Not(s.AnyElement(s.joined(s.And, [test, *known], test.span), test.span), test.span)
 
 
-def _texts(schema: pa.Schema) -> Iterator[FoundField]:
+def _text_fields(schema: pa.Schema) -> Iterator[FoundField]:
     """Yield the columns and fields of texts, and the lists of texts."""
     return (found for found in fields_below(schema) if kind_of(found.type) == STRING)

@@ -18,7 +18,7 @@ def write_rules(found: SigmaRules) -> bytes:
     kept = {
         "rules": {name: asdict(rule) for name, rule in found.rules.items()},
         "fields": found.fields,
-        "refused": [[each.name, _plain(each.error), each.kind, each.file] for each in found._refused],
+        "refused": [[each.name, _plain_error(each.error), each.kind, each.file] for each in found._refused],
         "passed_over": found.passed_over,
         "silenced": found.silenced,
         "log_sources": found.log_sources,
@@ -29,18 +29,18 @@ def write_rules(found: SigmaRules) -> bytes:
 def read_rules_of(content: bytes) -> SigmaRules:
     """Return the rules that `write_rules` was given."""
     kept = json.loads(content)
-    refused = [Refused(name, _error(plain), kind, file) for name, plain, kind, file in kept["refused"]]
+    refused = [Refused(name, _error_of_plain(plain), kind, file) for name, plain, kind, file in kept["refused"]]
     fields, silenced = ({name: tuple(of) for name, of in kept[each].items()} for each in ("fields", "silenced"))
-    rules = {name: _rule(of) for name, of in kept["rules"].items()}
+    rules = {name: _rule_of_plain(of) for name, of in kept["rules"].items()}
     return SigmaRules(rules, fields, refused, kept["passed_over"], silenced, kept["log_sources"])
 
 
-def _rule(plain: dict[str, Any]) -> Rule:
+def _rule_of_plain(plain: dict[str, Any]) -> Rule:
     groups = tuple(map(tuple, plain["column_groups"]))
     return Rule(**plain | {name: tuple(plain[name]) for name in _LISTS} | {"column_groups": groups})
 
 
-def _plain(error: CerError) -> list[Any]:
+def _plain_error(error: CerError) -> list[Any]:
     if type(error) is OptionError and len(error.args) == 1:
         return ["option", str(error.args[0])]
     if type(error) is QueryError:
@@ -48,6 +48,6 @@ def _plain(error: CerError) -> list[Any]:
     raise ValueError(f"{type(error).__name__} is not kept")
 
 
-def _error(plain: list[Any]) -> CerError:
+def _error_of_plain(plain: list[Any]) -> CerError:
     kind, *of = plain
     return OptionError(*of) if kind == "option" else QueryError(*of)

@@ -128,9 +128,9 @@ def read_rules(rules: Any, into: GivenRules) -> None:
         _read_yaml(rules, None, into)
     elif isinstance(rules, SigmaCollection):
         own = copy.deepcopy(rules)  # pipelines change rules
-        _take([*own.rules, *own.filters], into)
+        _add_rules([*own.rules, *own.filters], into)
     elif isinstance(rules, (SigmaRule, SigmaCorrelationRule, SigmaFilter)):
-        _take([copy.deepcopy(rules)], into)
+        _add_rules([copy.deepcopy(rules)], into)
     elif isinstance(rules, Iterable) and not isinstance(rules, (Mapping, bytes)):
         for each in rules:
             read_rules(each, into)
@@ -140,14 +140,14 @@ def read_rules(rules: Any, into: GivenRules) -> None:
         )
 
 
-def _take(rules: Iterable[AnyRule | SigmaFilter], into: GivenRules) -> None:
+def _add_rules(rules: Iterable[AnyRule | SigmaFilter], into: GivenRules) -> None:
     """Take in rules of pySigma."""
     for rule in rules:
         into.rules.append(rule)
         if isinstance(rule, SigmaCorrelationRule) and rule.generate is not True:
             condition = getattr(rule.condition, "expression", "")
             names = [*(each.reference for each in rule.rules or ()), *_WORD.findall(condition)]
-            into.references.append(BaseRuleReferences(title_of_rule(rule), _keys(names), rule))
+            into.references.append(BaseRuleReferences(title_of_rule(rule), _lowered_names(names), rule))
 
 
 def _read_yaml(text: str, path: Path | None, into: GivenRules) -> None:
@@ -161,7 +161,7 @@ def _read_yaml(text: str, path: Path | None, into: GivenRules) -> None:
             key, part = meant
             title = str(document.get("title", path or "the text"))
             if part == _CORRELATION:
-                into.references.append(BaseRuleReferences(title, _keys(_referenced(document[key])), None))
+                into.references.append(BaseRuleReferences(title, _lowered_names(_referenced(document[key])), None))
             hint = f"\nhint: did you mean {part!r} in place of {key!r}?" if key else ""
             kind = SigmaCorrelationRuleError if part == _CORRELATION else SigmaDetectionError
             into.faults.append(Fault(title, kind(f"expected a {part}, found none{hint}"), path))
@@ -214,12 +214,14 @@ def _read_some(
         read_here.custom_attributes[MORE_BOUNDS] = bounds
     for each in some:
         if _CORRELATION in each and not _generates(each):
-            into.references.append(BaseRuleReferences(title, _keys(_referenced(each[_CORRELATION])), read_here))
+            into.references.append(
+                BaseRuleReferences(title, _lowered_names(_referenced(each[_CORRELATION])), read_here)
+            )
 
 
 def check_keys(document: Any) -> None:
     """Raise SigmaDetectionError if a key of a document is no text: pySigma takes all keys for texts."""
-    for each in _within(document):
+    for each in _nested_collections(document):
         for key in each if isinstance(each, dict) else ():
             if not isinstance(key, str):
                 hint = f"\nhint: write it in quotes, '{key}'" if isinstance(key, int) else ""
@@ -247,7 +249,7 @@ def _take_unread(document: UnreadDocument, path: Path | None, into: GivenRules) 
     name = str(path or "the text") if title is None else title[1].strip("'\"")
     begin = _CORRELATION_TEXT.search(text)
     if begin is not None and not _GENERATE_TEXT.search(text):
-        into.references.append(BaseRuleReferences(name, _keys(_WORD.findall(text, begin.end())), None))
+        into.references.append(BaseRuleReferences(name, _lowered_names(_WORD.findall(text, begin.end())), None))
     into.faults.append(Fault(str(path or "the text"), document.error, path))
 
 
@@ -286,11 +288,15 @@ def _referenced(correlation: Any) -> list[str]:
 
 def _texts_in(value: Any) -> list[str]:
     """Return all keys and plain values in a value of YAML, as texts."""
-    parts = (part for each in _within([value]) for part in (*each, *(each.values() if isinstance(each, dict) else ())))
+    parts = (
+        part
+        for each in _nested_collections([value])
+        for part in (*each, *(each.values() if isinstance(each, dict) else ()))
+    )
     return [str(part) for part in parts if part is not None and not isinstance(part, dict | list)]
 
 
-def _within(value: Any) -> Iterator[dict[Any, Any] | list[Any]]:
+def _nested_collections(value: Any) -> Iterator[dict[Any, Any] | list[Any]]:
     """Yield the mappings and lists in a value of YAML, each once, as aliases may lead back."""
     todo, known = [value], set[int]()
     while todo:
@@ -301,7 +307,7 @@ def _within(value: Any) -> Iterator[dict[Any, Any] | list[Any]]:
             yield each
 
 
-def _keys(names: Iterable[str]) -> frozenset[str]:
+def _lowered_names(names: Iterable[str]) -> frozenset[str]:
     return frozenset(map(reference_key, names))
 
 

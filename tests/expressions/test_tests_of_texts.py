@@ -78,8 +78,8 @@ def test_every_test_of_texts_has_an_answer():
 def test_many_patterns_are_few_regular_expressions(monkeypatch):
     patterns = [f"*x{i}?" for i in range(5000)] + [f"y{i}" for i in range(5000)]
     n_matched = []
-    matches = texts._matches
-    monkeypatch.setattr(texts, "_matches", lambda *given, **named: n_matched.append(1) or matches(*given, **named))
+    matches = texts._match_regex
+    monkeypatch.setattr(texts, "_match_regex", lambda *given, **named: n_matched.append(1) or matches(*given, **named))
     answer = ANSWERS["GLOB"](patterns, False)
     found = answer(pa.array(["ax4999b", "y4999", "y5000", "x1", None]))
     assert found.to_pylist() == [True, True, False, False, None]
@@ -88,8 +88,10 @@ def test_many_patterns_are_few_regular_expressions(monkeypatch):
 
 def test_each_distinct_text_is_tested_once(monkeypatch):
     tested = []
-    matches = texts._matches
-    monkeypatch.setattr(texts, "_matches", lambda array, **named: tested.append(len(array)) or matches(array, **named))
+    matches = texts._match_regex
+    monkeypatch.setattr(
+        texts, "_match_regex", lambda array, **named: tested.append(len(array)) or matches(array, **named)
+    )
     table = pa.table({"type": ["A"] * 9000, "s": ["ab", "b", "c"] * 3000})
     query = cer_gpu.compile("SELECT * FROM S WHERE A FILTER A[s GLOB 'a?']")
     assert len(query.evaluate(table)) == 3000

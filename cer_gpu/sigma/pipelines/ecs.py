@@ -64,35 +64,35 @@ _POWERSHELL = {
 }
 
 
-def _event(category: str, *kinds: str) -> DetectionFormula:
+def _event_test(category: str, *kinds: str) -> DetectionFormula:
     test = has_text("event.category", category)
     return all_of([test, has_text("event.type", *kinds)]) if kinds else test
 
 
-def _code(category: str, of_sigma: str) -> DetectionFormula:
+def _code_test(category: str, of_sigma: str) -> DetectionFormula:
     return all_of([has_text("event.category", category), has_number("event.code", *SYSMON_EVENTS[of_sigma])])
 
 
 CATEGORIES: Mapping[str, DetectionFormula] = {
-    "process_creation": _event("process", "start"),
-    "process_termination": _event("process", "end"),
-    "process_access": _code("process", "process_access"),
-    "create_remote_thread": _code("process", "create_remote_thread"),
-    "image_load": _event("library"),
-    "driver_load": _event("driver"),
-    "file_event": all_of([_event("file", "creation"), Negated(_PIPES)]),
-    "file_change": _event("file", "change"),
-    "file_delete": _event("file", "deletion"),
-    "file_access": all_of([_event("file", "access"), Negated(_PIPES)]),
-    "file_rename": all_of([_event("file"), has_text("event.action", "rename", "renamed")]),
-    "create_stream_hash": _code("file", "create_stream_hash"),
-    "pipe_created": all_of([_event("file"), _PIPES]),
-    "registry_set": _event("registry", "change"),
-    "registry_add": _event("registry", "creation"),
-    "registry_delete": _event("registry", "deletion"),
-    "registry_event": _event("registry"),
+    "process_creation": _event_test("process", "start"),
+    "process_termination": _event_test("process", "end"),
+    "process_access": _code_test("process", "process_access"),
+    "create_remote_thread": _code_test("process", "create_remote_thread"),
+    "image_load": _event_test("library"),
+    "driver_load": _event_test("driver"),
+    "file_event": all_of([_event_test("file", "creation"), Negated(_PIPES)]),
+    "file_change": _event_test("file", "change"),
+    "file_delete": _event_test("file", "deletion"),
+    "file_access": all_of([_event_test("file", "access"), Negated(_PIPES)]),
+    "file_rename": all_of([_event_test("file"), has_text("event.action", "rename", "renamed")]),
+    "create_stream_hash": _code_test("file", "create_stream_hash"),
+    "pipe_created": all_of([_event_test("file"), _PIPES]),
+    "registry_set": _event_test("registry", "change"),
+    "registry_add": _event_test("registry", "creation"),
+    "registry_delete": _event_test("registry", "deletion"),
+    "registry_event": _event_test("registry"),
     "dns_query": all_of([has_text("event.category", "network", "dns"), _IS_LOOKUP]),
-    "network_connection": all_of([_event("network"), Negated(_IS_LOOKUP)]),
+    "network_connection": all_of([_event_test("network"), Negated(_IS_LOOKUP)]),
     **{category: has_number("event.code", number) for category, number in _POWERSHELL.items()},
 }
 """Tests of events by categories of Sigma."""
@@ -132,7 +132,7 @@ def _by_category(product: str | None, category: str) -> Iterator[LogSource]:
         tests = [known, _NO_CHANNEL] if product is None else [has_text("host.os.type", product), known, _NO_CHANNEL]
         others = str if product is None and category not in SYSMON_EVENTS else _of_windows
         values = adapted_values(category)
-        yield LogSource(all_of(tests), FIELDS_OF_ECS, values, others, _choices(category), told_by=_TOLD_BY)
+        yield LogSource(all_of(tests), FIELDS_OF_ECS, values, others, _category_choices(category), told_by=_TOLD_BY)
 
 
 def _by_channel(category: str) -> Iterator[LogSource]:
@@ -141,7 +141,7 @@ def _by_channel(category: str) -> Iterator[LogSource]:
         assert source.test is not None
         test = over_fields(source.test, _name_of_system)
         values = adapted_values(category)
-        yield LogSource(test, FIELDS_OF_ECS, values, _of_windows, _choices(category), told_by=_TOLD_BY)
+        yield LogSource(test, FIELDS_OF_ECS, values, _of_windows, _category_choices(category), told_by=_TOLD_BY)
     for source in of_the_security_log(category):
         yield _of_security_log(category, source)
 
@@ -149,7 +149,7 @@ def _by_channel(category: str) -> Iterator[LogSource]:
 def _of_security_log(category: str, source: LogSource) -> LogSource:
     """Return a log source of the Security log under the names of ECS."""
     assert source.test is not None
-    made = {name: _renamed(each) for name, each in source.fields.items() if isinstance(each, EventColumn)}
+    made = {name: _renamed_column(each) for name, each in source.fields.items() if isinstance(each, EventColumn)}
     parent = {"ProcessId": (FieldColumn("process.parent.pid"),)} if category == "process_creation" else {}
     known = columns_having({**of_names(OF_SECURITY), **parent})
     test = over_fields(source.test, _name_of_system)
@@ -160,7 +160,7 @@ def _of_security_log(category: str, source: LogSource) -> LogSource:
     )
 
 
-def _renamed(made: EventColumn) -> EventColumn:
+def _renamed_column(made: EventColumn) -> EventColumn:
     """Return a value that is made of columns, of those below ``winlog.event_data``."""
     names = {name: f"{OWN}{name}" for name in made.names}
     text = re.sub(
@@ -171,7 +171,7 @@ def _renamed(made: EventColumn) -> EventColumn:
 
 def _of_windows_at_all() -> LogSource:
     test = some_of([has_text("host.os.type", "windows"), Negated(_NO_CHANNEL)])
-    return LogSource(test, FIELDS_OF_ECS, adapted_values(None), _of_windows, _choices(None))
+    return LogSource(test, FIELDS_OF_ECS, adapted_values(None), _of_windows, _category_choices(None))
 
 
 def _of_service(service: str) -> LogSource:
@@ -180,12 +180,16 @@ def _of_service(service: str) -> LogSource:
     if service in _BY_NUMBER:
         test = some_of([test, all_of([has_text("host.os.type", "windows"), _NO_CHANNEL])])
     return LogSource(
-        test, FIELDS_OF_ECS, adapted_values(None), _of_windows, _CHOICES_OF_SERVICES.get(service, _choices(None))
+        test,
+        FIELDS_OF_ECS,
+        adapted_values(None),
+        _of_windows,
+        _CHOICES_OF_SERVICES.get(service, _category_choices(None)),
     )
 
 
 @lru_cache(maxsize=100)
-def _choices(category: str | None) -> Callable[[str], Sequence[FieldColumn]]:
+def _category_choices(category: str | None) -> Callable[[str], Sequence[FieldColumn]]:
     powershell = of_names(OF_POWERSHELL) if (category or "").startswith("ps_") else {}
     return columns_having({**OF_CATEGORIES.get(category or "", {}), **powershell})
 
