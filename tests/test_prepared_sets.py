@@ -24,8 +24,8 @@ from cer_gpu.compilation import compile_member as alone
 from cer_gpu.predicates import shared_guards
 from cer_gpu.predicates.plain_nodes import from_plain, to_plain
 from cer_gpu.preparing import over_schema, sets
-from cer_gpu.sigma.keeping import read_rules_of, write_rules
 from cer_gpu.sigma.loaded import SigmaRules
+from cer_gpu.sigma.loading import read_rules_of, write_rules
 
 SINGLE = (
     "SELECT * FROM S WHERE A AS a FILTER a[x > {n}]",

@@ -28,9 +28,8 @@ from cer_gpu.ceql.functions import (
     TRUTHS,
     numbered_operands,
 )
-from cer_gpu.ceql.grammar import UNITS, tree_parser
+from cer_gpu.ceql.grammar import UNITS, check_nesting, tree_parser
 from cer_gpu.ceql.measures import LONE, aggregate_operand
-from cer_gpu.ceql.nesting import check_nesting
 from cer_gpu.ceql.paths import below, dotted, names_of, path_of
 from cer_gpu.ceql.patterns import TEXT_TESTS
 from cer_gpu.ceql.scopes import resolved

@@ -25,14 +25,22 @@ from cer_gpu.columnar.moments import per_second, read_moment
 from cer_gpu.errors import NULL_HINT, QueryTypeError, nearest
 from cer_gpu.expressions import lists, texts
 from cer_gpu.expressions import terms as t
-from cer_gpu.expressions.arithmetic import applied, compare_scaled, exact_value, float_term
+from cer_gpu.expressions.arithmetic import (
+    LENGTH_HINT,
+    applied,
+    compare_scaled,
+    differ_by_length,
+    exact_value,
+    float_term,
+    length_of,
+    with_integer,
+)
 from cer_gpu.expressions.by_arrow import NullRows, arrow_rows, common_decimal, decimals, of_arrow
 from cer_gpu.expressions.derived import DerivedColumn, derive
 from cer_gpu.expressions.derived_names import is_derived, shown
 from cer_gpu.expressions.globs.compiling import Pattern
 from cer_gpu.expressions.hints import article, comparison_hint, moment_hint
 from cer_gpu.expressions.inputs import CODES, FLOATS, NUMBERS, Inputs, Operand
-from cer_gpu.expressions.lengths import LENGTH_HINT, differ_by_length, length_of, with_integer
 from cer_gpu.expressions.operators import OPERATORS
 from cer_gpu.expressions.targets.numpy import rows_of
 

@@ -31,11 +31,11 @@ from cer_gpu.columnar.fields import column_type
 from cer_gpu.columnar.moments import per_second
 from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.expressions import terms as t
+from cer_gpu.expressions.arithmetic import length_of
 from cer_gpu.expressions.bands import Difference, differences
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.derived import PositionColumn
 from cer_gpu.expressions.inputs import NUMBERS, Inputs, Operand
-from cer_gpu.expressions.lengths import length_of
 from cer_gpu.expressions.relation_terms import Argument, Comparison, Condition, argument_of, arguments_of
 from cer_gpu.expressions.side_columns import (
     MAX_COLUMNS,

@@ -20,7 +20,7 @@ from cer_gpu.ceql.functions import SCALAR
 from cer_gpu.ceql.syntax import Span
 from cer_gpu.errors import QueryError, QuerySyntaxError
 from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, name_among
-from cer_gpu.row_patterns.nesting import check_expression, check_words, operands_of, too_deep_for_sql
+from cer_gpu.row_patterns.pattern import check_expression, check_words, operands_of, too_deep_for_sql
 
 _Node = exp.Expr
 """An expression as sqlglot parses it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
@@ -23,12 +24,11 @@ from cer_gpu.cache import gc_paused
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.errors import OptionError, QueryError, did_you_mean, nearest
 from cer_gpu.rule import Rule
-from cer_gpu.sigma.attack import tactics_of, techniques_of
 from cer_gpu.sigma.backend import CerGpuBackend
-from cer_gpu.sigma.files import YAML_ENDINGS
 from cer_gpu.sigma.loaded import Refused, SigmaRules
 from cer_gpu.sigma.pipelines.named import FINDERS, UnknownLogSourceError, chosen_columns, pipeline_named
 from cer_gpu.sigma.reading import (
+    YAML_ENDINGS,
     AnyRule,
     Fault,
     GivenRules,
@@ -38,6 +38,30 @@ from cer_gpu.sigma.reading import (
     title_of_rule,
     words_of,
 )
+
+_TECHNIQUE = re.compile(r"attack\.(t\d{4}(?:\.\d{3})?)", re.IGNORECASE)
+_TACTIC = re.compile(r"attack\.([a-z]+(?:[-_ ][a-z]+)*)", re.IGNORECASE)
+_SMALL = ("and", "of", "the")
+
+
+def techniques_of(tags: Iterable[str]) -> tuple[str, ...]:
+    """Return the ids of techniques, as ``T1003.001``."""
+    return _each(match[1].upper() for tag in tags if (match := _TECHNIQUE.fullmatch(tag)))
+
+
+def tactics_of(tags: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of tactics, as ``Credential Access``; groups and software, which have numbers, are none."""
+    return _each(_technique_name(match[1]) for tag in tags if (match := _TACTIC.fullmatch(tag)))
+
+
+def _technique_name(tag: str) -> str:
+    words = re.split(r"[-_ ]", tag.lower())
+    return " ".join(word if word in _SMALL else word.capitalize() for word in words)
+
+
+def _each(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))
+
 
 _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (wrong.SigmaPlaceholderError, "placeholders without values"),

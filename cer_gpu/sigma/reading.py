@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import yaml
 from sigma.collection import SigmaCollection
 from sigma.correlations import SigmaCorrelationCondition, SigmaCorrelationRule, SigmaCorrelationType
 from sigma.exceptions import (
@@ -23,15 +25,151 @@ from sigma.exceptions import (
 from sigma.filters import SigmaFilter
 from sigma.modifiers import SigmaWideModifier, modifier_mapping
 from sigma.rule import SigmaRule
+from sigma.types import SigmaNumber, type_map
 from yaml import YAMLError
 
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.errors import CerError, OptionError, did_you_mean, nearest
-from cer_gpu.sigma.documents import UnreadDocument, read_documents
-from cer_gpu.sigma.files import files_in, is_given_as_path
+from cer_gpu.rule import TEST_ENDINGS
 from cer_gpu.sigma.nesting import check_condition
 from cer_gpu.sigma.ranges import MORE_BOUNDS, split_range
 from cer_gpu.sigma.values import POLICY
+
+YAML_ENDINGS = (".yml", ".yaml")
+
+
+def files_in(path: Path) -> Iterator[Path]:
+    """Yield the files of rules in a folder and in those in it, in order; of a file, itself."""
+    if path.is_dir():
+        yield from sorted(each for each in path.rglob("*") if _is_of_rules(each))
+    else:
+        yield path
+
+
+def _is_of_rules(path: Path) -> bool:
+    return path.suffix in YAML_ENDINGS and not path.name.endswith(TEST_ENDINGS) and path.is_file()
+
+
+def is_given_as_path(rules: object) -> bool:
+    """Return True for a path, False for YAML; a text without a line break is a path, unless it is empty."""
+    return isinstance(rules, os.PathLike) or (isinstance(rules, str) and "\n" not in rules.strip() != "")
+
+
+MAX_FLOAT_INTEGER = 2**53
+"""Greatest integer up to which every integer is a float."""
+MAX_INTEGER_DIGITS = 1_000
+"""Most digits of an integer: no value of an event has as many."""
+_BOUNDARY = re.compile(r"(?m)^(?:---|\.\.\.)(?=\s|\Z)")
+
+
+class ExactInteger(int):
+    """An integer of YAML that may be no float."""
+
+
+class ExactNumber(SigmaNumber):
+    """A number of pySigma for integers that are no floats, which pySigma would round."""
+
+    def __post_init__(self, init_number: Any) -> None:
+        """Take the integer."""
+        self.number: int | float = int(init_number)
+
+
+type_map[ExactInteger] = ExactNumber  # values of this class come from here alone
+
+
+class RuleLoader(yaml.CSafeLoader):
+    """The loader of rules: it refuses keys that stand twice, and keeps large integers as they are written."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return a map; ConstructorError: a key stands twice, or is no plain value."""
+        known = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=deep)
+            try:
+                is_new = key not in known
+            except TypeError:
+                raise _at(key_node, "expected a plain key, found a list or a map") from None
+            if not is_new:
+                raise _at(key_node, f"the key {key!r} stands twice in a map")
+            known.add(key)
+        made: dict[Any, Any] = super().construct_mapping(node, deep)
+        return made
+
+    def construct_exact_integer(self, node: yaml.ScalarNode) -> int:
+        """Return an integer; ConstructorError: it has more digits than Python turns into a text."""
+        if len(node.value) > MAX_INTEGER_DIGITS:
+            raise _at(node, f"an integer of more than {MAX_INTEGER_DIGITS:,} digits")
+        value: int = self.construct_yaml_int(node)
+        return value if abs(value) <= MAX_FLOAT_INTEGER else ExactInteger(value)
+
+
+RuleLoader.add_constructor("tag:yaml.org,2002:int", RuleLoader.construct_exact_integer)
+
+
+def _at(node: yaml.Node, problem: str) -> yaml.constructor.ConstructorError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+
+@dataclass(frozen=True)
+class UnreadDocument:
+    """A document that cannot be read.
+
+    Attributes
+    ----------
+    text : str
+    error : yaml.YAMLError
+        Its message names the document, counted from 1, and the line of the file.
+    """
+
+    text: str
+    error: yaml.YAMLError
+
+
+def read_documents(text: str) -> Iterator[Any]:
+    """Yield the documents of a text that are not empty, those that cannot be read as `UnreadDocument`."""
+    try:
+        read = list(yaml.load_all(text, RuleLoader))
+    except Exception:  # anything may come of a text
+        yield from _one_by_one(text)
+        return
+    yield from (each for each in read if each is not None)
+
+
+def _one_by_one(text: str) -> Iterator[Any]:
+    number = 0
+    for begin, part in _split_documents(text):
+        n_lines = text.count("\n", 0, begin)
+        if not part.strip().removeprefix("---").strip():
+            continue
+        number += 1
+        try:
+            for each in yaml.load_all("\n" * n_lines + part, RuleLoader):
+                if each is not None:
+                    yield each
+        except Exception as error:
+            lines = range(n_lines + part.startswith("---"), n_lines + part.rstrip().count("\n") + 1)
+            yield UnreadDocument(part, yaml.YAMLError(f"document {number}, {_problem(error, lines)}"))
+
+
+def _split_documents(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each document of a text, with the offset at which it begins."""
+    begins = [0, *(found.start() for found in _BOUNDARY.finditer(text) if found.start())]
+    for begin, end in zip(begins, [*begins[1:], len(text)], strict=True):
+        part = text[begin:end]
+        yield (begin + 3, part[3:]) if part.startswith("...") else (begin, part)
+
+
+def _problem(error: Exception, lines: range) -> str:
+    """Return the line of an error, counted from 1, and what is wrong there; `lines` are those of the document."""
+    if isinstance(error, RecursionError):
+        return f"line {lines.start + 1}: is nested too deep for a rule"
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    if mark is None:
+        said = str(error).partition("\n")[0] or type(error).__name__
+        return f"line {lines.start + 1}: {said}"
+    said = ", ".join(filter(None, (error.context, error.problem)))  # type: ignore[attr-defined]
+    return f"line {min(mark.line, lines.stop - 1) + 1}: {said}"
+
 
 _DETECTION, _CORRELATION = "detection", "correlation"
 _PARTS = (_DETECTION, _CORRELATION, "filter", "action")

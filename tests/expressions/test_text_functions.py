@@ -323,7 +323,7 @@ def test_a_function_is_called_once_for_each_distinct_combination(monkeypatch):
     counted = {"concat": TextFunction(
         "concat", record.operands, 1, record.type, lambda *of: seen.append(of) or "".join(of), "", repeats=True
     )}  # fmt: skip
-    monkeypatch.setattr("cer_gpu.expressions.calls._BY_NAME", counted)
+    monkeypatch.setattr("cer_gpu.expressions.derived._BY_NAME", counted)
     batch = pa.RecordBatch.from_pydict({"s": ["a", "b"] * 500, "t": ["x"] * 999 + ["y"]})
     both = s.Comparison("=", s.Call("concat", (s.Attribute("s"), s.Attribute("t"))), s.Literal("ax"))
     one = s.Comparison("=", s.Call("concat", (s.Attribute("s"), s.Literal("x"))), s.Literal("ax"))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import cer_gpu
 from cer_gpu.ceql.parser import parse
-from cer_gpu.resolution.formulas import fitted_query
+from cer_gpu.resolution.ceql import fitted_query
 from cer_gpu.resolution.predicates import PredicateFitter
 
 EVENTS = pa.table(
