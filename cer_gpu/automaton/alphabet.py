@@ -31,7 +31,7 @@ class Table(ABC):
 
     @abstractmethod
     def met(self, most: int) -> dict[str, Any] | None:
-        """Return the numbers of states and symbols met, and the first `most` states; None: there are no states."""
+        """Return the numbers of states and symbols met, and the first `most` states, or None if there are no states."""
 
     @abstractmethod
     def snapshot(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class NumberedAlphabet(Table):
         """Add a new symbol to the tables."""
 
     def met(self, most: int) -> None:
-        """Return None: there are no determinised states."""
+        """Return None, as there are no determinised states."""
 
     def snapshot(self) -> dict[str, Any]:
         """Return the numbering of symbols, for JSON."""

@@ -20,7 +20,7 @@ class ProductStep(NamedTuple):
 
 
 class ProductState(NamedTuple):
-    """A state: the last node of each side (None: it has not begun), and True for the sides whose step it is."""
+    """A state: the last node of each side (None if it has not begun), and True for the sides whose step it is."""
 
     left: int | None
     right: int | None
@@ -75,7 +75,7 @@ class Side:
         return self.steps.get(node, [])
 
     def ends_at(self, node: int | None, *, optional: bool) -> bool:
-        """Return True if the side may end at a node; None: it has not begun."""
+        """Return True if the side may end at a node; None if it has not begun."""
         return optional if node is None else node in self.last
 
 

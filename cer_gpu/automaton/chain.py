@@ -41,11 +41,11 @@ class ChainStep:
     repeated : bool
         True if the step may hold more than one event.
     labels : frozenset of str or None
-        Selected variables that hold the events; None: they depend on the guard.
+        Selected variables that hold the events, or None if they depend on the guard.
     neighbour : bool
         True if the event comes right after that of the step before.
     least, most : int, int or None
-        Number of events of a repeated step; None: no bound.
+        Number of events of a repeated step, or None for no bound.
     linked : bool
         True if each event of a repeated step but the first follows the previous one of the stream (``->+``).
     barring : tuple of int

@@ -105,7 +105,8 @@ class Both(Node):
 
 @dataclass(frozen=True)
 class Repeat(Node):
-    """`body` from `least` (1 or more) to `most` times (None: no bound), joined by ``;``, or by ``:`` when `contiguous`.
+    """`body` from `least` (1 or more) to `most` times (None if unbounded), joined by ``;``, or by ``:`` when
+    `contiguous`.
 
     None of `absent` lies strictly between two of them.
     """
@@ -284,7 +285,7 @@ def normal_form(
         The streams of FROM: ``stream>x`` holds the events of each variable ``x`` too, and atoms test the stream if
         there are several.
     windows
-        Makes the normal forms of local windows and of absences counted back; None: there are none.
+        Makes the normal forms of local windows and of absences counted back, or None if there are none.
 
     Raises
     ------

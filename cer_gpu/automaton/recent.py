@@ -346,7 +346,7 @@ class _RecentBuilder:
         self._placed += self._filter_cases(relation, held, body[:1])
 
     def _steps_held_by(self, role: s.Role, steps: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """Yield those of some steps whose event a variable holds, with the alternatives that it does."""
+        """Yield the steps bound to a variable, with the matching alternatives of each."""
         for step, bits in steps:
             for i, atom in enumerate(self._steps[step].atoms):
                 stream = role.variable.stream
@@ -398,7 +398,7 @@ class _RecentBuilder:
     def _event_steps(
         self, read: list[tuple[str, str]], held: dict[str, list[tuple[int, int]]], at: dict[str, int]
     ) -> dict[tuple[str, str], tuple[int, int]] | None:
-        """Return the step of each event of a choice, with the alternatives; None: there is no such event."""
+        """Return the step of each event of a choice, with the alternatives, or None if there is no such event."""
         found = {}
         for name, event in read:
             steps = held[name]
@@ -489,7 +489,9 @@ class _RecentBuilder:
 
 
 def _alternatives(formula: NormalForm) -> list[tuple[Atom, tuple[s.Relation, ...]]] | None:
-    """Return the alternatives of a step, each with the filters between events around it; None: it is no one event."""
+    """Return the alternatives of a step, each with the filters between events around it, or None if it is no one
+    event.
+    """
     found: list[tuple[Atom, tuple[s.Relation, ...]]] = []
     todo: list[tuple[NormalForm, tuple[s.Relation, ...]]] = [(formula, ())]
     while todo:
@@ -516,7 +518,7 @@ def _event_of(attribute: s.Attribute) -> tuple[str, str]:
 
 
 def _equal_columns(predicate: s.Predicate, steps: dict[tuple[str, str], int]) -> tuple[_Column, _Column] | None:
-    """Return the columns of which a filter is the equality; None: it is another one."""
+    """Return the columns of which a filter is the equality, or None if it is another one."""
     if not (isinstance(predicate, s.Comparison) and predicate.op == "="):
         return None
     sides = predicate.left, predicate.right

@@ -36,7 +36,7 @@ def build_rma(formula: NormalForm, selected: frozenset[str] | None = None, *, lo
     formula
         The WHERE clause in LP-normal form.
     selected
-        The variables that SELECT keeps, whose events are marked; None: all.
+        The variables that SELECT keeps, whose events are marked, or None for all.
     loop
         True: the start state has a loop that skips events, so that runs may begin anywhere in the stream.
 
@@ -272,7 +272,7 @@ def _lefts(left: _Left | None, end: _Left | None) -> Iterator[_RmaPart]:
 
 
 def _always_meets(held: _Held, known: list[_RmaPart]) -> bool:
-    """Return True if one of these parts has an atom of a variable that holds one event: then every trail meets it."""
+    """Return True if every path passes an atom of this single-event variable."""
     return any(not _transitions(part).isdisjoint(held.atoms) for part in known)
 
 

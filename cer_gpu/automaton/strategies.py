@@ -49,7 +49,7 @@ class Strategy:
     pending : bool
         True: no more than one partial match is pending for each step and key (`cer_gpu.automaton.recent`).
     why_not_ranges : str or None
-        Reason why evaluation by ranges of the stream is not exact; None: it is.
+        Reason why evaluation by ranges of the stream is not exact, or None if it is.
     """
 
     name: str

@@ -460,7 +460,7 @@ def _spares(formula: s.Formula) -> str:
 
 
 def _other_variable(attribute: str, variable: s.Name, known: Container[str]) -> str | None:
-    """Return the `known` variable, other than `variable`, whose attribute a path names; None: there is none."""
+    """Return the `known` variable, other than `variable`, whose attribute a path names, or None if there is none."""
     first, *rest = names_of(attribute)
     return first if rest and first in known and first != variable.name else None
 

@@ -33,7 +33,7 @@ from cer_gpu.ceql.measures import LONE, aggregate_operand
 from cer_gpu.ceql.paths import below, dotted, names_of, path_of
 from cer_gpu.ceql.patterns import TEXT_TESTS
 from cer_gpu.ceql.scopes import resolved
-from cer_gpu.ceql.syntax_errors import OF_EVENT, QUALIFIED, TERMS, no_truth, shortened, syntax_error
+from cer_gpu.ceql.syntax_errors import OF_EVENT, QUALIFIED, TERMS, check_query_text, no_truth, shortened, syntax_error
 from cer_gpu.ceql.traversal import children as parts_of
 from cer_gpu.ceql.traversal import mapped, walk
 from cer_gpu.errors import QuerySyntaxError, did_you_mean
@@ -58,28 +58,12 @@ def parse(text: str, relations: Relations | None = None) -> s.QuerySyntax:
     QueryTooLargeError
         When the query is nested too deeply.
     """
-    _check_text(text, "a query")
+    check_query_text(text, "a query")
     query = QueryBuilder(text).build(_tree(text, "query"), checked_relations(relations))
     measured = [measure.expression for measure in query.select.measures]
     for root in (query.formula, *measured, *([] if query.having is None else [query.having])):
         check_nesting(root, text)
     return replace(query, formula=resolved(query.formula))
-
-
-def _check_text(text: object, kind: str) -> None:
-    if not isinstance(text, str):
-        raise QuerySyntaxError(f"expected the text of {kind}, got {type(text).__name__}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        shown, half = text.encode(errors="replace").decode(), text[error.start]
-        raise QuerySyntaxError(
-            f"expected characters of Unicode, found {half!r}, half of a surrogate pair",
-            shown,
-            error.start,
-            error.start + 1,
-            "read the text with its own encoding",
-        ) from None
 
 
 def parse_aggregate(text: str) -> tuple[str, s.Expression | None]:
@@ -97,7 +81,7 @@ def parse_aggregate(text: str) -> tuple[str, s.Expression | None]:
     QuerySyntaxError
         When the text is no such aggregate.
     """
-    _check_text(text, "an aggregate")
+    check_query_text(text, "an aggregate")
     if not text.strip():
         raise QuerySyntaxError("the aggregate is empty", hint=LONE)
     (expression,) = _tree(text, "lone_expression").children

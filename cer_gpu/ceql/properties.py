@@ -19,7 +19,7 @@ Names = set[str]
 
 
 def why_not_properties(formula: s.Formula) -> dict[str, str | None]:
-    """Return, for "well-formed", "safe" and "bounded", the reason why a formula is not; None: it is."""
+    """Return, for "well-formed", "safe" and "bounded", the reason why a formula is not, or None if it is."""
     search = _Search(formula)
     well_formed, safe, bounded = search.why_not_well_formed, search.why_not_safe, search.why_not_bounded
     return {"well-formed": well_formed, "safe": safe, "bounded": well_formed or bounded}

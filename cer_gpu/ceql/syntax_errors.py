@@ -39,6 +39,23 @@ _CLAUSES = {
 }
 
 
+def check_query_text(text: object, kind: str) -> None:
+    """Refuse what is no string, or no characters of Unicode."""
+    if not isinstance(text, str):
+        raise QuerySyntaxError(f"expected the text of {kind}, got {type(text).__name__}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        shown, half = text.encode(errors="replace").decode(), text[error.start]
+        raise QuerySyntaxError(
+            f"expected characters of Unicode, found {half!r}, half of a surrogate pair",
+            shown,
+            error.start,
+            error.start + 1,
+            "read the text with its own encoding",
+        ) from None
+
+
 def syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySyntaxError:
     """Return the error of a text that the parser refused."""
     if not text.strip():

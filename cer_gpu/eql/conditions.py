@@ -41,7 +41,7 @@ class QueryFields:
     ----------
     text : str
     schema : pyarrow.Schema or None
-        None: it is not known yet, and every field is taken for a value that is there.
+        None if it is not known yet; then every field is taken for a value that is there.
     missing_is_null : bool
         True: a field that the schema has not is NULL, as one with a question mark; False: it is an error.
     found : dict from tuple of str to FoundField or None
@@ -58,7 +58,7 @@ class QueryFields:
         return QueryError(message, self.text, *span, hint=hint)
 
     def find(self, node: e.Field, names: tuple[str, ...] | None = None) -> FoundField | None:
-        """Return where a field is; None: it is NULL, as there is none.
+        """Return where a field is, or None if it is NULL, as the events do not have it.
 
         Raises
         ------
@@ -119,7 +119,7 @@ class EqlConditions:
         self._types: dict[str, pa.DataType | None] = {}
 
     def predicate(self, condition: e.EqlExpression) -> s.Predicate | None:
-        """Return the predicate that is TRUE for the events that satisfy a condition; None: all do.
+        """Return the predicate that is TRUE for the events that satisfy a condition, or None if all do.
 
         Raises
         ------
@@ -227,7 +227,7 @@ class EqlConditions:
         )
 
     def _type(self, node: e.EqlExpression) -> pa.DataType | None:
-        """Return the type of a field's values; None: it is none, or is not known."""
+        """Return the type of a field's values, or None if it is none, or is not known."""
         if not isinstance(node, e.Field) or node.names[0].startswith("$") or self._around.schema is None:
             return None
         names = node.names[1:] if node.names[0] in self._events and node.names[1:] else node.names

@@ -211,7 +211,7 @@ class _Lowering:
         return tuple((name,) for name in partition.values())
 
     def _key_column(self, key: e.Field) -> str | None:
-        """Return the column of a key; None: there is none, and it is NULL for all events."""
+        """Return the column of a key, or None if there is none, and it is NULL for all events."""
         found = self._around.find(key)
         if found is None:
             self._impossible |= not key.optional
@@ -326,7 +326,7 @@ class _Lowering:
         return f"{term.name}_1" if term.runs > 1 and not self._shared else str(term.name)
 
     def _not_until(self, event: e.EventFilter, n: int) -> e.EventFilter:
-        """Return an event that is not that of until at once, which would end what it begins or goes on with."""
+        """Exclude events that also match `until`: they would end the sequence they extend."""
         until = self._query.until
         assert until is not None
         category = until.event.category

@@ -112,7 +112,7 @@ def _described(terminals: set[str]) -> str:
 
 
 def _hint(text: str, start: int, found: str) -> str | None:
-    """Return a hint on a place where the parser went wrong; None: there is none."""
+    """Return a hint on a place where the parser went wrong, or None if there is none."""
     lowered = found.lower()
     if found != lowered and lowered in _WORDS:
         return f"keywords are in lower case: {lowered}"

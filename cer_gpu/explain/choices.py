@@ -33,7 +33,7 @@ def choice_facts(plan: LogicalPlan, binding: Binding | None) -> dict[str, Any]:
     ----------
     plan
     binding
-        Binding of the plan to the schema of the events; None: there are no events.
+        Binding of the plan to the schema of the events, or None if there are no events.
     """
     physical = physical_plan(plan, OUTPUTS["positions"])
     why = physical.reason

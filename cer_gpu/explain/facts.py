@@ -161,7 +161,7 @@ def graph_facts(
     streams
         Those that FROM names.
     selected
-        Variables beside which `GraphAtom.kept` has others; None: it has not.
+        Variables beside which `GraphAtom.kept` has others, or None if it has not.
     """
     graph = plan.graph
     tests = [tests_text(atom.tests, guards) for atom in graph.atoms]
@@ -241,9 +241,9 @@ def explain(
     bindings, notes
         Compiled query, and the remarks on it.
     source
-        Events in which to count those that satisfy each predicate; None: no counts.
+        Events in which to count those that satisfy each predicate, or None to count nothing.
     matches
-        Function that yields the complex events of a source, to measure the evaluation; None: no measurement.
+        Function that yields the complex events of a source, to measure the evaluation, or None to measure nothing.
     """
     plan = bindings.plan
     syntax, formula = plan.syntax, plan.formula
@@ -323,7 +323,7 @@ def _parallel(plan: LogicalPlan, pattern: ParallelPattern, formula: NormalForm) 
 
 
 def _partners(plan: LogicalPlan, formula: NormalForm) -> dict[str, Any] | None:
-    """Return the semi-joins by which events without partners are dropped, or why there are none; None: not asked."""
+    """Return the semi-joins that drop events without partners, or why there are none; None if nothing is joined."""
     if plan.parallel is None:
         return None
     joins = physical_plan(plan, OUTPUTS["positions"]).semi_joins
@@ -338,7 +338,7 @@ def automaton_facts(cea: CEA, streams: Sequence[str] = (), selected: Sequence[st
 
     A transition whose event must not satisfy any of some guards has their texts as `barred`.  One that `takes_back` is
     that of an event which is to be absent at the end of the pattern.  Variables of `kept` that are not
-    `selected` are left out; None: there are none.
+    `selected` are left out, or None if there are none.
     """
     kinds = {INITIAL: "initial", FINAL: "final"}
 

@@ -59,9 +59,9 @@ def join_facts(
     places
         Places of the filters between events.
     why_not_registers
-        Reason why a bounded number of registers cannot test the filters between events; None: it can.
+        Reason why a bounded number of registers cannot test the filters between events, or None if it can.
     why_not_parallel
-        Reason why no parallelised automaton evaluates it (`why_not_parallel`); None: none was looked for.
+        Reason why no parallelised automaton evaluates it (`why_not_parallel`), or None if none was looked for.
     """
     whys = ["the pattern has a conjunction (ALL)"] if plan.cea is None else []
     if places.texts:

@@ -21,7 +21,7 @@ _MAX_KEYS = 2**62
 class Varying:
     """An operand that differs from row to row: row i is ``values[codes[i]]``, or NULL where not `valid[i]`.
 
-    `values` are texts as an Arrow array, or numbers and truths as one of NumPy; `valid` None: no row is NULL.
+    `values` are texts as an Arrow array, or numbers and truths as one of NumPy; `valid` is None if no row is NULL.
     """
 
     codes: Array

@@ -47,7 +47,7 @@ class Stored:
     first_bit
         Position of the first value, for `BIT`; meaningless otherwise.
     valid : uint8 or None
-        Validity bits: 1 for rows that are not NULL; None: no row is NULL.
+        Validity bits: 1 for rows that are not NULL, or None if no row is NULL.
     first_valid
         Position of the first row's validity bit.
     resident

@@ -44,7 +44,8 @@ class Spelling:
     cuda : str
         The same in CUDA C++; a truth is a bool.
     program : int or None
-        Code within the instructions of a program for such operands; None: they have it as an instruction of its own.
+        Code within the instructions of a program for such operands, or None if they have it as an instruction of its
+        own.
     arrow : callable or None
         Function of arrays or scalars, of measures; it refuses integers that do not fit.  None: Arrow has no such type.
     """
@@ -68,7 +69,7 @@ class Operator:
     of : dict from str to Spelling
         By the type of the operands: `I8`, `U8`, `F8`, `WIDE` (of terms), or `MIXED`.
     exact : callable or None
-        Function of Arrow for decimals and times, of measures; None: there is none.
+        Function of Arrow for decimals and times, of measures, or None if there is none.
     null : str
         Operands for which a number is NULL, or a comparison is not TRUE, nor its negation.
     overflow : str

@@ -435,7 +435,9 @@ class RelationBinder(Binder):
         return [self._exact_column(expression) for expression in expressions]
 
     def _equal_columns(self, x: s.Expression, y: s.Expression) -> tuple[SideColumn, SideColumn] | None:
-        """Return columns of two expressions over one event each that are equal where the values are; None: none are."""
+        """Return columns of two expressions over one event each that are equal where the values are, or None if none
+        are.
+        """
         of_x, of_y = (partial(replace, variable=s.Name(name), event="EACH") for name in ("x", "y"))
         sides = [mapped(self.derive(side), s.Attribute, named) for side, named in ((x, of_x), (y, of_y))]
         test = self.bound_test(s.Comparison("=", sides[0], sides[1], x.span), False)
@@ -478,7 +480,7 @@ class RelationBinder(Binder):
     # ---- separable comparisons ----------------------------------------------------------------------------
 
     def _separated(self, test: t.BoundPredicate) -> tuple[str, SideColumn, SideColumn] | None:
-        """Return a comparison of two events as an operator on columns of integers; None: it is none."""
+        """Return a comparison of two events as an operator on columns of integers, or None if it is none."""
         if not isinstance(test, t.Compare) or len(_events_of_comparison(test)) != 2:
             return None
         op, left, right = test.op, test.left, test.right

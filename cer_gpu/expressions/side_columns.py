@@ -42,7 +42,7 @@ from cer_gpu.expressions.targets.numpy import both, rows_of, values_of
 from cer_gpu.expressions.terms import IN_ORDER, RAW, WIDE, BoundPredicate, Sides, Value, goes_beyond
 
 Keys = tuple[Int64, Bools | None]
-"""Values of a column, and a mask of the valid ones (None: all)."""
+"""Values of a column, and a mask of the valid ones (None if all are)."""
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 _INFINITY = 0x7FF0000000000000
@@ -65,7 +65,7 @@ class TextNumbers:
     Parameters
     ----------
     change
-        Function of texts that is applied before; None: none.
+        Function of texts that is applied before, or None for none.
     """
 
     def __init__(self, change: Callable[[pa.Array], pa.Array] | None = None) -> None:
@@ -385,7 +385,7 @@ class SideColumns:
         return found
 
     def _computed_at(self, block: Block, rows: npt.NDArray[np.int32]) -> Int64 | None:
-        """Return what a device computed, at some rows; None: it was not asked."""
+        """Return what a device computed, at some rows, or None if it was not asked."""
         if self._computed is None or self._computed[0] is not block:
             return None
         _, known, sides = self._computed

@@ -115,7 +115,7 @@ _DECIMAL = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?\s*", r
 
 
 def _parse_number(text: str, base: int | None = None) -> float | None:
-    """Return the number that a text writes, of base 10, or 16 behind 0x; None: it writes none."""
+    """Return the number that a text writes, of base 10, or 16 behind 0x, or None if it writes none."""
     if base is None and not text.lower().lstrip("+-").startswith("0x"):
         base = 10
     if base == 10:

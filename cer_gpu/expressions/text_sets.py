@@ -190,7 +190,7 @@ class TextSet:
         return rows
 
     def codes(self, number: int) -> Int32 | None:
-        """Return the texts for which a test holds, ascending; None: they are better asked one by one (`rows`)."""
+        """Return the texts for which a test holds, ascending, or None if they are better asked one by one (`rows`)."""
         places = self._pattern_places(number)
         if places is None:
             return None
@@ -201,7 +201,7 @@ class TextSet:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _pattern_places(self, number: int) -> _Places | None:
-        """Return where the patterns of a test stand; None: it is answered by itself."""
+        """Return where the patterns of a test stand, or None if it is answered by itself."""
         if self._work < TOGETHER_FROM:
             return None
         together = self._tests.together()

@@ -50,7 +50,7 @@ def _parquet_files(path: str) -> list[str]:
 
 
 def _bounds_in(file: str, column: str) -> list[_Bounds | None]:
-    """Return the bounds of a column in each row group that has rows; None: they are not known."""
+    """Return the bounds of a column in each row group that has rows, or None if they are not known."""
     try:
         with open_local(file) as opened:
             footer = pq.ParquetFile(opened).metadata

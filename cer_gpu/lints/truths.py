@@ -1,4 +1,4 @@
-"""Necessary under which predicates are TRUE or FALSE, as far as constants tell them.
+"""Necessary conditions for predicates to be TRUE or FALSE, derived from their constants.
 
 For each node of a predicate two sets of conditions are computed, for it to be TRUE and for it to be FALSE: what has to
 hold of single values (`x` lies in an interval), of NULL, of the order of two values, and of other tests.  They are
@@ -25,7 +25,7 @@ MAX_INTERVALS = 256
 
 
 class Interval(NamedTuple):
-    """ValueSet from `low` to `high`, without those if open; None: no bound."""
+    """Interval from `low` to `high`; an open end excludes its bound, and None means unbounded."""
 
     low: Any
     low_open: bool
@@ -129,7 +129,7 @@ _OF_BOOLEANS = {"=": operator.eq, "<>": operator.ne}
 OF_VALUE, OF_NULL, OF_ORDER, OF_TEST = "value", "null", "order", "test"
 
 TypeOf = Callable[[s.Attribute], pa.DataType | None]
-"""Function that returns the type of an attribute; None: it is not known."""
+"""Function that returns the type of an attribute, or None if it is not known."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ NecessaryConditions = Mapping[Hashable, Any] | Contradiction
 
 @dataclass(frozen=True)
 class Truths:
-    """Necessary of a node: for it to be TRUE, and to be FALSE."""
+    """Conditions that must hold for a node to be TRUE, and for it to be FALSE."""
 
     if_true: NecessaryConditions
     if_false: NecessaryConditions
@@ -339,7 +339,7 @@ def _there(operand: s.Expression) -> dict[Hashable, Any]:
 
 
 def _constant_kind(expression: s.Expression) -> tuple[str, Any] | None:
-    """Return the kind and the value of a constant; None: it is none."""
+    """Return the kind and the value of a constant, or None if it is none."""
     match expression:
         case s.Literal(value=bool()):
             return "boolean", expression.value

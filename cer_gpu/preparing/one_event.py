@@ -63,7 +63,9 @@ class OneEvent:
 
 
 def one_event_of(query: CompiledQuery) -> OneEvent | None:
-    """Return a compiled query as one of one event and one filter; None: it is another one, or reads earlier events."""
+    """Return a compiled query as one of one event and one filter, or None if it is another one, or reads earlier
+    events.
+    """
     if not isinstance(query, Query) or not _is_single_event_query(query):
         return None
     plan = query._plan
@@ -139,7 +141,8 @@ class Frame:
         self.empty: Query = Query(with_guards(compiled._plan, compiled.text, guards))
 
     def fitted(self, predicate: s.Predicate, beside: tuple[str, ...]) -> FittedFilter | None:
-        """Return the filter of a query over the schema; None: it has none there, or cannot be decided without its text.
+        """Return the filter of a query over the schema, or None if it has none there, or cannot be decided without its
+        text.
 
         Parameters
         ----------
@@ -189,7 +192,7 @@ class KeptFilters:
         return frames, plain
 
     def of(self, name: str) -> OneEvent | None:
-        """Return the query of a name; None: it is not among them."""
+        """Return the query of a name, or None if it is not among them."""
         frames, plain = self._load_plain
         if name not in plain:
             return None

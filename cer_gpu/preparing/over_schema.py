@@ -53,7 +53,7 @@ class OverQuery:
     sleeps : bool
         True if it need not be bound before its first relevant event.
     kept : tuple of str or None
-        Columns that it needs of all events; None: it needs all columns of them (`cer_gpu.planning.file_pruning`).
+        Columns that it needs of all events, or None if it needs all columns of them (`cer_gpu.planning.file_pruning`).
     notes, missing_fields : tuple of str
         As of `cer_gpu.evaluable.CompiledQuery`.
     model : str or None
@@ -160,7 +160,7 @@ class OverSchema:
 
     @cached_property
     def needs(self) -> FilePruning | None:
-        """Needs of the queries over events that lie in files; None: they need all."""
+        """Needs of the queries over events that lie in files, or None if they need all."""
         of = [query.kept for query in self.queries.values()]
         kept = [names for names in of if names is not None]
         if self.wrong or not kept or len(kept) < len(of):
@@ -247,7 +247,9 @@ class _Framed:
         self._frames: dict[tuple[str, str, str], tuple[Frame, OverQuery]] = {}
 
     def over(self, name: str) -> OverQuery | None:
-        """Return what is known of a query, if another one of its frame is compiled; None: it has to be compiled."""
+        """Return what is known of a query, if another one of its frame is compiled, or None if it has to be
+        compiled.
+        """
         query = self._describe_query._compiled[name]
         single = _one_event(query)
         known = None if single is None else self._frames.get(self._cache_key(name, single))

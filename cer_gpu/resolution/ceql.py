@@ -76,7 +76,7 @@ def _fitted_formula(formula: s.Formula, fitter: PredicateFitter) -> s.Formula:
 
 
 def _fitted_relation(node: s.Relation, fitter: PredicateFitter) -> s.Relation | None:
-    """Return a filter between events over the schema; None: it is TRUE for all.
+    """Return a filter between events over the schema, or None if it is TRUE for all.
 
     It is TRUE, too, where one of its variables holds no event: those that only tests of what is missing named stand in
     a test that is never TRUE.
@@ -102,7 +102,7 @@ def _event_of(attribute: s.Attribute) -> tuple[s.Name | None, str]:
 def _fitted_keys(
     partition: Sequence[tuple[s.Name, ...]], fitter: PredicateFitter
 ) -> tuple[tuple[s.Name, ...], ...] | None:
-    """Return the keys that the events have; None: they lack one, so that they belong to no substream."""
+    """Return the keys that the events have, or None if they lack one, so that they belong to no substream."""
     keys: list[tuple[s.Name, ...]] = []
     for names in partition:
         found = tuple(renamed for name in names if (renamed := fitter.key(name)) is not None)
@@ -145,7 +145,7 @@ class WrittenCeql(ParsedQuery):
     missing_fields: str
 
     def fitter(self, schema: pa.Schema) -> PredicateFitter | None:
-        """Return what fits predicates to a schema; None: they are the same for every schema."""
+        """Return what fits predicates to a schema, or None if they are the same for every schema."""
         return PredicateFitter(schema) if self.missing_fields == AS_NULL else None
 
     def fitted(self, schema: pa.Schema | None) -> ResolvedQuery:

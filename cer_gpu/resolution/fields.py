@@ -34,7 +34,7 @@ class FoundField:
 
 
 def find_field(schema: pa.Schema | pa.DataType, names: tuple[str, ...]) -> FoundField | None:
-    """Return where a field is, the longest names of columns and fields first; None: there is none, or several.
+    """Return where a field is, the longest names of columns and fields first, or None if there is none, or several.
 
     Examples
     --------

@@ -31,7 +31,7 @@ _COMPARED = {
 
 
 def find_attribute(schema: pa.Schema, names: tuple[str, ...]) -> pa.DataType | None:
-    """Return the type of a column, or of a field by its path; None: there is none."""
+    """Return the type of a column, or of a field by its path, or None if there is none."""
     return attribute_type(schema, names[0] if len(names) == 1 else ".".join(f"`{name}`" for name in names))
 
 
@@ -45,7 +45,7 @@ class PredicateFitter:
     Attributes
     ----------
     found : dict from tuple of str to object
-        Places of the attributes in the schema, by the names on their paths; None: there is none.
+        Places of the attributes in the schema, by the names on their paths, or None if there is none.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -53,7 +53,7 @@ class PredicateFitter:
         self.found: dict[tuple[str, ...], Any] = {}
 
     def find(self, schema: pa.Schema, names: tuple[str, ...]) -> Any:
-        """Return the place of an attribute in a schema; None: there is none."""
+        """Return the place of an attribute in a schema, or None if there is none."""
         return find_attribute(schema, names)
 
     def place(self, attribute: str) -> Any:
@@ -124,7 +124,7 @@ class PredicateFitter:
     # ---- values ---------------------------------------------------------------------------------------------------
 
     def value(self, node: s.Expression) -> s.Expression | None:
-        """Return a value over the schema; None: it is NULL, as it reads what is missing."""
+        """Return a value over the schema, or None if it is NULL, as it reads what is missing."""
         if isinstance(node, s.Attribute):
             return self.attribute(node)
         values = children(node)
@@ -134,7 +134,7 @@ class PredicateFitter:
         return None if None in fitted else rebuilt(node, values, fitted)
 
     def attribute(self, node: s.Attribute) -> s.Expression | None:
-        """Return an attribute over the schema, or a value in its place; None: it is NULL."""
+        """Return an attribute over the schema, or a value in its place, or None if it is NULL."""
         if node.past is None:
             return None if self.place(node.name) is None else node
         past = node.past
@@ -223,7 +223,7 @@ def predicate_of_truth(truth: FittedTruth) -> s.Predicate | None:
 
 
 def constant_truth(node: Any) -> bool | None:
-    """Return the truth of a comparison of two numbers, or of two truths; None: it is no such."""
+    """Return the truth of a comparison of two numbers, or of two truths, or None if it is no such."""
     if not isinstance(node, s.Comparison):
         return None
     values = [each.value for each in (node.left, node.right) if isinstance(each, s.Literal)]

@@ -39,7 +39,7 @@ def has_column(schema: pa.Schema, name: str) -> bool:
 
 
 Finder = Callable[[pa.Schema, tuple[str, ...]], object]
-"""Function that returns where a field is in a schema, by the names on its path; None: nowhere."""
+"""Function that returns where a field is in a schema, by the names on its path, or None if it is nowhere."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class ResolvedQuery:
     ----------
     syntax : QuerySyntax
     type_column : str or None
-        The column of types; None: there is none.
+        The column of types, or None if there is none.
     found : dict from tuple of str to object
         Places of the fields in the schema, by the names on their paths; None: NULL, as it has none.
     types_asked : str or None
-        Column of types that is read if the schema has it; None: it does not matter.
+        Column of types that is read if the schema has it, or None if it does not matter.
     knows_schema : bool
         False: every field is taken for a value that is there.
     find : function

@@ -47,7 +47,7 @@ class Conditions:
     around : dict from str to RowValue or Null
         Values of the row and of rows before and after it.
     searched : Searched or None
-        The parts that read other rows of the match; None: there are none.
+        The parts that read other rows of the match, or None if there are none.
     """
 
     predicates: Mapping[str, s.Predicate]

@@ -436,7 +436,7 @@ def _unit_of(node: _Node) -> str:
 
 
 def _without_lengths(value: s.Expression) -> tuple[s.Expression | None, Fraction | None]:
-    """Return a value without the lengths of time added to it, and their sum in seconds; None: there is none."""
+    """Return a value without the lengths of time added to it, and their sum in seconds, or None if there is none."""
     match value:
         case s.Duration():
             return None, value.length

@@ -228,7 +228,7 @@ def find_matches(
         The row after each partition, ascending; no partition is empty.
     skip
     search
-        Makes the search for matches where conditions read other rows; None: there are no such conditions.
+        Makes the search for matches where conditions read other rows, or None if there are no such conditions.
 
     Raises
     ------

@@ -144,7 +144,7 @@ class Permutation:
 
 @dataclass(frozen=True)
 class Repetition:
-    """A pattern `least` to `most` times (None: no bound); `greedy` prefers more."""
+    """A pattern `least` to `most` times (None if unbounded); `greedy` prefers more."""
 
     part: RowPattern
     least: int
@@ -271,7 +271,7 @@ def _one_behind_another(parts: Sequence[RowPattern]) -> list[RowPattern]:
 
 
 def _both(first: RowPattern, second: RowPattern) -> Repetition | None:
-    """Return two repetitions of one variable as one; None: they are none, or prefer different numbers of rows."""
+    """Return two repetitions of one variable as one, or None if they are none, or prefer different numbers of rows."""
     variable = counted_variable(first)
     if not variable[0] or variable != counted_variable(second):
         return None

@@ -141,7 +141,7 @@ def _free(schema: pa.Schema, name: str) -> str:
 
 
 def _type_made(leaf: RowLeaf, schema: pa.Schema, text: str, span: s.Span) -> pa.DataType | None:
-    """Return the type of a column that is made for a leaf; None: it reads one of the rows."""
+    """Return the type of a column that is made for a leaf, or None if it reads one of the rows."""
     if isinstance(leaf, RowValue) or (isinstance(leaf, RowAggregate) and _is_row(leaf)):
         return None
     try:
@@ -390,7 +390,7 @@ class _Search:
         return self._sets.setdefault(self._places_of_variable(variable), len(self._sets))
 
     def _places_of_variable(self, variable: str | None) -> tuple[bool, ...]:
-        """Return for each place if a variable or subset has its rows; None: all rows."""
+        """Return for each place if a variable or subset has its rows, or None for all rows."""
         members = self._bound.asked.subsets.get(variable or "", (variable,))
         return tuple(variable is None or each in members for each in self._places)
 

@@ -104,7 +104,7 @@ class CerGpuBackend(Backend):
     def convert_rule(
         self, rule: SigmaRule, output_format: str | None = None, callback: Callable[..., Any] | None = None
     ) -> list[Any]:
-        """Return the text of a rule, which is one also where it has several conditions; [] if it is not asked for."""
+        """Convert a rule to one query, OR-ing its conditions; [] if the rule was not requested."""
         try:
             if getattr(self, "last_processing_pipeline", None) is None:
                 self.init_processing_pipeline(output_format)

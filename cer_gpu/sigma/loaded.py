@@ -133,7 +133,7 @@ class SigmaRules(Mapping[str, str]):
         Parameters
         ----------
         schema
-            That of the events; None: nothing is said of columns.
+            That of the events, or None to say nothing of columns.
         """
         lines = [f"{_rules_text(len(self))} loaded"]
         kinds = Counter(each.kind for each in self._refused)

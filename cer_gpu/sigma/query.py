@@ -67,7 +67,7 @@ class LooseFitter(PredicateFitter):
         self._converted: list[s.Expression] = []  # values of the test at hand that may be NULL where fields are not
 
     def find(self, schema: pa.Schema, names: tuple[str, ...]) -> Any:
-        """Return where a field is; of keywords, where the columns of texts are; None: there is none."""
+        """Return where a field is; of keywords, where the columns of texts are, or None if there is none."""
         if names == (ANY_TEXT_COLUMN,):
             return tuple(_text_fields(schema))
         found = find_field(schema, tuple(".".join(names).split(".")))
@@ -115,7 +115,7 @@ class LooseFitter(PredicateFitter):
         return joined_truths(s.Or, [negation(made), *(s.IsNull(each, node.span) for each in converted)], node.span)
 
     def _resolve_test(self, node: Any) -> FittedTruth | None:
-        """Return a test over the schema; None: it is NULL for every event."""
+        """Return a test over the schema, or None if it is NULL for every event."""
         match node:
             case s.IsNull():
                 return self._null(node)
@@ -232,7 +232,7 @@ class LooseFitter(PredicateFitter):
     # ---- values ---------------------------------------------------------------------------------------------------
 
     def value(self, node: s.Expression) -> s.Expression | None:
-        """Return a value over the schema; None: it is NULL for every event."""
+        """Return a value over the schema, or None if it is NULL for every event."""
         if isinstance(node, s.Attribute):
             return self.attribute(node)
         values = children(node)
@@ -253,7 +253,9 @@ class LooseFitter(PredicateFitter):
         return made
 
     def attribute(self, node: s.Attribute) -> s.Expression | None:
-        """Return an attribute over the schema, the element of a list, or a value in its place; None: it is NULL."""
+        """Return an attribute over the schema, the element of a list, or a value in its place, or None if it is
+        NULL.
+        """
         if node.past is not None:
             return self._resolve_aggregate(node, node.past)
         found = self.place(node.name)
@@ -283,7 +285,7 @@ class LooseFitter(PredicateFitter):
         return super().attribute(node)
 
     def _kind_of(self, attribute: str) -> str | None:
-        """Return the kind of an attribute; None: it is not known."""
+        """Return the kind of an attribute, or None if it is not known."""
         if attribute not in self._kinds:
             found = self.place(attribute)
             kind = kind_of(found.type) if isinstance(found, FoundField) else None
@@ -291,7 +293,7 @@ class LooseFitter(PredicateFitter):
         return self._kinds[attribute]
 
     def _value_kind(self, value: s.Expression) -> str | None:
-        """Return the kind of a value over the schema; None: it is not known."""
+        """Return the kind of a value over the schema, or None if it is not known."""
         match value:
             case s.Literal():
                 return _LITERALS[type(value.value)]
@@ -321,7 +323,7 @@ class LooseFitter(PredicateFitter):
         return value if self._value_kind(value) in (STRING, None) else s.Call("string", (value,), value.span)
 
     def _convert_constant(self, value: s.Expression, text: str, nocase: bool, span: s.Span) -> s.Expression | None:
-        """Return a constant of the kind of a value, as a text writes it; None: it writes none."""
+        """Return a constant of the kind of a value, as a text writes it, or None if it writes none."""
         kind = self._value_kind(value)
         if kind == STRING:
             return s.Literal(text, span=span)
@@ -342,7 +344,7 @@ class LooseFitter(PredicateFitter):
 
 
 def _constant_text(value: s.Expression) -> str | None:
-    """Return a constant as it is written; None: it is none."""
+    """Return a constant as it is written, or None if it is none."""
     if isinstance(value, s.Negative) and isinstance(value.operand, s.Literal):
         return f"-{value.operand.text}"
     if not isinstance(value, s.Literal):

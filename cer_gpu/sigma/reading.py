@@ -392,7 +392,7 @@ def _take_unread(document: UnreadDocument, path: Path | None, into: GivenRules) 
 
 
 def _mistyped(document: Mapping[Any, Any]) -> tuple[str, str] | None:
-    """Return the key that was meant to be one of a rule or of a correlation, and that one; None: it is no rule."""
+    """Return the key that was meant to be one of a rule or of a correlation, and that one, or None if it is no rule."""
     keys = [str(key) for key, value in document.items() if isinstance(key, str) and isinstance(value, dict | list)]
     for key in keys:
         if (
@@ -465,7 +465,7 @@ def title_of_rule(rule: AnyRule | SigmaFilter) -> str:
 
 
 def file_of_rule(rule: AnyRule | SigmaFilter) -> Path | None:
-    """Return the file of a rule; None: it was given as a text or an object."""
+    """Return the file of a rule, or None if it was given as a text or an object."""
     return None if rule.source is None else rule.source.path
 
 

@@ -56,7 +56,7 @@ class TermWriter(ABC):
 
     @abstractmethod
     def _valid_name(self, column: t.Column) -> str | None:
-        """Return the name of the truth that a column is not NULL at the row; None: it never is."""
+        """Return the name of the truth that a column is not NULL at the row, or None if it never is."""
 
     @abstractmethod
     def _looked_up(self, term: t.Lookup) -> str:

@@ -150,7 +150,7 @@ def columns_having(moved: Mapping[str, Sequence[FieldColumn]]) -> Callable[[str]
 
 
 def of_system(name: str) -> str | None:
-    """Return the column of a field that all events of Windows have; None: it is one of some."""
+    """Return the column of a field that all events of Windows have, or None if it is one of some."""
     return _OF_SYSTEM[name][0] if name in _OF_SYSTEM else None
 
 

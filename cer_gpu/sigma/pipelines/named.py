@@ -288,7 +288,9 @@ def words_of_source(rule: SigmaRule) -> str:
 
 @lru_cache(maxsize=1_000)
 def _nearest_source(pipelines: tuple[str, ...], *names: str | None) -> str | None:
-    """Return the nearest product, category or service by which pipelines know a log source; None: there is none."""
+    """Return the nearest product, category or service by which pipelines know a log source, or None if there is
+    none.
+    """
     for place, (kind, known) in enumerate(_NAMES.items()):
         asked = names[place]
         if asked is None:

@@ -61,7 +61,7 @@ class LogSource:
     Attributes
     ----------
     test : DetectionFormula or None
-        Over columns; None: all events are of it.
+        Over columns, or None if all events are of it.
     fields : mapping from str to str or EventColumn
         ChosenColumns of fields; others keep their names, or get the name that `others` gives.
     values : mapping from str to callable
