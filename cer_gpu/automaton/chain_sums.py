@@ -121,9 +121,9 @@ class ChainSums:
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
-        self._sum_rows = _sum_rows(chain.steps)
-        self.n_rows: int = self._sum_rows[-1].stop - 1
-        self.finals: Int32 = np.array(self._sum_rows[-1].completing(self._entries(len(chain.steps) - 1)), np.int32)
+        self._rows = _sum_rows(chain.steps)
+        self.n_rows: int = self._rows[-1].stop - 1
+        self.finals: Int32 = np.array(self._rows[-1].completing(self._entries(len(chain.steps) - 1)), np.int32)
         self._known = 0
         self._of: Int32 = np.zeros((0, 2), np.int32)
 
@@ -146,11 +146,11 @@ class ChainSums:
         """
         found = np.full(self.n_rows + 2, -1, np.int32)
         for column, step in enumerate(steps):
-            found[-1 if step == len(self._sum_rows) - 1 else self._sum_rows[step].counts[0]] = column
+            found[-1 if step == len(self._rows) - 1 else self._rows[step].counts[0]] = column
         return found
 
     def _entries(self, k: int) -> list[int]:
-        return self._sum_rows[k - 1].done if k else [0]
+        return self._rows[k - 1].done if k else [0]
 
     def _sums(self, symbol: int) -> list[int]:
         chain = self._chain
@@ -161,7 +161,7 @@ class ChainSums:
         # from the last step down: each reads the rows before it before the event is there
         for k in reversed(range(len(chain.steps))):
             if k in satisfied:
-                sums += self._sum_rows[k].sums(self._entries(k))
+                sums += self._rows[k].sums(self._entries(k))
             if k in barred:
                 sums += [(row, CLEARED, 0) for row in self._entries(k)]
         return [flags, *(part for each in sums for part in each)]

@@ -105,10 +105,9 @@ class Both(Node):
 
 @dataclass(frozen=True)
 class Repeat(Node):
-    """`body` from `least` (1 or more) to `most` times (None if unbounded), joined by ``;``, or by ``:`` when
-    `contiguous`.
+    """`body` from `least` (1 or more) to `most` times (None if unbounded).
 
-    None of `absent` lies strictly between two of them.
+    They are joined by ``;``, or by ``:`` when `contiguous`.  None of `absent` lies strictly between two of them.
     """
 
     body: NormalForm

@@ -490,7 +490,7 @@ class ParallelTable(NumberedAlphabet):
         self.has_gaps = strict
         gathered = {source.state for transition in pattern.transitions for source in transition.sources}
         order = range(len(pattern.transitions))
-        self._member_order = sorted(order, key=lambda t: pattern.transitions[t].target not in gathered)
+        self._firing_order = sorted(order, key=lambda t: pattern.transitions[t].target not in gathered)
         self._masks = [sum(1 << place for place in transition.places) for transition in pattern.transitions]
         self._make_labels()
         self.ending: Bools = np.zeros(0, np.bool_)
@@ -520,7 +520,7 @@ class ParallelTable(NumberedAlphabet):
 
     def add_symbol(self, symbol: int, passed: int) -> None:
         """Add a new symbol to the tables."""
-        fired = [t for t in self._member_order if self._masks[t] & ~passed == 0]
+        fired = [t for t in self._firing_order if self._masks[t] & ~passed == 0]
         self.places_of.append(passed)
         self.fired.append(fired)
         ends = any(self.pattern.transitions[t].target in self.pattern.finals for t in fired)

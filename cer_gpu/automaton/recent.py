@@ -489,9 +489,7 @@ class _RecentBuilder:
 
 
 def _alternatives(formula: NormalForm) -> list[tuple[Atom, tuple[s.Relation, ...]]] | None:
-    """Return the alternatives of a step, each with the filters between events around it, or None if it is no one
-    event.
-    """
+    """Return the alternatives of a step, each with the join predicates around it, or None if one is not an event."""
     found: list[tuple[Atom, tuple[s.Relation, ...]]] = []
     todo: list[tuple[NormalForm, tuple[s.Relation, ...]]] = [(formula, ())]
     while todo:

@@ -170,9 +170,7 @@ def differences(test: t.BoundPredicate, inputs: Inputs, of_event: Inputs) -> Ite
 
 
 def _decimal_digits(found: Difference, inputs: Inputs) -> int | None:
-    """Return the digits behind the point of a difference of decimals that is computed exactly, or None if it is
-    none.
-    """
+    """Return the digits behind the point of an exact difference of decimals, or None if it is not one."""
     scales = []
     for value, factor in ((found.value, found.factor), (found.other, found.other_factor)):
         if found.in_floats or not isinstance(value, t.Column):
@@ -267,9 +265,7 @@ class _Linear:
         return True
 
     def less(self, other: _Linear) -> list[tuple[_Place, Fraction]] | None:
-        """Return the values of this less another, the positive one first, or None if they are not two, of two
-        events.
-        """
+        """Return the values of this less another, the positive one first, or None if not two, of two events."""
         for place, factor in other.coefficients.items():
             self.coefficients[place] = self.coefficients.get(place, Fraction(0)) - factor
         places = [(place, factor) for place, factor in self.coefficients.items() if factor]

@@ -435,9 +435,7 @@ class RelationBinder(Binder):
         return [self._exact_column(expression) for expression in expressions]
 
     def _equal_columns(self, x: s.Expression, y: s.Expression) -> tuple[SideColumn, SideColumn] | None:
-        """Return columns of two expressions over one event each that are equal where the values are, or None if none
-        are.
-        """
+        """Return columns that are equal where two expressions over one event each are, or None if none are."""
         of_x, of_y = (partial(replace, variable=s.Name(name), event="EACH") for name in ("x", "y"))
         sides = [mapped(self.derive(side), s.Attribute, named) for side, named in ((x, of_x), (y, of_y))]
         test = self.bound_test(s.Comparison("=", sides[0], sides[1], x.span), False)

@@ -63,9 +63,7 @@ class OneEvent:
 
 
 def one_event_of(query: CompiledQuery) -> OneEvent | None:
-    """Return a compiled query as one of one event and one filter, or None if it is another one, or reads earlier
-    events.
-    """
+    """Return a compiled query as one of one event and one filter, or None if it is not, or reads other events."""
     if not isinstance(query, Query) or not _is_single_event_query(query):
         return None
     plan = query._plan
@@ -141,8 +139,7 @@ class Frame:
         self.empty: Query = Query(with_guards(compiled._plan, compiled.text, guards))
 
     def fitted(self, predicate: s.Predicate, beside: tuple[str, ...]) -> FittedFilter | None:
-        """Return the filter of a query over the schema, or None if it has none there, or cannot be decided without its
-        text.
+        """Return the filter of a query over the schema, or None if it has none, or needs its text to be decided.
 
         Parameters
         ----------

@@ -105,7 +105,7 @@ class OverSchema:
         self.schema = schema
         self.queries: Mapping[str, OverQuery] = queries
         self._compiled, self._outputs = compiled, outputs
-        self._describe_query: dict[str, CompiledQuery] = {}
+        self._bound_queries: dict[str, CompiledQuery] = {}
         self._bindings: dict[str, Bindings] = {}
         self._fitting: list[pa.Schema] = [schema]
 
@@ -124,9 +124,9 @@ class OverSchema:
 
     def query(self, name: str) -> CompiledQuery:
         """Return a compiled query over the schema; CerError: it does not fit."""
-        if name not in self._describe_query:
-            self._describe_query[name] = self._compiled[name].compiled.bind(self.schema)
-        return self._describe_query[name]
+        if name not in self._bound_queries:
+            self._bound_queries[name] = self._compiled[name].compiled.bind(self.schema)
+        return self._bound_queries[name]
 
     def bindings(self, name: str) -> Bindings:
         """Return the bindings of a query's plan over the schema."""
@@ -218,7 +218,7 @@ def _describe_queries(over: OverSchema, names: Sequence[str]) -> dict[str, OverQ
         except CerError:
             continue
         if name not in models and len(over._compiled) >= FROM_QUERIES:
-            over._describe_query.pop(name, None)  # all of them would take much memory
+            over._bound_queries.pop(name, None)  # all of them would take much memory
     if len(over._compiled) < FROM_QUERIES:
         return found
     return {name: replace(query, digests=_digests(query.guards)) for name, query in found.items()}
@@ -243,14 +243,12 @@ class _Framed:
     """
 
     def __init__(self, over: OverSchema, models: dict[str, LogicalPlan]) -> None:
-        self._describe_query, self._models = over, models
+        self._over_schema, self._models = over, models
         self._frames: dict[tuple[str, str, str], tuple[Frame, OverQuery]] = {}
 
     def over(self, name: str) -> OverQuery | None:
-        """Return what is known of a query, if another one of its frame is compiled, or None if it has to be
-        compiled.
-        """
-        query = self._describe_query._compiled[name]
+        """Return what a compiled query of the same frame tells of a query, or None if it has to be compiled."""
+        query = self._over_schema._compiled[name]
         single = _one_event(query)
         known = None if single is None else self._frames.get(self._cache_key(name, single))
         if single is None or known is None:
@@ -269,21 +267,21 @@ class _Framed:
 
     def add(self, name: str, query: CompiledQuery, found: OverQuery) -> None:
         """Note a query over the schema, by which others of its frame are known."""
-        single = _one_event(self._describe_query._compiled[name])
+        single = _one_event(self._over_schema._compiled[name])
         if single is None or (key := self._cache_key(name, single)) in self._frames:
             return
         model = name if found.model is None else found.model
         if not found.sleeps or model not in self._models or found.guards[0].predicate is None:
             return
-        written = self._describe_query._compiled[name].compiled
+        written = self._over_schema._compiled[name].compiled
         assert isinstance(query, Query)
         assert isinstance(written, Query)
-        frame = Frame(query, written, self._describe_query.schema)
-        empty = _describe_query(frame.empty, self._describe_query.schema, self._describe_query._outputs[name], name, {})
+        frame = Frame(query, written, self._over_schema.schema)
+        empty = _describe_query(frame.empty, self._over_schema.schema, self._over_schema._outputs[name], name, {})
         self._frames[key] = frame, replace(empty, model=model)
 
     def _cache_key(self, name: str, single: OneEvent) -> tuple[str, str, str]:
-        return single.frame, self._describe_query._outputs[name], self._describe_query._compiled[name].language
+        return single.frame, self._over_schema._outputs[name], self._over_schema._compiled[name].language
 
 
 def _one_event(query: CompiledQuery) -> OneEvent | None:

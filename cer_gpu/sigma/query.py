@@ -253,9 +253,7 @@ class LooseFitter(PredicateFitter):
         return made
 
     def attribute(self, node: s.Attribute) -> s.Expression | None:
-        """Return an attribute over the schema, the element of a list, or a value in its place, or None if it is
-        NULL.
-        """
+        """Return an attribute over the schema, a list's element, or a value in its place, or None if it is NULL."""
         if node.past is not None:
             return self._resolve_aggregate(node, node.past)
         found = self.place(node.name)

@@ -288,9 +288,7 @@ def words_of_source(rule: SigmaRule) -> str:
 
 @lru_cache(maxsize=1_000)
 def _nearest_source(pipelines: tuple[str, ...], *names: str | None) -> str | None:
-    """Return the nearest product, category or service by which pipelines know a log source, or None if there is
-    none.
-    """
+    """Return the nearest product, category or service that pipelines know, or None if there is none."""
     for place, (kind, known) in enumerate(_NAMES.items()):
         asked = names[place]
         if asked is None:
