@@ -1,6 +1,6 @@
 """Tests of texts by their names: the way each is written, and the patterns that it takes.
 
-Their answers are in `cer_gpu.expressions.texts`, which has a line for each name here.
+Their answers are in `cer_gpu.expressions.string_tests`, which has a line for each name here.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from cer_gpu.eql import syntax as e
 from cer_gpu.eql.conditions import EqlConditions, QueryFields
 from cer_gpu.errors import QueryError, QueryTooLargeError
 from cer_gpu.resolution.fields import find_field
-from cer_gpu.resolution.query import ResolvedQuery
+from cer_gpu.resolution.resolved_query import ResolvedQuery
 
 MAX_SAMPLED = 12
 """Events of a sample some of which may be one: it has an atom for each set of them, more than an automaton may have."""
@@ -142,8 +142,8 @@ class _Lowering:
     Attributes
     ----------
     types : str or None
-        As `cer_gpu.resolution.query.ResolvedQuery.type_column`: None, too, if it is a list, of which the events' tests
-        ask.
+        As `cer_gpu.resolution.resolved_query.ResolvedQuery.type_column`: None, too, if it is a list, of which the
+        events' tests ask.
     """
 
     def __init__(self, query: e.EqlSyntax, around: QueryFields, type_column: str | None, selection: str) -> None:

@@ -17,7 +17,7 @@ from cer_gpu.ceql.traversal import children, fold
 from cer_gpu.ceql.values import Span
 from cer_gpu.eql import syntax as e
 from cer_gpu.eql.grammar import eql_tree_parser
-from cer_gpu.eql.strings import text_of
+from cer_gpu.eql.wildcards import text_of
 from cer_gpu.errors import QuerySyntaxError, QueryTooLargeError, nearest
 
 KEYWORDS = ("and", "false", "in", "like", "not", "null", "or", "regex", "true")

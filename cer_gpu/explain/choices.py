@@ -11,9 +11,9 @@ from cer_gpu.automaton.chain import ChainStep
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql.functions import NO_EVENT_WITHIN, RISES
 from cer_gpu.errors import OptionError
+from cer_gpu.explain.ceql_text import aggregate_of_past, attribute_text, guard_text, held_text, name_text
+from cer_gpu.explain.plain_words import window_text
 from cer_gpu.explain.recent import key_lines, memory_line
-from cer_gpu.explain.words import window_text
-from cer_gpu.explain.writing import aggregate_of_past, attribute_text, guard_text, held_text, name_text
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.distribution import Distribution

@@ -19,16 +19,16 @@ from cer_gpu.ceql.syntax import QuerySyntax
 from cer_gpu.ceql.traversal import mapped, walk
 from cer_gpu.ceql.variables import variables
 from cer_gpu.explain.analysis import FindMatches, TestCounts, analyse_events, atomic_predicates, count_tests, type_tests
+from cer_gpu.explain.ceql_text import guard_text, predicate_text, stream_of_variable, variable_text
 from cer_gpu.explain.choices import choice_facts
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.joins import FilterPlaces, join_plan
 from cer_gpu.explain.models import join_facts, model_facts, parallel_model_facts, why_not_parallel
 from cer_gpu.explain.parallel_facts import ParallelFacts
 from cer_gpu.explain.passes import pass_facts
+from cer_gpu.explain.plain_words import in_words
 from cer_gpu.explain.recent import relation_facts
 from cer_gpu.explain.step_names import place_names, step_names, tests_text
-from cer_gpu.explain.words import in_words
-from cer_gpu.explain.writing import guard_text, predicate_text, stream_of_variable, variable_text
 from cer_gpu.io.source import Source
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding, Bindings

@@ -12,7 +12,7 @@ from cer_gpu.automaton.atom_graph import AtomGraph, Edge
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.errors import QueryError
-from cer_gpu.explain.writing import name_text, predicate_text
+from cer_gpu.explain.ceql_text import name_text, predicate_text
 from cer_gpu.expressions.bands import Difference
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.relation_terms import Comparison, Condition, FilterProgram, argument_of, arguments_of

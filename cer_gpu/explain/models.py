@@ -10,11 +10,11 @@ from typing import Any
 
 from cer_gpu.automaton.normal_form import NormalForm
 from cer_gpu.automaton.parallel_pattern import NotParallelError, build_parallel
+from cer_gpu.explain.ceql_text import expression_text
 from cer_gpu.explain.joins import FilterPlaces
 from cer_gpu.explain.parallel_facts import ParallelFacts
 from cer_gpu.explain.recent import promises
 from cer_gpu.explain.step_names import place_names
-from cer_gpu.explain.writing import expression_text
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.physical import Model, PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import LogicalPlan

@@ -16,8 +16,8 @@ from cer_gpu.automaton.parallel_pattern import GatheredState, Member, ParallelPa
 from cer_gpu.automaton.semi_joins import SemiJoin
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import mapped
+from cer_gpu.explain.ceql_text import expression_text, name_text, predicate_text, variable_text
 from cer_gpu.explain.step_names import at_once, listed, tests_text
-from cer_gpu.explain.writing import expression_text, name_text, predicate_text, variable_text
 
 MAX_SHOWN_VALUES = 12
 """Most equal values that one line of a q-tree shows."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from cer_gpu.automaton.normal_form import Absent, Atom, Both, Either, NormalForm, Related, Repeat, Then, Trailing
 from cer_gpu.ceql.syntax import ANY_TYPE
 from cer_gpu.ceql.traversal import children, fold, walk
-from cer_gpu.explain.writing import guard_text, name_text, predicate_text, stream_of_variable, variable_text
+from cer_gpu.explain.ceql_text import guard_text, name_text, predicate_text, stream_of_variable, variable_text
 from cer_gpu.planning.plan import LogicalPlan
 
 MAX_SHOWN = 50

@@ -8,7 +8,7 @@ from typing import Any
 
 from cer_gpu.automaton.recent import RecentPattern
 from cer_gpu.ceql.syntax import Predicate
-from cer_gpu.explain.writing import attribute_text, guard_text, predicate_text
+from cer_gpu.explain.ceql_text import attribute_text, guard_text, predicate_text
 from cer_gpu.planning.plan import LogicalPlan
 
 

@@ -9,7 +9,7 @@ from cer_gpu.automaton.atom_graph import AtomGraph
 from cer_gpu.automaton.normal_form import Absent, Atom, Guard, NormalForm, Repeat, Then, copies_of
 from cer_gpu.ceql.syntax import ANY_TYPE
 from cer_gpu.ceql.traversal import children, fold
-from cer_gpu.explain.writing import guard_text, name_text
+from cer_gpu.explain.ceql_text import guard_text, name_text
 
 MAX_NAMES = 8
 """Most events that one name lists."""

@@ -20,7 +20,7 @@ from cer_gpu.ceql.traversal import children
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of
 from cer_gpu.columnar.moments import per_second, read_moment
 from cer_gpu.errors import QueryTypeError
-from cer_gpu.expressions import lists, texts
+from cer_gpu.expressions import lists, string_tests
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.arithmetic import (
     LENGTH_HINT,
@@ -175,7 +175,7 @@ class Binder(ExpressionKinds):
         """Bind ``operand IN {v, ...}``: TRUE if it equals one of the values."""
         if all(_is_text(v) for v in predicate.values) and self.kind(predicate.operand) == STRING:
             values = tuple(Pattern(str(v.value), plain=True) for v in predicate.values)  # type: ignore[union-attr]
-            return self.by_value(predicate.operand, texts.OneOfPatterns(values), negated)
+            return self.by_value(predicate.operand, string_tests.OneOfPatterns(values), negated)
         equal = (s.Comparison("=", predicate.operand, value, value.span) for value in predicate.values)
         tests = [self.bound_test(each, negated) for each in equal]
         return (t.And if negated else t.Or)(tuple(tests))
@@ -188,7 +188,9 @@ class Binder(ExpressionKinds):
                 f"{test.name} needs a string, and {self.describe(test.operand)} is none", test.operand.span
             )
         return (
-            t.ConstantPredicate(False) if kind == NOTHING else self.by_value(test.operand, texts.answer(test), negated)
+            t.ConstantPredicate(False)
+            if kind == NOTHING
+            else self.by_value(test.operand, string_tests.answer(test), negated)
         )
 
     def any_element(self, predicate: s.AnyElement, negated: bool) -> t.BoundPredicate:
@@ -403,7 +405,7 @@ class Binder(ExpressionKinds):
             if isinstance(left, s.Literal):
                 return t.ConstantPredicate(_compare_constants(op, str(left.value), str(right.value)) != negated)
             if op in ("=", "<>"):
-                equal = texts.OneOfPatterns((Pattern(str(right.value), plain=True),))
+                equal = string_tests.OneOfPatterns((Pattern(str(right.value), plain=True),))
                 return self.by_value(left, equal, negated != (op == "<>"))
             value, compare = pa.scalar(str(right.value), pa.string()), of_arrow(op)
             return self.by_value(left, lambda texts: compare(texts, value), negated)
@@ -416,7 +418,7 @@ class Binder(ExpressionKinds):
         if not isinstance(column, s.Attribute):
             raise self.error(f"expected a column, found {self.describe(column)}", column.span)
         codes = self.inputs.column(column.name, CODES)
-        if isinstance(test, texts.OneOfPatterns):
+        if isinstance(test, string_tests.OneOfPatterns):
             return t.Lookup(codes, self.inputs.text_table(codes, test, negated))
         return t.Lookup(codes, self.inputs.table(codes, lambda values: arrow_rows(test(values), negated)))
 

@@ -49,9 +49,9 @@ from cer_gpu.expressions.functions import MAX_DIGITS
 from cer_gpu.expressions.inputs import ExpressionBinder, Inputs
 from cer_gpu.expressions.operators import FUNCTIONS, Function
 from cer_gpu.expressions.over_aggregates import OverColumn, past_column, past_name
+from cer_gpu.expressions.string_functions import A_VALUE, KIND_OF_OPERAND, NOCASE, TEXT_FUNCTIONS, TextFunction
 from cer_gpu.expressions.targets.numpy import values_of
 from cer_gpu.expressions.terms import MIRRORED, Value
-from cer_gpu.expressions.text_functions import A_VALUE, KIND_OF_OPERAND, NOCASE, TEXT_FUNCTIONS, TextFunction
 
 Derive = Callable[[s.Call], s.Expression]
 """Returns the expression that stands for a call."""

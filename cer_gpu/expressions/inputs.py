@@ -20,9 +20,9 @@ from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.resident import is_resident
 from cer_gpu.errors import QueryTypeError
 from cer_gpu.expressions.numbers import floats
+from cer_gpu.expressions.string_sets import TestTable, TextSet
+from cer_gpu.expressions.string_tests import OneOfPatterns
 from cer_gpu.expressions.terms import BIT, F8, I8, STORED, U8, WIDE, Column, Constant, ExternalPredicate, Value
-from cer_gpu.expressions.text_sets import TestTable, TextSet
-from cer_gpu.expressions.texts import OneOfPatterns
 
 Rows = Bools | bool
 """Answer for each row, or one for all of them."""

@@ -6,7 +6,7 @@ docs/language.md defines ("Numbers"); tests/expressions holds each of them to Py
 
 A new operator is a record here, and for compiled code a function in `cer_gpu.backend.operations` and one in
 ``kernels/numbers.cuh``.  Functions of one event are columns that Arrow makes, or Python from distinct operands
-(`cer_gpu.expressions.text_functions`); every target reads them.
+(`cer_gpu.expressions.string_functions`); every target reads them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 from cer_gpu.backend import operations
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, is_string, kind_of
 from cer_gpu.expressions import functions, numbers
+from cer_gpu.expressions.string_functions import TEXT_FUNCTIONS, TextFunction
 from cer_gpu.expressions.terms import COMPARISONS, F8, I8, U8, WIDE
-from cer_gpu.expressions.text_functions import TEXT_FUNCTIONS, TextFunction
 
 MIXED = "float and wide"
 """Operands of a comparison: a float64 at the left, and a wide integer."""

@@ -22,7 +22,7 @@ from cer_gpu.ceql.traversal import walk
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.engine.options import options_by_name
 from cer_gpu.errors import QueryError
-from cer_gpu.explain.writing import expression_text
+from cer_gpu.explain.ceql_text import expression_text
 from cer_gpu.lints.truths import OF_NULL, OF_ORDER, OF_TEST, OF_VALUE, Contradiction, Truths, TypeOf, below_of, truths
 
 NO_WINDOW, NEVER_TRUE, ALWAYS_TRUE, UNUSED, NO_TYPE = "no window", "never", "always", "unused variable", "no such type"

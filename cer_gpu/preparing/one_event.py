@@ -29,7 +29,7 @@ from cer_gpu.preparing.interned import Interned
 from cer_gpu.query import Query
 from cer_gpu.resolution.ceql import WrittenCeql
 from cer_gpu.resolution.predicates import predicate_of_truth
-from cer_gpu.resolution.query import ResolvedQuery, SchemaDependentQuery
+from cer_gpu.resolution.resolved_query import ResolvedQuery, SchemaDependentQuery
 
 
 class OneEvent:

@@ -16,7 +16,7 @@ from cer_gpu.columnar.columns import kind_of
 from cer_gpu.errors import CerError, QueryError
 from cer_gpu.query import Query, check_time_unit, compiled_syntax
 from cer_gpu.resolution.predicates import PredicateFitter, predicate_of_truth
-from cer_gpu.resolution.query import (
+from cer_gpu.resolution.resolved_query import (
     AS_ERROR,
     AS_NULL,
     ParsedQuery,

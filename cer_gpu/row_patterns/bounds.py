@@ -25,8 +25,8 @@ from cer_gpu.backend.joins import filters as f
 from cer_gpu.backend.operations import MINUS, PLUS, TIMES
 from cer_gpu.expressions.side_columns import GREATEST, LEAST, Raw, SideColumn
 from cer_gpu.expressions.terms import COMPARISONS, F8, U8
+from cer_gpu.row_patterns.live_arguments import OfPlace, RowArgument, backwards
 from cer_gpu.row_patterns.program import RowProgram
-from cer_gpu.row_patterns.reading import OfPlace, RowArgument, backwards
 
 Instruction = tuple[int, int, int]
 SAMPLE = 1 << 10
@@ -167,7 +167,7 @@ def bounds_after(
     Parameters
     ----------
     program, holds, conditions
-        As of `cer_gpu.row_patterns.reading.read_after`.
+        As of `cer_gpu.row_patterns.live_arguments.read_after`.
     columns
     growing
         The functions over the match so far that do not decrease, each with its set.

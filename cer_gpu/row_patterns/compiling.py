@@ -14,11 +14,11 @@ from cer_gpu.errors import CerError, OptionError, QueryError, QueryTooLargeError
 from cer_gpu.row_patterns.conditions import MAX_CONDITIONS, Conditions
 from cer_gpu.row_patterns.expressions import Translator
 from cer_gpu.row_patterns.leaves import Null, RowAggregate, RowLeaf, RowValue, name_among, shown_leaf
-from cer_gpu.row_patterns.matching import PAST_LAST_ROW, TO_FIRST, TO_LAST, TO_NEXT_ROW, Skip
-from cer_gpu.row_patterns.measures import Measures
 from cer_gpu.row_patterns.pattern import has_exclusion, variables_in
 from cer_gpu.row_patterns.program import RowProgram, program_of
-from cer_gpu.row_patterns.query import RowPatternQuery
+from cer_gpu.row_patterns.row_matching import PAST_LAST_ROW, TO_FIRST, TO_LAST, TO_NEXT_ROW, Skip
+from cer_gpu.row_patterns.row_measures import Measures
+from cer_gpu.row_patterns.row_pattern_query import RowPatternQuery
 from cer_gpu.row_patterns.searching import Searched
 from cer_gpu.row_patterns.statement import WITH_UNMATCHED, Statement, parse_statement
 

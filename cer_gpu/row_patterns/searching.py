@@ -31,11 +31,7 @@ from cer_gpu.expressions.relations import RelationBinder
 from cer_gpu.expressions.side_columns import MAX_COLUMNS, SideColumns, TextNumbers
 from cer_gpu.row_patterns.bounds import ReadColumns, RowBound, bounds_after
 from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, shown_leaf
-from cer_gpu.row_patterns.matching import MatchTables, Searching, Skip
-from cer_gpu.row_patterns.measures import RowColumns, type_of
-from cer_gpu.row_patterns.ordering import OrderedRows
-from cer_gpu.row_patterns.program import RowProgram
-from cer_gpu.row_patterns.reading import (
+from cer_gpu.row_patterns.live_arguments import (
     PlaceLists,
     RowArgument,
     forced_places,
@@ -44,6 +40,10 @@ from cer_gpu.row_patterns.reading import (
     quiet_places,
     read_after,
 )
+from cer_gpu.row_patterns.ordering import OrderedRows
+from cer_gpu.row_patterns.program import RowProgram
+from cer_gpu.row_patterns.row_matching import MatchTables, Searching, Skip
+from cer_gpu.row_patterns.row_measures import RowColumns, type_of
 
 STEPS, STEPS_PER_ROW = 10**8, 1000
 """Most steps of the searches of an evaluation: so many, which is also the most of one match, and so many for each row.

@@ -27,7 +27,7 @@ from cer_gpu.rule import Rule
 from cer_gpu.sigma.backend import CerGpuBackend
 from cer_gpu.sigma.loaded import Refused, SigmaRules
 from cer_gpu.sigma.pipelines.named import FINDERS, UnknownLogSourceError, chosen_columns, pipeline_named
-from cer_gpu.sigma.reading import (
+from cer_gpu.sigma.rule_files import (
     YAML_ENDINGS,
     AnyRule,
     Fault,

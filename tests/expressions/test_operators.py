@@ -23,11 +23,11 @@ from cer_gpu.expressions.inputs import Inputs, halves_of
 from cer_gpu.expressions.operators import FUNCTIONS, MIXED, OPERATORS
 from cer_gpu.expressions.relation_terms import Argument
 from cer_gpu.expressions.side_columns import SideColumns, TextNumbers
+from cer_gpu.expressions.string_functions import TextFunction
 from cer_gpu.expressions.targets import arrow, numba
 from cer_gpu.expressions.targets.cuda import CudaWriter, places
 from cer_gpu.expressions.targets.numpy import rows_of, values_of
 from cer_gpu.expressions.targets.program import ProgramWriter
-from cer_gpu.expressions.text_functions import TextFunction
 
 LOW, HIGHEST = -(2**63), 2**63 - 1
 ANY = object()

@@ -30,8 +30,8 @@ from cer_gpu.columnar.columns import (
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.combinations import RowsOperand, Uniform, Varying, coded_numbers, combined
 from cer_gpu.expressions.operators import FUNCTIONS, OPERATORS
+from cer_gpu.expressions.string_functions import A_VALUE, KIND_OF_OPERAND, TextFunction
 from cer_gpu.expressions.terms import F8, I8
-from cer_gpu.expressions.text_functions import A_VALUE, KIND_OF_OPERAND, TextFunction
 
 _INT64 = range(-(2**63), 2**63)
 

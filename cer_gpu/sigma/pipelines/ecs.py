@@ -35,7 +35,13 @@ from cer_gpu.sigma.pipelines.sources import (
     replaced_values,
     with_values,
 )
-from cer_gpu.sigma.pipelines.windows import CHANNELS, SYSMON_EVENTS, names_of_defender, of_sysmon, of_the_security_log
+from cer_gpu.sigma.pipelines.windows_logs import (
+    CHANNELS,
+    SYSMON_EVENTS,
+    names_of_defender,
+    of_sysmon,
+    of_the_security_log,
+)
 
 OWN = "winlog.event_data."
 """Beginning of the names of fields that are not moved."""

@@ -17,7 +17,7 @@ from cer_gpu.errors import nearest
 from cer_gpu.sigma.formulas import DetectionFormula, EventColumn, Presence, all_of
 from cer_gpu.sigma.pipelines.ecs import CATEGORIES, PIPELINES_OF_ECS, SYSTEMS
 from cer_gpu.sigma.pipelines.sources import CHOSEN, EVERY_EVENT, LogSource, has_text, in_channel
-from cer_gpu.sigma.pipelines.windows import CATEGORIES_OF_WINDOWS, CHANNELS, PIPELINES, SYSMON_EVENTS
+from cer_gpu.sigma.pipelines.windows_logs import CATEGORIES_OF_WINDOWS, CHANNELS, PIPELINES, SYSMON_EVENTS
 
 SERVICES_OF_ZEEK = (
     "analyzer",

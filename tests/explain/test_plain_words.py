@@ -5,7 +5,7 @@ import strategies
 from rendering import to_ceql
 
 import cer_gpu
-from cer_gpu.explain.writing import name_text, predicate_text
+from cer_gpu.explain.ceql_text import name_text, predicate_text
 from cer_gpu.printable import printable
 
 

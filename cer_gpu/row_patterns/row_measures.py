@@ -19,9 +19,9 @@ from cer_gpu.errors import EventsError
 from cer_gpu.output.leaves import HeldRows, floats_of, ranks_of, taken
 from cer_gpu.output.measures import BoundMeasures, bound_leaf, type_of_measure
 from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, shown_leaf
-from cer_gpu.row_patterns.matching import RowMatches
 from cer_gpu.row_patterns.ordering import OrderedRows, comparable
 from cer_gpu.row_patterns.program import RowProgram
+from cer_gpu.row_patterns.row_matching import RowMatches
 
 _OF_CEQL = {"ARRAY_AGG": "LIST"}
 

@@ -21,9 +21,9 @@ from cer_gpu.columnar.columns import Block
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.derived import makers_of
 from cer_gpu.expressions.operators import FUNCTIONS
+from cer_gpu.expressions.string_functions import TextFunction, lowered
 from cer_gpu.expressions.targets import arrow
 from cer_gpu.expressions.targets.numpy import rows_of
-from cer_gpu.expressions.text_functions import TextFunction, lowered
 
 WORDS = ["", "a", "ab", "aba", "B", "É", "é", "İx", "Σσς", "K", "日本", "0x1F", "-12.5", "1e3", "7"]
 WORDS += ["`.`", "it's", "\0\n"]

@@ -31,8 +31,8 @@ from yaml import YAMLError
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.errors import CerError, OptionError, did_you_mean, nearest
 from cer_gpu.rule import TEST_ENDINGS
+from cer_gpu.sigma.correlation_bounds import MORE_BOUNDS, split_range
 from cer_gpu.sigma.nesting import check_condition
-from cer_gpu.sigma.ranges import MORE_BOUNDS, split_range
 from cer_gpu.sigma.values import POLICY
 
 YAML_ENDINGS = (".yml", ".yaml")

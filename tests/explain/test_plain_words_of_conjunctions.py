@@ -5,7 +5,7 @@ import pytest
 from cer_gpu.automaton.normal_form import normal_form
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.ceql.parser import parse
-from cer_gpu.explain.words import in_words
+from cer_gpu.explain.plain_words import in_words
 
 
 def words_of(text):

@@ -21,7 +21,7 @@ from cer_gpu.query import check_time_unit
 from cer_gpu.resolution.ceql import WrittenCeql
 from cer_gpu.resolution.fields import FoundField, fields_below, find_field
 from cer_gpu.resolution.predicates import FittedTruth, PredicateFitter, constant_truth, joined_truths, negation, rebuilt
-from cer_gpu.resolution.query import (
+from cer_gpu.resolution.resolved_query import (
     AS_NULL,
     ParsedQuery,
     ResolvedQuery,

@@ -15,8 +15,8 @@ from strategies import property_test
 
 import cer_gpu
 from cer_gpu.ceql.patterns import TEXT_TESTS
-from cer_gpu.expressions import texts
-from cer_gpu.expressions.texts import ANSWERS
+from cer_gpu.expressions import string_tests
+from cer_gpu.expressions.string_tests import ANSWERS
 
 
 def answers(predicate, column):
@@ -78,8 +78,10 @@ def test_every_test_of_texts_has_an_answer():
 def test_many_patterns_are_few_regular_expressions(monkeypatch):
     patterns = [f"*x{i}?" for i in range(5000)] + [f"y{i}" for i in range(5000)]
     n_matched = []
-    matches = texts._match_regex
-    monkeypatch.setattr(texts, "_match_regex", lambda *given, **named: n_matched.append(1) or matches(*given, **named))
+    matches = string_tests._match_regex
+    monkeypatch.setattr(
+        string_tests, "_match_regex", lambda *given, **named: n_matched.append(1) or matches(*given, **named)
+    )
     answer = ANSWERS["GLOB"](patterns, False)
     found = answer(pa.array(["ax4999b", "y4999", "y5000", "x1", None]))
     assert found.to_pylist() == [True, True, False, False, None]
@@ -88,9 +90,9 @@ def test_many_patterns_are_few_regular_expressions(monkeypatch):
 
 def test_each_distinct_text_is_tested_once(monkeypatch):
     tested = []
-    matches = texts._match_regex
+    matches = string_tests._match_regex
     monkeypatch.setattr(
-        texts, "_match_regex", lambda array, **named: tested.append(len(array)) or matches(array, **named)
+        string_tests, "_match_regex", lambda array, **named: tested.append(len(array)) or matches(array, **named)
     )
     table = pa.table({"type": ["A"] * 9000, "s": ["ab", "b", "c"] * 3000})
     query = cer_gpu.compile("SELECT * FROM S WHERE A FILTER A[s GLOB 'a?']")

@@ -33,7 +33,7 @@ from cer_gpu.ceql.syntax import (
     relations,
     variable_filters,
 )
-from cer_gpu.explain.writing import (
+from cer_gpu.explain.ceql_text import (
     aggregate_of_past,
     attribute_text,
     expression_text,

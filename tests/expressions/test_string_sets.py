@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from strategies import property_test
 
 import cer_gpu
-from cer_gpu.expressions import text_sets
+from cer_gpu.expressions import string_sets
 from cer_gpu.expressions.globs import matching
 from cer_gpu.expressions.globs.compiling import Pattern
 from cer_gpu.expressions.globs.folding import folds, letters
 from cer_gpu.expressions.globs.matching import GlobSet
 from cer_gpu.expressions.inputs import CODES, Inputs
-from cer_gpu.expressions.texts import OneOfPatterns
+from cer_gpu.expressions.string_tests import OneOfPatterns
 
 # few letters, so that pieces and texts meet often
 short = st.lists(st.sampled_from(["a", "b", "B", "k", "\u212a", "é", "\0", "\n"]), max_size=9).map("".join)
@@ -120,10 +120,10 @@ def test_tests_of_a_column_hold_for_any_cut_into_dictionaries(data):
     texts = data.draw(st.lists(short | values | st.none(), max_size=14), label="texts")
     inputs = Inputs(pa.schema([("s", pa.string())]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_sets, "TOGETHER_FROM", data.draw(st.sampled_from([0, 40, 1 << 26]), label="together from"))
-        patch.setattr(text_sets, "MAX_DICTIONARY_PARTS", data.draw(st.sampled_from([1, 2, 8]), label="parts"))
-        patch.setattr(text_sets, "FEW_PAIRS", data.draw(st.sampled_from([0, 1 << 10]), label="few pairs"))
-        patch.setattr(text_sets, "KEPT_BYTES", data.draw(st.sampled_from([0, 1 << 26]), label="kept"))
+        patch.setattr(string_sets, "TOGETHER_FROM", data.draw(st.sampled_from([0, 40, 1 << 26]), label="together from"))
+        patch.setattr(string_sets, "MAX_DICTIONARY_PARTS", data.draw(st.sampled_from([1, 2, 8]), label="parts"))
+        patch.setattr(string_sets, "FEW_PAIRS", data.draw(st.sampled_from([0, 1 << 10]), label="few pairs"))
+        patch.setattr(string_sets, "KEPT_BYTES", data.draw(st.sampled_from([0, 1 << 26]), label="kept"))
         slots = [inputs.text_table(inputs.column("s", CODES), test, negated) for test, negated in tests]
         kind = data.draw(st.sampled_from([pa.string(), pa.large_string()]))
         begin = end = 0
@@ -146,7 +146,7 @@ def test_tests_of_a_column_hold_for_any_cut_into_dictionaries(data):
 
 
 def test_a_test_that_is_added_later_is_answered(monkeypatch):
-    monkeypatch.setattr(text_sets, "TOGETHER_FROM", 0)
+    monkeypatch.setattr(string_sets, "TOGETHER_FROM", 0)
     inputs = Inputs(pa.schema([("s", pa.string())]))
     codes, texts = inputs.column("s", CODES), pa.array(["ab", "b", "c"])
     first = inputs.text_table(codes, OneOfPatterns((Pattern("a*"),)), False)

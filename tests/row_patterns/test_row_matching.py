@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cer_gpu.row_patterns import matching
 from cer_gpu.row_patterns import pattern as p
 from cer_gpu.row_patterns import program as programs
-from cer_gpu.row_patterns.matching import PAST_LAST_ROW, TO_FIRST, TO_LAST, TO_NEXT_ROW, Skip, find_matches
+from cer_gpu.row_patterns import row_matching
 from cer_gpu.row_patterns.program import program_of
+from cer_gpu.row_patterns.row_matching import PAST_LAST_ROW, TO_FIRST, TO_LAST, TO_NEXT_ROW, Skip, find_matches
 from tests.row_patterns.reference import SkipError
 from tests.row_patterns.reference import find_matches as expected_matches
 from tests.strategies import property_settings
@@ -111,8 +111,8 @@ def test_matches_are_those_of_backtracking(tree, partitions, skips):
     st.one_of(patterns(), chains()),
     st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=9), min_size=1, max_size=4),
     st.sampled_from(SKIPS),
-    st.sampled_from([1, 4, matching.COUNTED_ROWS]),
-    st.sampled_from([1, matching.MATCHES]),
+    st.sampled_from([1, 4, row_matching.COUNTED_ROWS]),
+    st.sampled_from([1, row_matching.MATCHES]),
 )
 @property_settings
 def test_matches_of_places_that_take_several_rows_are_those_of_backtracking(tree, partitions, skips, n_rows, n_matches):
@@ -120,8 +120,8 @@ def test_matches_of_places_that_take_several_rows_are_those_of_backtracking(tree
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(programs, "MAX_WRITTEN_OUT", -1)
         patch.setattr(programs, "MUCH_SHORTER", 0)
-        patch.setattr(matching, "COUNTED_ROWS", n_rows)
-        patch.setattr(matching, "MATCHES", n_matches)
+        patch.setattr(row_matching, "COUNTED_ROWS", n_rows)
+        patch.setattr(row_matching, "MATCHES", n_matches)
         program = program_of(p.parse_pattern(text, (0, len(text))), may_count=True)
         assert len(program.counts) == len(program.places)
         check(program, tree, partitions, *skips)

@@ -18,7 +18,7 @@ from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions.by_arrow import arrow_rows
 from cer_gpu.expressions.globs.compiling import Pattern
 from cer_gpu.expressions.globs.matching import NO_TEXTS, FoundPatterns, GlobSet, merged
-from cer_gpu.expressions.texts import OneOfPatterns
+from cer_gpu.expressions.string_tests import OneOfPatterns
 
 TOGETHER_FROM = 1 << 19
 """Bytes that the tests of a column would read one by one, each pattern by itself, to be answered together."""

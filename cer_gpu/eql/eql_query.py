@@ -15,7 +15,7 @@ from cer_gpu.eql.syntax import EqlSyntax
 from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.query import check_time_unit
-from cer_gpu.resolution.query import (
+from cer_gpu.resolution.resolved_query import (
     AS_ERROR,
     AS_NULL,
     ParsedQuery,

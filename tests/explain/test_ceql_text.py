@@ -7,8 +7,8 @@ from cases import Case
 from cer_gpu.automaton.normal_form import normal_form
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.ceql.parser import parse
-from cer_gpu.explain.words import in_words
-from cer_gpu.explain.writing import predicate_text
+from cer_gpu.explain.ceql_text import predicate_text
+from cer_gpu.explain.plain_words import in_words
 from cer_gpu.printable import printable
 
 

@@ -25,10 +25,10 @@ from cer_gpu.output.measures import BoundMeasures
 from cer_gpu.row_patterns.conditions import Conditions
 from cer_gpu.row_patterns.explaining import RowPatternExplanation, explain_row_pattern
 from cer_gpu.row_patterns.leaves import RowAggregate, RowValue
-from cer_gpu.row_patterns.matching import RowMatches, Skip, find_matches
-from cer_gpu.row_patterns.measures import LeafValues, Listed, Measures, RowColumns
 from cer_gpu.row_patterns.ordering import field_of, is_comparable, ordered_rows
 from cer_gpu.row_patterns.program import RowProgram
+from cer_gpu.row_patterns.row_matching import RowMatches, Skip, find_matches
+from cer_gpu.row_patterns.row_measures import LeafValues, Listed, Measures, RowColumns
 from cer_gpu.row_patterns.statement import OMIT_EMPTY, WITH_UNMATCHED, Statement
 
 
