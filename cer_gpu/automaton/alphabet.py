@@ -14,7 +14,7 @@ class Table(ABC):
     Attributes
     ----------
     ending : bool array, shape (symbols,)
-        True for symbols whose events may end complex events.
+        True for symbols whose events may end matches.
     labels : list of frozenset of str
         Variables of each mark.
     has_gaps : bool

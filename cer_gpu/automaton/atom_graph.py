@@ -2,7 +2,7 @@
 
 papers: RMA, section 4.  The paper's runs carry the events that later guards read in registers, one run for each choice
 of them.  Here an event is stored once for each atom that it satisfies, as an instance, and a run is a path of instances
-from the end of a complex event back to its start.  The graph is the position automaton of the normal form (Glushkov,
+from the end of a match back to its start.  The graph is the position automaton of the normal form (Glushkov,
 1961): a state for each atom, an edge for each pair that may follow one another.  The two sides of a conjunction make
 their steps in any order, or with one event: its atoms are those of their product.
 """
@@ -57,9 +57,9 @@ class GraphAtom:
     repeats : tuple of tuple of int
         For each place the iterations around it, the outermost first.
     initial, final : bool
-        An initial atom may begin a complex event, a final one may end it.
+        An initial atom may begin a match, a final one may end it.
     bars : bool
-        True: no complex event holds the event, which is one that a gap must not hold.
+        True: no match holds the event, which is one that a gap must not hold.
     """
 
     places: tuple[int, ...]
@@ -166,7 +166,7 @@ class AtomGraph:
     relations : tuple of PlacedRelation
         Those of absences come last.
     ambiguous : bool
-        True if one complex event may be found on several paths.
+        True if one match may be found on several paths.
     absences : tuple of PlacedAbsence
     """
 
@@ -186,7 +186,7 @@ class AtomGraph:
 
     @property
     def n_tested(self) -> int:
-        """Number of relations that complex events must pass: the first ones, without those of absences."""
+        """Number of relations that matches must pass: the first ones, without those of absences."""
         return len(self.relations) - sum(len(absence.relations) for absence in self.absences)
 
 
@@ -486,7 +486,7 @@ class _GraphBuilder:
         return frozenset(i for i, node in enumerate(self.nodes) if not places.isdisjoint(node))
 
     def _tells_paths_apart(self, edges: tuple[Edge, ...]) -> bool:
-        """Return True if the kept positions of a complex event tell its path: each event is at one place alone."""
+        """Return True if the kept positions of a match tell its path: each event is at one place alone."""
         pairs = {(edge.source, edge.target) for edge in edges}
         if len(pairs) < len(edges):
             return False
@@ -509,7 +509,7 @@ class AtomTable(NumberedAlphabet):
     atoms_of : int32 array, shape (symbols, atoms + 1)
         Atoms that events of each symbol satisfy, ascending, then `END_OF_LIST`.
     ending : bool array, shape (symbols,)
-        True for symbols whose events may end complex events.
+        True for symbols whose events may end matches.
     labels : list of frozenset of str
         Variables of each mark.
     marks : int32 array, shape (atoms,)

@@ -39,7 +39,7 @@ class Transition:
 
     `guard` is an index into `CEA.guards`, or `ANY`; when `negated` the event must not satisfy it.  `labels` are the
     variables that hold the event, and `kept` those of them that SELECT keeps: the event is marked (belongs to the
-    complex event) if there are any.  Determinisation merges transitions that differ in `labels` alone.  `barred` are
+    match) if there are any.  Determinisation merges transitions that differ in `labels` alone.  `barred` are
     guards, each with True if negated, that the event must not pass: those of the events absent from a gap.
     """
 

@@ -174,7 +174,7 @@ def _reject_whole(steps: Sequence[ChainStep], guards: Sequence[Guard]) -> Reject
 
 
 def are_neighbours(steps: Sequence[ChainStep]) -> bool:
-    """Return True if each event of a complex event is right after the one before it."""
+    """Return True if each event of a match is right after the one before it."""
     return all(step.neighbour for step in steps[1:]) and not any(step.repeated for step in steps)
 
 

@@ -1,4 +1,4 @@
-"""Sums by which the complex events of a chain are counted: for each symbol, additions among the numbers of runs.
+"""Sums by which the matches of a chain are counted: for each symbol, additions among the numbers of runs.
 
 A row of numbers stands for each place at which a run can be: a step, with the number of its events so far where that
 matters.  An event adds rows to rows, as its steps tell, and a gap that it bars clears what waits for the gap.

@@ -72,7 +72,7 @@ class Determinization(Table):
     moves : int32 array, shape (n, 3)
         (mark, target state or `NO_STATE`, flags); mark 0: the event is not marked; LAST_MOVE flags the last of a step.
     ending : bool array, shape (symbols,)
-        True for symbols whose events may end complex events.
+        True for symbols whose events may end matches.
     labels : list of frozenset of str
         Variables of each mark.
     has_gaps : bool

@@ -86,7 +86,7 @@ class ParallelPattern:
     shares_events : bool
         True if several partial matches that a transition gathers may hold one event.
     ambiguous : bool
-        True if one complex event may be found in several runs.
+        True if one match may be found in several runs.
     """
 
     graph: AtomGraph
@@ -102,7 +102,7 @@ class ParallelPattern:
 
     @property
     def is_told_by_labels(self) -> bool:
-        """True if the variables of the events of a complex event tell its run: each place has one of its own."""
+        """True if the variables of the events of a match tell its run: each place has one of its own."""
         kept = [atom.kept for atom in self.graph.atoms]
         return all(one - frozenset[str]().union(*kept[:i], *kept[i + 1 :]) for i, one in enumerate(kept))
 

@@ -545,7 +545,7 @@ class RecentTable(NumberedAlphabet):
     passed : list of int
         For each symbol what its events pass, as bits: each alternative of each step, then each absence.
     ending : bool array, shape (symbols,)
-        True for symbols whose events may end complex events.
+        True for symbols whose events may end matches.
     labels : list of frozenset of str
         Variables of each mark.
     marks : int32 array, shape (steps, alternatives)

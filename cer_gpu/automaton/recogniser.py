@@ -1,6 +1,6 @@
 """Tables of a recogniser: the output-agnostic automaton of a pattern with filters between events, explored as a whole.
 
-papers: RMA, section 6, corollary 6.7.  The automaton has a single run, which tells where complex events end, and
+papers: RMA, section 6, corollary 6.7.  The automaton has a single run, which tells where matches end, and
 nothing else about them.  Its registers hold the events of the window (`cer_gpu.automaton.rma_unroll.unroll_in_phases`),
 and its states grow exponentially with the window: it is for windows of few events.
 """
@@ -37,7 +37,7 @@ class RegisterTest:
 
 @dataclass(frozen=True)
 class Recogniser:
-    """Deterministic automaton that recognises the ends of complex events.
+    """Deterministic automaton that recognises the ends of matches.
 
     A state has formulas; bit k of the number of a move says whether formula k of the state holds for the event.
 
@@ -47,7 +47,7 @@ class Recogniser:
         Number of registers; one more, the last, holds the event that is read.
     tests : tuple of RegisterTest
     states : int32 array, shape (states, 4)
-        First of the `listed` formulas, the one after the last, first of the `moves`, and 1 if complex events end there.
+        First of the `listed` formulas, the one after the last, first of the `moves`, and 1 if matches end there.
     listed : int32 array, shape (listed,)
     formulas : int32 array, shape (formulas, 3)
         An atom whose guard the event must satisfy, first of the `tested`, and the one after the last.

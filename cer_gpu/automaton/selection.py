@@ -5,7 +5,7 @@ what they marked.  Sets of CEA states are bit masks; the bit of the final state,
 that the run ends there.
 
 The *control* of a strategy is its knowledge of all runs together, the expired ones included: it does not depend on any
-single run, and it determines the moves of a run that begins.  Complex events compare by their marked events; runs that
+single run, and it determines the moves of a run that begins.  Matches compare by their marked events; runs that
 marked the same and differ in their start or their variables are ties, and all stay.  A run that marked nothing loses
 against every run that did, and a fresh run is one of those.
 """
@@ -111,7 +111,7 @@ def _selection_move(mark: int, target: int, key: Key) -> Move:
 
 
 class Everything(Selection):
-    """All complex events (CEL, section 6): a state is the set of CEA states of its runs."""
+    """All matches (CEL, section 6): a state is the set of CEA states of its runs."""
 
     def inside(self, state: Key) -> int:
         """Return the set of CEA states of a determinised state."""
@@ -129,7 +129,7 @@ class Everything(Selection):
 
 
 class Strict(Selection):
-    """Complex events of consecutive positions (CEL, C.3.1): a state is (set, before, during or after marking)."""
+    """Matches of consecutive positions (CEL, C.3.1): a state is (set, before, during or after marking)."""
 
     _BEFORE, _DURING, _AFTER = 0, 1, 2
 
@@ -150,7 +150,7 @@ class Strict(Selection):
 
 
 class Maximal(Selection):
-    """Complex events that no other one strictly contains (CEL, C.3.4, where S and T are pairs; ties make them triples).
+    """Matches that no other one strictly contains (CEL, C.3.4, where S and T are pairs; ties make them triples).
 
     A state is (states of its runs, states of all runs that marked the same, states of the runs that marked strictly
     more, 1 if nothing is marked); the control is the two in the middle, for the runs that marked nothing.
@@ -198,7 +198,7 @@ class Maximal(Selection):
 
 
 class Ordered(Selection):
-    """The greatest complex event in an order on marked events: NEXT and LAST (CEL, C.3.2 and C.3.3).
+    """The greatest match in an order on marked events: NEXT and LAST (CEL, C.3.2 and C.3.3).
 
     The control is a sequence of groups, best first: the runs of a group marked the same, and the group holds their sets
     of states, without the states that a better group reaches.  The runs of the last group marked nothing; it may be

@@ -2,7 +2,7 @@
 
 Yannakakis (VLDB 1981) joins along a tree: relations are first reduced, from the leaves to the root and back, to the
 rows that have partners in their neighbours.  Here the tree is that of a parallel pattern, and the relations are the
-events of its places in a window.  An event that has no partner is in no complex event, so that it need not be read.
+events of its places in a window.  An event that has no partner is in no match, so that it need not be read.
 """
 
 from __future__ import annotations

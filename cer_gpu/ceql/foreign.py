@@ -23,7 +23,7 @@ _PLACES = "startswith(name, 'x'), endswith(name, 'x') and contains(name, 'x') ar
 _TIMES = "A{3} is three times A, A{2,5} two to five times, A+ one or more"
 _LENGTH = "a length of time is a number and a unit, without quotes: WITHIN 5 MINUTES"
 _MOMENT = "times are compared with text: ts > '2024-01-31 12:00'"
-_ONE_ROW = "limit=10 (--limit 10) stops after so many complex events; LIMIT n is of those that end together"
+_ONE_ROW = "limit=10 (--limit 10) stops after so many matches; LIMIT n is of those that end together"
 _ALL = "events of both, in any order: A ALL B; within a filter: AND"
 
 

@@ -59,7 +59,7 @@ def aggregate_operand(expression: s.Expression, text: str) -> tuple[str, s.Expre
         raise QuerySyntaxError("LIST gives no single value", text, *expression.span, hint=LONE)
     if function == "COUNT":
         if operands:
-            message = "expected COUNT(*), which counts complex events"
+            message = "expected COUNT(*), which counts matches"
             raise QuerySyntaxError(message, text, *expression.span, hint=LONE)
         return function, None
     if len(operands) != 1:
@@ -184,4 +184,4 @@ def _without_variable(attribute: s.Attribute, text: str, hint: str) -> QuerySynt
 
 
 _MEASURE = "measures are of x.price, FIRST(x).price, LAST(x).price, COUNT(x), SUM(x.price), AVG, MIN, MAX and LIST"
-LONE = "one aggregate over all complex events: COUNT(*), SUM(x.price), AVG(b.price - a.price), MIN(...), MAX(...)"
+LONE = "one aggregate over all matches: COUNT(*), SUM(x.price), AVG(b.price - a.price), MIN(...), MAX(...)"

@@ -67,7 +67,7 @@ def parse(text: str, relations: Relations | None = None) -> s.QuerySyntax:
 
 
 def parse_aggregate(text: str) -> tuple[str, s.Expression | None]:
-    """Parse a lone aggregate over all complex events, such as ``SUM(c.amount - a.amount)``.
+    """Parse a lone aggregate over all matches, such as ``SUM(c.amount - a.amount)``.
 
     Returns
     -------

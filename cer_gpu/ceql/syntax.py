@@ -358,7 +358,7 @@ class QuerySyntax:
     every : Within or None
         Length in which LIMIT counts (``LIMIT n EVERY d``); None: each end by itself.
     chooses_first : bool
-        True for ``THEN WITHIN``: the strategy chooses among all complex events of an end, and the window then drops.
+        True for ``THEN WITHIN``: the strategy chooses among all matches of an end, and the window then drops.
     having : Predicate or None
         The condition over measures of HAVING: an attribute without a variable is the name of a measure.
     pipes : tuple of Pipe

@@ -148,7 +148,7 @@ def analyse_events(source: Source, bindings: Bindings, matches: FindMatches) -> 
     -------
     TestCounts
     dict
-        Numbers of events and complex events, seconds of each stage, tiers of predicates, bytes, determinised states,
+        Numbers of events and matches, seconds of each stage, tiers of predicates, bytes, determinised states,
         what the runtime holds at the end, and for each pair of steps (`FilterPlaces.step_facts`) the candidates tested,
         and those that passed.
     """
@@ -201,7 +201,7 @@ def _load(bindings: Bindings, batch: pa.RecordBatch) -> None:
 
 
 def _listing_evaluator(bindings: Bindings, stages: Stages = NO_STAGES) -> Evaluator:
-    """Return an evaluator with an output that lists complex events, as HAVING chooses among them one by one."""
+    """Return an evaluator with an output that lists matches, as HAVING chooses among them one by one."""
     output = "positions" if bindings.plan.having is None else "bindings"
     options = EvaluationOptions(stages=stages)
     return Evaluator({"": StreamingExecution(bindings, options, output)}, options)

@@ -38,7 +38,7 @@ def choice_facts(plan: LogicalPlan, binding: Binding | None) -> dict[str, Any]:
     physical = physical_plan(plan, OUTPUTS["positions"])
     why = physical.reason
     if physical.defers_events:
-        why += "; events wait until one may end a complex event, and are dropped unevaluated outside its window"
+        why += "; events wait until one may end a match, and are dropped unevaluated outside its window"
     tier, tier_why = _predicates(binding)
     device, device_why = before_events(AUTO)
     within = plan.within
@@ -114,7 +114,7 @@ def _memory(plan: LogicalPlan) -> str:
         each = " of each partition" if plan.partition and plan.within.kind == "events" else ""
         bound = f"bounded by the relevant events that are in the window{each}"
         if plan.trailing:
-            bound += "; and by the complex events that wait until theirs has passed"
+            bound += "; and by the matches that wait until theirs has passed"
         if plan.partition and plan.strategy.compares and plan.chooses_first and not stored:
             name = plan.strategy.name
             bound += f"; and a state of each partition, which is kept for good, as {name} compares with what is old"
@@ -124,7 +124,7 @@ def _memory(plan: LogicalPlan) -> str:
     if not stored and not waits and not plan.strategy.compares and not plan.strategy.consecutive:
         return "that of the partial matches under way: each is dropped at the first event that does not continue it"
     if plan.consume != "NONE":
-        return "grows with the relevant events until a complex event consumes them: there is no WITHIN"
+        return "grows with the relevant events until a match consumes them: there is no WITHIN"
     if not stored and loops and all(loop.barred for loop in loops):
         return "grows with the partial matches that no event has barred yet: there is no WITHIN"
     return "grows with the relevant events: there is no WITHIN, so that nothing is ever out of reach"
@@ -160,7 +160,7 @@ def _memory_of_the_past(plan: LogicalPlan) -> str:
 def _distribution(distribution: Distribution) -> dict[str, Any]:
     """Return the ways to deal events to threads and to tasks, each with the reason if it is not exact, else None.
 
-    `shared` are the values that all events of a complex event share, by which tasks can be dealt the events.
+    `shared` are the values that all events of a match share, by which tasks can be dealt the events.
     """
     return {
         "threads": {"chosen": distribution.threads, "why": distribution.why_not_threads},

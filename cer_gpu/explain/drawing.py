@@ -500,7 +500,7 @@ def _notes(automaton: Mapping[str, Any]) -> Iterator[str]:
             f"{absence['name']}: no event between is {' AND '.join([absence['text'], *absence['filters']])}"
         )
     if any(transition.get("takes_back") for transition in automaton["transitions"]):
-        yield "✗ takes back the complex event that it follows"
+        yield "✗ takes back the match that it follows"
 
 
 class _Label:

@@ -149,7 +149,7 @@ def graph_facts(
 
     State 0 stands for no event read, every other for an atom: `label` is its name, and the sign before the test of an
     event says if it comes later (``;``), or at the very next position (``:``).  Atoms that bar are no states, as no
-    complex event holds their events: they stand in the gaps of the transitions (``; !R ; B``), and in `absences`.
+    match holds their events: they stand in the gaps of the transitions (``; !R ; B``), and in `absences`.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def _absent_facts(
     """Return the events that are absent from gaps, each with the states before the gap, and how it is known there.
 
     One is known `at_once` where the event before the gap tells by itself which events bar it, and it is told by a mark
-    at that event.  Others are searched among all events of the gap while complex events are listed.
+    at that event.  Others are searched among all events of the gap while matches are listed.
     """
     graph, facts = plan.graph, []
     for number, absence in enumerate(graph.absences):
@@ -243,7 +243,7 @@ def explain(
     source
         Events in which to count those that satisfy each predicate, or None to count nothing.
     matches
-        Function that yields the complex events of a source, to measure the evaluation, or None to measure nothing.
+        Function that yields the matches of a source, to measure the evaluation, or None to measure nothing.
     """
     plan = bindings.plan
     syntax, formula = plan.syntax, plan.formula

@@ -161,7 +161,7 @@ class FilterPlaces:
         ]
 
     def searches(self, absence: int) -> bool:
-        """Return True if the events of some gap of an absence are searched while complex events are listed."""
+        """Return True if the events of some gap of an absence are searched while matches are listed."""
         sources = {edge.source for edge in self.plan.graph.edges if absence in edge.absent}
         return any((absence, source) not in self.plan.watched for source in sources)
 

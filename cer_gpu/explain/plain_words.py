@@ -113,7 +113,7 @@ def _reported_lines(syntax: QuerySyntax) -> Iterator[str]:
 
 
 def _window_lines(within: Within | None, strategy: Strategy, *, within_first: bool) -> list[str]:
-    """Return the lines of window and strategy, in the order in which they drop complex events.
+    """Return the lines of window and strategy, in the order in which they drop matches.
 
     A strategy chooses among those within the window (`within_first`), but for THEN WITHIN.
     """

@@ -27,14 +27,14 @@ def key_lines(plan: LogicalPlan) -> list[str]:
 
 def memory_line(plan: LogicalPlan, pattern: RecentPattern) -> str:
     """Return what is kept, and until when."""
-    behind = "; and by the complex events that wait until their window has passed" if pattern.taking else ""
+    behind = "; and by the matches that wait until their window has passed" if pattern.taking else ""
     return _partial_matches(plan, pattern) + behind
 
 
 def _partial_matches(plan: LogicalPlan, pattern: RecentPattern) -> str:
     n = len(pattern.steps) - 1
     if not n:
-        return "no partial match: each event of the one step is a complex event"
+        return "no partial match: each event of the one step is a match"
     most = f"at most {n:,} partial match{'es' if n > 1 else ''}"
     if not pattern.keys and not plan.partition:
         return f"{most}, whatever the stream"

@@ -172,14 +172,14 @@ def _absent_event_lines(absences: Sequence[Facts]) -> Iterator[str]:
             if states:
                 rows.append([absence["name"], event, f"after {_cut([str(state) for state in states])}", way])
     if rows:
-        yield "absent from gaps, in no complex event:"
+        yield "absent from gaps, in no match:"
         yield from _shortened(rows)
 
 
 def _taking_back(automaton: Facts) -> Iterator[str]:
     """Yield the line on an absence at the end of the pattern, if there is one."""
     if any(t.get("takes_back") for t in automaton["transitions"]):
-        yield "✗ takes back the complex event that it follows; what none takes back within its window is reported"
+        yield "✗ takes back the match that it follows; what none takes back within its window is reported"
 
 
 def _transition_mark(transition: Facts) -> str:
@@ -243,7 +243,7 @@ _THREADS = {
 _WAYS = {
     "key": "each gets all events of some keys",
     "range": "each gets a range of the stream and the window before it",
-    "broadcast": "each gets all events, and lists its share of the complex events",
+    "broadcast": "each gets all events, and lists its share of the matches",
 }
 
 
@@ -262,7 +262,7 @@ def _analysis(facts: Facts) -> Iterator[str]:
     rows = [
         ["events", f"{analysis['n_events']:,}"],
         ["relevant", f"{analysis['n_relevant']:,}" + (f" ({relevant})" if relevant else "")],
-        ["complex events", f"{analysis['n_complex_events']:,}"],
+        ["matches", f"{analysis['n_complex_events']:,}"],
         ["predicates", " and ".join(analysis["tiers"]) or "none evaluated"],
         ["memory", f"{analysis['memory_bytes']:,} bytes of partial matches and buffers at the end"],
     ]
