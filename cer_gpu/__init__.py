@@ -50,7 +50,7 @@ from cer_gpu.frames.accessors import register_where_imported
 from cer_gpu.io.files import Files
 from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet, QuerySetEvaluator, compile_all
-from cer_gpu.row_patterns.query import RowPatternQuery
+from cer_gpu.row_patterns.row_pattern_query import RowPatternQuery
 
 __version__ = "1.0.0rc1"
 

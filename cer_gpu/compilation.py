@@ -80,7 +80,7 @@ LANGUAGES = (
     Language(
         "EQL",
         re.compile(rf"{_BLANK}(?:(?:sequence|sample|join)\b{_BLANK}(?:by|with|\[|!)|{_CATEGORY}{_BLANK}where\b)"),
-        "cer_gpu.eql.query",
+        "cer_gpu.eql.eql_query",
         own_options=("missing_fields", "selection"),
         type_column="event.category",
         time_column="@timestamp",
@@ -89,7 +89,7 @@ LANGUAGES = (
     Language(
         "Sigma",
         re.compile(r"\s*-- Sigma\b"),
-        "cer_gpu.sigma.query",
+        "cer_gpu.sigma.sigma_query",
         own_options=("missing_fields",),
         missing_fields="null",
         of_any_schema=True,

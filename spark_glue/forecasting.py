@@ -170,7 +170,7 @@ class LearningStage:
         if read is None:
             return
         learning = Learning(self.query, read.schema, self.asked)
-        follow_all({"": learning.reader}, self.query._source(read), EvaluationOptions())
+        follow_all({"": learning.reader}, self.query._open_source(read), EvaluationOptions())
         part = learning.part(self.until).to_bytes()
         yield pa.record_batch([pa.array([part], pa.binary())], names=["part"])
 

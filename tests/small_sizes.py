@@ -7,7 +7,7 @@ import pytest
 
 from cer_gpu.columnar import clocks, dictionary_encoding
 from cer_gpu.engine import execution_group
-from cer_gpu.expressions import side_columns, text_sets
+from cer_gpu.expressions import side_columns, string_sets
 from cer_gpu.expressions.globs import matching
 from cer_gpu.order import layouts, streams
 from cer_gpu.output import retention
@@ -69,8 +69,8 @@ SMALL = (
     (retention, "TRIM_FROM", 5),
     (dictionary_encoding, "_MAX_VALUES", 2),
     (side_columns, "SWEEP_FROM", 2),
-    (text_sets, "TOGETHER_FROM", 0),
-    (text_sets, "MAX_DICTIONARY_PARTS", 2),
+    (string_sets, "TOGETHER_FROM", 0),
+    (string_sets, "MAX_DICTIONARY_PARTS", 2),
     (matching, "LAID_AT_ONCE", 4),
     (matching, "FOUND", 2),
     (symbol_table, "MAX_WORDS", 3),

@@ -24,8 +24,8 @@ from cer_gpu.compilation import compile_member as alone
 from cer_gpu.predicates import shared_guards
 from cer_gpu.predicates.kept_tables import from_plain, to_plain
 from cer_gpu.preparing import over_schema, sets
-from cer_gpu.sigma.keeping import read_rules_of, write_rules
 from cer_gpu.sigma.loaded import SigmaRules
+from cer_gpu.sigma.loading import read_rules_of, write_rules
 
 SINGLE = (
     "SELECT * FROM S WHERE A AS a FILTER a[x > {n}]",
@@ -49,13 +49,13 @@ def kept_from_the_first_query_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the queries that are made over a schema, and not read."""
     found: list[str] = []
-    make = over_schema._made
+    make = over_schema._describe_queries
 
     def noting(over: Any, names: Sequence[str]) -> Any:
         found.extend(names)
         return make(over, names)
 
-    monkeypatch.setattr(over_schema, "_made", noting)
+    monkeypatch.setattr(over_schema, "_describe_queries", noting)
     return found
 
 
@@ -106,9 +106,9 @@ def test_a_filter_fitted_by_itself_is_that_of_the_compiled_query(seed: int, monk
     compiled(texts)
     kept = compiled(texts)._queries
     outputs = {name: query.resolve_output(output) for name, query in kept.items()}
-    fitted = over_schema._made(over_schema.OverSchema(kept, outputs, schema, {}), list(kept))
+    fitted = over_schema._describe_queries(over_schema.OverSchema(kept, outputs, schema, {}), list(kept))
     monkeypatch.setattr(over_schema._Framed, "over", lambda framed, name: None)
-    each = over_schema._made(over_schema.OverSchema(kept, outputs, schema, {}), list(kept))
+    each = over_schema._describe_queries(over_schema.OverSchema(kept, outputs, schema, {}), list(kept))
     assert fitted == each
 
 

@@ -14,7 +14,7 @@ class Table(ABC):
     Attributes
     ----------
     ending : bool array, shape (symbols,)
-        True for symbols whose events may end complex events.
+        True for symbols whose events may end matches.
     labels : list of frozenset of str
         Variables of each mark.
     has_gaps : bool
@@ -31,7 +31,7 @@ class Table(ABC):
 
     @abstractmethod
     def met(self, most: int) -> dict[str, Any] | None:
-        """Return the numbers of states and symbols met, and the first `most` states; None: there are no states."""
+        """Return the numbers of states and symbols met, and the first `most` states, or None if there are no states."""
 
     @abstractmethod
     def snapshot(self) -> dict[str, Any]:
@@ -56,25 +56,25 @@ class NumberedAlphabet(Table):
 
     def symbol(self, word: int) -> int:
         """Return the symbol of a bit vector (bit g: the event satisfies guard g)."""
-        return self._symbol(self._passed(word))
+        return self._symbol(self.passed_tests(word))
 
     def _symbol(self, passed: int) -> int:
         symbol = self._symbols.get(passed)
         if symbol is None:
             symbol = self._symbols[passed] = len(self._symbols)
-            self._add(symbol, passed)
+            self.add_symbol(symbol, passed)
         return symbol
 
     @abstractmethod
-    def _passed(self, word: int) -> int:
+    def passed_tests(self, word: int) -> int:
         """Return the tests that an event passes, given its bit vector."""
 
     @abstractmethod
-    def _add(self, symbol: int, passed: int) -> None:
+    def add_symbol(self, symbol: int, passed: int) -> None:
         """Add a new symbol to the tables."""
 
     def met(self, most: int) -> None:
-        """Return None: there are no determinised states."""
+        """Return None, as there are no determinised states."""
 
     def snapshot(self) -> dict[str, Any]:
         """Return the numbering of symbols, for JSON."""

@@ -2,7 +2,7 @@
 
 papers: RMA, section 4.  The paper's runs carry the events that later guards read in registers, one run for each choice
 of them.  Here an event is stored once for each atom that it satisfies, as an instance, and a run is a path of instances
-from the end of a complex event back to its start.  The graph is the position automaton of the normal form (Glushkov,
+from the end of a match back to its start.  The graph is the position automaton of the normal form (Glushkov,
 1961): a state for each atom, an edge for each pair that may follow one another.  The two sides of a conjunction make
 their steps in any order, or with one event: its atoms are those of their product.
 """
@@ -57,9 +57,9 @@ class GraphAtom:
     repeats : tuple of tuple of int
         For each place the iterations around it, the outermost first.
     initial, final : bool
-        An initial atom may begin a complex event, a final one may end it.
+        An initial atom may begin a match, a final one may end it.
     bars : bool
-        True: no complex event holds the event, which is one that a gap must not hold.
+        True: no match holds the event, which is one that a gap must not hold.
     """
 
     places: tuple[int, ...]
@@ -166,7 +166,7 @@ class AtomGraph:
     relations : tuple of PlacedRelation
         Those of absences come last.
     ambiguous : bool
-        True if one complex event may be found on several paths.
+        True if one match may be found on several paths.
     absences : tuple of PlacedAbsence
     """
 
@@ -186,7 +186,7 @@ class AtomGraph:
 
     @property
     def n_tested(self) -> int:
-        """Number of relations that complex events must pass: the first ones, without those of absences."""
+        """Number of relations that matches must pass: the first ones, without those of absences."""
         return len(self.relations) - sum(len(absence.relations) for absence in self.absences)
 
 
@@ -211,7 +211,7 @@ def build_atom_graph(
     QueryTooLargeError
         When there are too many atoms or edges.
     """
-    return _Builder(guards, selected).graph(formula, n_steps)
+    return _GraphBuilder(guards, selected).graph(formula, n_steps)
 
 
 def build_place_graph(
@@ -221,11 +221,11 @@ def build_place_graph(
 
     The sides of a conjunction have no edges between them, and all of their last atoms lead to what follows.
     """
-    return _Builder(guards, selected, multiplied=False).graph(formula, n_steps)
+    return _GraphBuilder(guards, selected, multiplied=False).graph(formula, n_steps)
 
 
 @dataclass(frozen=True)
-class _Part:
+class _GraphPart:
     """A part of the formula: its nodes (those from `begin` on), and the nodes that may begin it and end it."""
 
     begin: int
@@ -252,7 +252,7 @@ class _Gap:
 
 
 @dataclass
-class _Builder:
+class _GraphBuilder:
     """Construction of the graph; `nodes` are the atoms, each as the places of the formula that its event is."""
 
     guards: Sequence[Guard]
@@ -271,7 +271,7 @@ class _Builder:
 
     def graph(self, formula: NormalForm, n_steps: int) -> AtomGraph:
         self._number = {guard: i for i, guard in enumerate(self.guards)}
-        whole = fold(formula, self._leave, self._enter)
+        whole = fold(formula, self._leave_node, self._enter_node)
         first, last = set(whole.first), set(whole.last)
         barring = {gap.node for gap in self.absent}
         atoms = tuple(
@@ -288,7 +288,7 @@ class _Builder:
             absences.append(PlacedAbsence(gap.node, numbers, gap.begins))
             relations += own
         # in a chain the kept events tell their steps, and a step of one atom has one path
-        told = 0 < n_steps == len(atoms) - len(barring) - self.n_copied or self._apart(edges)
+        told = 0 < n_steps == len(atoms) - len(barring) - self.n_copied or self._tells_paths_apart(edges)
         before = {(i, edge.source) for edge in edges for i in edge.absent if not self.absent[i].begins}
         ways = {Edge(self.absent[i].node, source, False, bars=True) for i, source in before}
         return AtomGraph(atoms, tuple(sorted([*edges, *ways])), tuple(relations), not told, tuple(absences))
@@ -302,7 +302,7 @@ class _Builder:
 
     # ---- down -------------------------------------------------------------------------------------------------
 
-    def _enter(self, part: NormalForm) -> list[NormalForm]:
+    def _enter_node(self, part: NormalForm) -> list[NormalForm]:
         match part:
             case Atom():
                 return []
@@ -320,23 +320,23 @@ class _Builder:
 
     # ---- up ---------------------------------------------------------------------------------------------------
 
-    def _leave(self, part: NormalForm, below: list[_Part]) -> _Part:
+    def _leave_node(self, part: NormalForm, below: list[_GraphPart]) -> _GraphPart:
         match part:
             case Atom():
                 node = self._node(part)
-                return _Part(node, (node,), (node,))
+                return _GraphPart(node, (node,), (node,))
             case Both() if self.multiplied:
                 left, right = below
                 return self._product(left, right, part.optional)
             case Either() | Both():
                 left, right = below
-                return _Part(left.begin, left.first + right.first, left.last + right.last)
+                return _GraphPart(left.begin, left.first + right.first, left.last + right.last)
             case Then():
                 left, right = below
                 self._connect(left.last, right.first, part.contiguous, absent=self._bar(part.absent))
                 first = left.first + right.first if part.optional[0] else left.first
                 last = left.last + right.last if part.optional[1] else right.last
-                return _Part(left.begin, first, last)
+                return _GraphPart(left.begin, first, last)
             case Repeat():
                 return self._repeat(part, below)
             case Trailing():
@@ -345,7 +345,7 @@ class _Builder:
                 self.placed.append((part.relation, range(self._begins.pop(), len(self.places)), tuple(self._repeats)))
                 return below[0]
 
-    def _repeat(self, part: Repeat, below: list[_Part]) -> _Part:
+    def _repeat(self, part: Repeat, below: list[_GraphPart]) -> _GraphPart:
         """Join the copies of the body of a repetition; on the way from one to the next the iteration begins anew."""
         onward = below[1:] if part.most is not None else [*below[1:], below[-1]]
         # an absence of the gap reads the repetition before it, and no other
@@ -355,7 +355,7 @@ class _Builder:
             self._connect(one.last, other.first, part.contiguous, loops, absent)
         last = tuple(chain.from_iterable(each.last for each in below[part.least - 1 :]))
         self.n_copied += below[-1].begin - below[0].begin
-        return _Part(below[0].begin, below[0].first, last)
+        return _GraphPart(below[0].begin, below[0].first, last)
 
     def _bar(self, absent: tuple[Absent, ...]) -> tuple[int, ...]:
         """Add the atoms of absences, and return the numbers of these."""
@@ -398,7 +398,7 @@ class _Builder:
 
     # ---- conjunctions -----------------------------------------------------------------------------------------
 
-    def _product(self, left: _Part, right: _Part, optional: tuple[bool, bool]) -> _Part:
+    def _product(self, left: _GraphPart, right: _GraphPart, optional: tuple[bool, bool]) -> _GraphPart:
         """Replace the nodes of both sides of a conjunction by those of their product."""
         sides = Side(left.first, left.last), Side(right.first, right.last)
         for edge in [edge for edge in self.edges if edge.target >= left.begin]:
@@ -451,7 +451,7 @@ class _Builder:
             if sides[0].ends_at(state.left, optional=optional[0])
             and sides[1].ends_at(state.right, optional=optional[1])
         ]
-        return _Part(left.begin, tuple(first), tuple(last))
+        return _GraphPart(left.begin, tuple(first), tuple(last))
 
     def _move_barring(self, nodes: list[tuple[int, ...]], begin: int) -> None:
         """Put the nodes that bar behind those of a product, which has replaced the nodes from `begin` on."""
@@ -485,8 +485,8 @@ class _Builder:
     def _nodes_at(self, places: frozenset[int]) -> frozenset[int]:
         return frozenset(i for i, node in enumerate(self.nodes) if not places.isdisjoint(node))
 
-    def _apart(self, edges: tuple[Edge, ...]) -> bool:
-        """Return True if the kept positions of a complex event tell its path: each event is at one place alone."""
+    def _tells_paths_apart(self, edges: tuple[Edge, ...]) -> bool:
+        """Return True if the kept positions of a match tell its path: each event is at one place alone."""
         pairs = {(edge.source, edge.target) for edge in edges}
         if len(pairs) < len(edges):
             return False
@@ -509,7 +509,7 @@ class AtomTable(NumberedAlphabet):
     atoms_of : int32 array, shape (symbols, atoms + 1)
         Atoms that events of each symbol satisfy, ascending, then `END_OF_LIST`.
     ending : bool array, shape (symbols,)
-        True for symbols whose events may end complex events.
+        True for symbols whose events may end matches.
     labels : list of frozenset of str
         Variables of each mark.
     marks : int32 array, shape (atoms,)
@@ -529,10 +529,12 @@ class AtomTable(NumberedAlphabet):
         self.ending: Bools = np.zeros(4, np.bool_)
         super().__init__()
 
-    def _passed(self, word: int) -> int:
+    def passed_tests(self, word: int) -> int:
+        """Return the tests that an event passes, given its bit vector."""
         return self.graph.satisfied(word)
 
-    def _add(self, symbol: int, passed: int) -> None:
+    def add_symbol(self, symbol: int, passed: int) -> None:
+        """Add a new symbol to the tables."""
         if symbol == len(self.atoms_of):
             self.atoms_of = np.concatenate([self.atoms_of, np.full_like(self.atoms_of, END_OF_LIST)])
             self.ending = np.concatenate([self.ending, np.zeros_like(self.ending)])

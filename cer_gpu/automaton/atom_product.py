@@ -20,7 +20,7 @@ class ProductStep(NamedTuple):
 
 
 class ProductState(NamedTuple):
-    """A state: the last node of each side (None: it has not begun), and True for the sides whose step it is."""
+    """A state: the last node of each side (None if it has not begun), and True for the sides whose step it is."""
 
     left: int | None
     right: int | None
@@ -75,7 +75,7 @@ class Side:
         return self.steps.get(node, [])
 
     def ends_at(self, node: int | None, *, optional: bool) -> bool:
-        """Return True if the side may end at a node; None: it has not begun."""
+        """Return True if the side may end at a node; None if it has not begun."""
         return optional if node is None else node in self.last
 
 
@@ -94,17 +94,17 @@ def moves(
     ]
     p, q = left.waiting(state.left), right.waiting(state.right)
     for step in steps[0]:
-        yield _move(ProductState(step.node, q, left_moved=True, right_moved=False), [(0, step)], moved)
+        yield _product_move(ProductState(step.node, q, left_moved=True, right_moved=False), [(0, step)], moved)
     for step in steps[1]:
-        yield _move(ProductState(p, step.node, left_moved=False, right_moved=True), [(1, step)], moved)
+        yield _product_move(ProductState(p, step.node, left_moved=False, right_moved=True), [(1, step)], moved)
     for one in steps[0]:
         for other in steps[1]:
             if may_be_one(one.node, other.node):
                 target = ProductState(one.node, other.node, left_moved=True, right_moved=True)
-                yield _move(target, [(0, one), (1, other)], moved)
+                yield _product_move(target, [(0, one), (1, other)], moved)
 
 
-def _move(target: ProductState, made: list[tuple[int, ProductStep]], moved: tuple[bool, ...]) -> ProductMove:
+def _product_move(target: ProductState, made: list[tuple[int, ProductStep]], moved: tuple[bool, ...]) -> ProductMove:
     return ProductMove(
         target,
         any(step.contiguous for _, step in made),

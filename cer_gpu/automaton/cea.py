@@ -39,7 +39,7 @@ class Transition:
 
     `guard` is an index into `CEA.guards`, or `ANY`; when `negated` the event must not satisfy it.  `labels` are the
     variables that hold the event, and `kept` those of them that SELECT keeps: the event is marked (belongs to the
-    complex event) if there are any.  Determinisation merges transitions that differ in `labels` alone.  `barred` are
+    match) if there are any.  Determinisation merges transitions that differ in `labels` alone.  `barred` are
     guards, each with True if negated, that the event must not pass: those of the events absent from a gap.
     """
 
@@ -90,7 +90,7 @@ def build_cea(formula: NormalForm, selected: frozenset[str] | None, guards: Sequ
     QueryTooLargeError
         When counted repetitions copy too much.
     """
-    builder = _Builder(selected, guards)
+    builder = _CeaBuilder(selected, guards)
     fold((formula, INITIAL, FINAL), builder.leave, builder.enter)
     return CEA(builder.n_states, tuple(builder.guards), tuple(builder.transitions), tuple(builder.silent))
 
@@ -98,7 +98,7 @@ def build_cea(formula: NormalForm, selected: frozenset[str] | None, guards: Sequ
 _Part = tuple[NormalForm, int, int]  # a formula, and its start and end states
 
 
-class _Builder:
+class _CeaBuilder:
     """Thompson's construction: a part adds edges out of its start, edges into its end, and fresh states between."""
 
     def __init__(self, selected: frozenset[str] | None, guards: Sequence[Guard]) -> None:

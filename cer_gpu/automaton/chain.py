@@ -21,7 +21,7 @@ import numpy as np
 from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.automaton.alphabet import NumberedAlphabet
 from cer_gpu.automaton.encoding import END_OF_LIST
-from cer_gpu.automaton.normal_form import Absent, Atom, Guard, NormalForm, Repeat, choices, sequence, unrelated
+from cer_gpu.automaton.normal_form import Atom, Guard, Joint, NormalForm, Repeat, choices, sequence, unrelated
 from cer_gpu.ceql.one_event import are_apart
 
 MAX_STEPS = 64
@@ -41,11 +41,11 @@ class ChainStep:
     repeated : bool
         True if the step may hold more than one event.
     labels : frozenset of str or None
-        Selected variables that hold the events; None: they depend on the guard.
+        Selected variables that hold the events, or None if they depend on the guard.
     neighbour : bool
         True if the event comes right after that of the step before.
     least, most : int, int or None
-        Number of events of a repeated step; None: no bound.
+        Number of events of a repeated step, or None for no bound.
     linked : bool
         True if each event of a repeated step but the first follows the previous one of the stream (``->+``).
     barring : tuple of int
@@ -72,79 +72,110 @@ class ChainStep:
         return self.repeated and self.least != self.most
 
 
+@dataclass(frozen=True)
+class Rejection:
+    """Reason why a pattern or an expression has not the form that an algorithm needs; a clause for a message."""
+
+    reason: str
+
+
 def find_chain(
     formula: NormalForm, guards: Sequence[Guard], selected: frozenset[str] | None, *, strict: bool = False
-) -> tuple[ChainStep, ...] | str:
+) -> tuple[ChainStep, ...] | Rejection:
     """Return the steps of a formula that is a chain of two or more steps, else the reason why it is not.
 
-    With `strict`, all events are neighbours.  SELECT must keep every step, and the kept events must determine the step
-    of each: otherwise several runs would stand for one complex event.  Filters between events are left out of account.
+    With `strict`, all events are neighbours.  SELECT must keep every step, and the selected events must determine the
+    step of each: otherwise several runs would stand for one match.  Join predicates are left out of account.
     """
-    number = {guard: i for i, guard in enumerate(guards)}
-    numbers: dict[int, int] = {}  # index of a guard by its id: a guard shared by many atoms is hashed once
+    finder = _StepFinder(guards, selected, strict)
     steps: list[ChainStep] = []
     for part, joint in sequence(unrelated(formula)):
+        step = finder.step_of(part, joint, steps[-1] if steps else None)
+        if isinstance(step, Rejection):
+            return step
+        steps.append(step)
+    return _reject_whole(steps, guards) or tuple(steps)
+
+
+class _StepFinder:
+    """Finder of the steps of one formula.
+
+    Parameters
+    ----------
+    guards, selected, strict
+        As of `find_chain`.
+    """
+
+    def __init__(self, guards: Sequence[Guard], selected: frozenset[str] | None, strict: bool) -> None:
+        self._selected, self._strict = selected, strict
+        self._indices = {guard: i for i, guard in enumerate(guards)}
+        self._indices_by_id: dict[int, int] = {}  # a guard shared by many atoms is hashed once
+
+    def step_of(self, part: NormalForm, joint: Joint, previous: ChainStep | None) -> ChainStep | Rejection:
+        """Return a part of a sequence as the step that follows `previous`."""
         if any(joint.optional):
-            return "a step may be missing"
-        contiguous, absent = joint.contiguous, joint.absent
-        repeated, linked, least, most = False, False, 1, None
-        within: tuple[Absent, ...] = ()
-        if isinstance(part, Repeat):
-            if part.contiguous:
-                return "':+' asks for neighbouring events"
-            within, least, most = part.absent, part.least, part.most
-            linked, repeated = bool(within), most != 1
-            part = part.body
-        atoms = _alternatives(part)
-        if atoms is None:
-            return "a step is more than one event"
-        if any(atom.negated for atom in atoms):
-            return "a step is NOT(...)"
-        kept = {atom.labels if selected is None else atom.labels & selected for atom in atoms}
-        if frozenset() in kept:
-            return "SELECT does not keep every step"
-        labels = kept.pop() if len(kept) == 1 else None
-        neighbour = contiguous or (strict and len(steps) > 0)
-        beside = neighbour and (repeated or steps[-1].repeated)
-        if strict and beside:
-            return "events of a '+' are to be neighbours of others"
-        if any(gap.relations or gap.negated for gap in (*absent, *within)):
-            return "a filter between events, or NOT, tells which events are absent"
-        for atom in atoms:
-            if id(atom.guard) not in numbers:
-                numbers[id(atom.guard)] = number[atom.guard]
-        own = tuple(dict.fromkeys(numbers[id(atom.guard)] for atom in atoms))
-        barring = () if neighbour else tuple(dict.fromkeys(number[gap.guard] for gap in absent))
-        if linked and {number[gap.guard] for gap in within} != set(own):
-            return "events that are not of a '->+' bar it"
-        if linked and (barring or beside) and most is not None:
-            return "a '->{n,m}' comes after a gap that may not be crossed"
-        steps.append(ChainStep(own, repeated, labels, neighbour, least, most, linked and repeated, barring))
+            return Rejection("a step may be missing")
+        repeat = part if isinstance(part, Repeat) else None
+        if repeat is not None and repeat.contiguous:
+            return Rejection("':+' asks for neighbouring events")
+        atoms = _alternatives(part if repeat is None else repeat.body)
+        if isinstance(atoms, Rejection):
+            return atoms
+        labels = {atom.labels if self._selected is None else atom.labels & self._selected for atom in atoms}
+        if frozenset() in labels:
+            return Rejection("SELECT does not keep every step")
+        repeated = repeat is not None and repeat.most != 1
+        neighbour = joint.contiguous or (self._strict and previous is not None)
+        beside_several = neighbour and (repeated or (previous is not None and previous.repeated))
+        if self._strict and beside_several:
+            return Rejection("events of a '+' are to be neighbours of others")
+        between = () if repeat is None else repeat.absent
+        if any(gap.relations or gap.negated for gap in (*joint.absent, *between)):
+            return Rejection("a join predicate, or NOT, tells which events are absent")
+        own = tuple(dict.fromkeys(self._index(atom.guard) for atom in atoms))
+        barring = () if neighbour else tuple(dict.fromkeys(self._indices[gap.guard] for gap in joint.absent))
+        only_label = labels.pop() if len(labels) == 1 else None
+        if repeat is None:
+            return ChainStep(own, False, only_label, neighbour, barring=barring)
+        if between and {self._indices[gap.guard] for gap in between} != set(own):
+            return Rejection("events that are not of a '->+' bar it")
+        if between and (barring or beside_several) and repeat.most is not None:
+            return Rejection("a '->{n,m}' comes after a gap that may not be crossed")
+        linked = repeated and bool(between)
+        return ChainStep(own, repeated, only_label, neighbour, repeat.least, repeat.most, linked, barring)
+
+    def _index(self, guard: Guard) -> int:
+        if id(guard) not in self._indices_by_id:
+            self._indices_by_id[id(guard)] = self._indices[guard]
+        return self._indices_by_id[id(guard)]
+
+
+def _alternatives(formula: NormalForm) -> list[Atom] | Rejection:
+    """Return the alternatives of a step, each of which is one event."""
+    parts = list(choices(formula))
+    atoms = [part for part in parts if isinstance(part, Atom)]
+    if len(atoms) < len(parts):
+        return Rejection("a step is more than one event")
+    return Rejection("a step is NOT(...)") if any(atom.negated for atom in atoms) else atoms
+
+
+def _reject_whole(steps: Sequence[ChainStep], guards: Sequence[Guard]) -> Rejection | None:
+    """Return the reason why steps are no chain, each of which may be one of a chain, or None if they are."""
     if len(steps) < 2:
-        return "the pattern has one step"
+        return Rejection("the pattern has one step")
     if len(steps) > MAX_STEPS:
-        return f"the pattern has more than {MAX_STEPS} steps"
+        return Rejection(f"the pattern has more than {MAX_STEPS} steps")
     several = [i for i, step in enumerate(steps) if step.varies]
-    if len(several) > 1:
-        # a single + takes all events between its neighbours; with several, each event must determine its own step
-        inner = steps[several[0] : several[-1] + 1]
-        if not are_apart([guards[i] for i in step.guards] for step in inner):
-            return "an event could be at several steps from the first '+' to the last"
-    return tuple(steps)
+    # a single + takes all events between its neighbours; with several, each event must determine its own step
+    inner = steps[several[0] : several[-1] + 1] if len(several) > 1 else ()
+    if inner and not are_apart([guards[i] for i in step.guards] for step in inner):
+        return Rejection("an event could be at several steps from the first '+' to the last")
+    return None
 
 
 def are_neighbours(steps: Sequence[ChainStep]) -> bool:
-    """Return True if each event of a complex event is right after the one before it."""
+    """Return True if each event of a match is right after the one before it."""
     return all(step.neighbour for step in steps[1:]) and not any(step.repeated for step in steps)
-
-
-def _alternatives(formula: NormalForm) -> list[Atom] | None:
-    atoms = []
-    for part in choices(formula):
-        if not isinstance(part, Atom):
-            return None
-        atoms.append(part)
-    return atoms
 
 
 class Chain(NumberedAlphabet):
@@ -209,11 +240,12 @@ class Chain(NumberedAlphabet):
         self._kind = np.zeros((0,) * (1 + self.is_gapped + 2 * counts), np.bool_)
         super().__init__()
 
-    def _passed(self, word: int) -> int:
+    def passed_tests(self, word: int) -> int:
         """Return the steps that an event passes, then the gaps before steps that it bars, given its bit vector."""
         return sum(1 << k for k, mask in enumerate(self._masks) if word & mask)
 
-    def _add(self, symbol: int, passed: int) -> None:
+    def add_symbol(self, symbol: int, passed: int) -> None:
+        """Add a new symbol to the tables."""
         if symbol == len(self.steps_of):
             self.steps_of = np.concatenate([self.steps_of, np.full_like(self.steps_of, END_OF_LIST)])
             self.ending = np.concatenate([self.ending, np.zeros_like(self.ending)])

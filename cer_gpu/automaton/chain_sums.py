@@ -1,4 +1,4 @@
-"""Sums by which the complex events of a chain are counted: for each symbol, additions among the numbers of runs.
+"""Sums by which the matches of a chain are counted: for each symbol, additions among the numbers of runs.
 
 A row of numbers stands for each place at which a run can be: a step, with the number of its events so far where that
 matters.  An event adds rows to rows, as its steps tell, and a gap that it bars clears what waits for the gap.
@@ -94,7 +94,7 @@ class _Rows:
                 yield target, source, int(tail and not self.step.linked and number == 0)
 
 
-def _rows(steps: Sequence[ChainStep]) -> list[_Rows]:
+def _sum_rows(steps: Sequence[ChainStep]) -> list[_Rows]:
     rows: list[_Rows] = []
     for k, step in enumerate(steps):
         last = k == len(steps) - 1
@@ -105,7 +105,7 @@ def _rows(steps: Sequence[ChainStep]) -> list[_Rows]:
 
 def n_sums(steps: Sequence[ChainStep]) -> int:
     """Return how many rows the sums of a chain have, beyond the first."""
-    return _rows(steps)[-1].stop - 1
+    return _sum_rows(steps)[-1].stop - 1
 
 
 class ChainSums:
@@ -121,7 +121,7 @@ class ChainSums:
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
-        self._rows = _rows(chain.steps)
+        self._rows = _sum_rows(chain.steps)
         self.n_rows: int = self._rows[-1].stop - 1
         self.finals: Int32 = np.array(self._rows[-1].completing(self._entries(len(chain.steps) - 1)), np.int32)
         self._known = 0

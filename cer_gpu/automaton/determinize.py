@@ -72,7 +72,7 @@ class Determinization(Table):
     moves : int32 array, shape (n, 3)
         (mark, target state or `NO_STATE`, flags); mark 0: the event is not marked; LAST_MOVE flags the last of a step.
     ending : bool array, shape (symbols,)
-        True for symbols whose events may end complex events.
+        True for symbols whose events may end matches.
     labels : list of frozenset of str
         Variables of each mark.
     has_gaps : bool
@@ -228,7 +228,7 @@ class Determinization(Table):
         for key in snapshot["controls"]:
             self._control(_frozen(key))
         for key in snapshot["states"]:
-            self._state(_frozen(key))
+            self._determinized_state(_frozen(key))
         for symbol, control in snapshot["fresh"]:
             self._resolve_fresh(symbol, control)
         for symbol, state in snapshot["steps"]:
@@ -246,7 +246,7 @@ class Determinization(Table):
             self.ending[symbol] = fired & self._last != 0
         return symbol
 
-    def _state(self, key: Key) -> int:
+    def _determinized_state(self, key: Key) -> int:
         state = self._states.get(key)
         if state is None:
             state = self._states[key] = len(self._keys)
@@ -269,7 +269,8 @@ class Determinization(Table):
 
     def _add_moves(self, moves: list[Move]) -> int:
         rows = [
-            (m.mark, NO_STATE if m.target is None else self._state(m.target), OUTPUT_MOVE * m.output) for m in moves
+            (m.mark, NO_STATE if m.target is None else self._determinized_state(m.target), OUTPUT_MOVE * m.output)
+            for m in moves
         ]
         first = self._n_moves
         self._n_moves += len(rows)

@@ -20,7 +20,7 @@ DIES = 0
 FIRST_MOVE, NEXT_CONTROL = range(2)
 
 # columns of `Determinization.moves`: the mark of the event; the state that the run moves to (NO_STATE: it only ends);
-# and flags: OUTPUT_MOVE, a complex event ends with it; LAST_MOVE, it is the last move of its step
+# and flags: OUTPUT_MOVE, a match ends with it; LAST_MOVE, it is the last move of its step
 MARK, TARGET, FLAGS = range(3)
 NO_STATE = -1
 OUTPUT_MOVE, LAST_MOVE = 1, 2
@@ -51,7 +51,7 @@ NO_START, FRESH_START, ENDED_START, FIRST_START = range(4)
 # windows: none; one for all partitions; one for each partition, which counts its events
 NO_WINDOW, GLOBAL_WINDOW, COUNT_WINDOW = range(3)
 
-# CONSUME BY: after a position that ends a complex event, forget nothing, the runs of its partition, or all runs
+# CONSUME BY: after a position that ends a match, forget nothing, the runs of its partition, or all runs
 CONSUME_NONE, CONSUME_PARTITION, CONSUME_ANY = range(3)
 
 CONDITION = np.dtype(
@@ -113,7 +113,7 @@ EDGE = np.dtype(
         ),  # the only edge into the source, if it comes from where the target's first far edge does; or NO_EDGE
     ]
 )
-"""A row of `Graph.edges`: two atoms whose events may be neighbours in a complex event.
+"""A row of `Graph.edges`: two atoms whose events may be neighbours in a match.
 
 For `A AS a ; B AS b FILTER b.x > a.x` the edge from A to B is
 0, 1, 0, -1, NO_INDEX, 0, 0, 1, 1, 0, 0, 0, 0, NO_COLUMN, 0, NO_EDGE.
@@ -140,13 +140,13 @@ DISTANT_CONDITION, DISTANT_ATOMS, DISTANT_NEAREST = range(3)
 AHEAD_ATOM, AHEAD_CONDITION, AHEAD_ATOMS = range(3)
 
 # flags of an atom
-INITIAL_ATOM = 1  # a complex event may begin with its event
-FINAL_ATOM = 2  # a complex event may end with its event
+INITIAL_ATOM = 1  # a match may begin with its event
+FINAL_ATOM = 2  # a match may end with its event
 STACKED_ATOM = 4  # its events are kept as instances, as later ones look for them
 LEAF_ATOM = 8  # no edge leads to it and no distant filter reads it: a path that reaches it is whole
-BARRING_ATOM = 16  # its events are those that a gap must not hold, and stand in no complex event
+BARRING_ATOM = 16  # its events are those that a gap must not hold, and stand in no match
 
-# choice among the complex events of one end
+# choice among the matches of one end
 CHOOSE_ALL, CHOOSE_NEXT, CHOOSE_LAST, CHOOSE_MAX = range(4)
 
 # columns of `Automaton.transitions`; ..._END is the row after the last of a transition
@@ -158,7 +158,7 @@ CHOOSE_ALL, CHOOSE_NEXT, CHOOSE_LAST, CHOOSE_MAX = range(4)
     FIRE_EQUAL,  # first row of `Automaton.equals`: pairs of columns of the event that must be equal
     FIRE_EQUALS_END,
     FIRE_MARK,  # mark of the event
-    FIRE_FINAL,  # 1 if a complex event ends with it, else 0
+    FIRE_FINAL,  # 1 if a match ends with it, else 0
     FIRE_FED,  # 1 if its partial matches are kept, else 0
 ) = range(9)
 # columns of `Automaton.sources` and `feeds`: the key of the event, and the list under that key

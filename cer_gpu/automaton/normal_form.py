@@ -105,9 +105,9 @@ class Both(Node):
 
 @dataclass(frozen=True)
 class Repeat(Node):
-    """`body` from `least` (1 or more) to `most` times (None: no bound), joined by ``;``, or by ``:`` when `contiguous`.
+    """`body` from `least` (1 or more) to `most` times (None if unbounded).
 
-    None of `absent` lies strictly between two of them.
+    They are joined by ``;``, or by ``:`` when `contiguous`.  None of `absent` lies strictly between two of them.
     """
 
     body: NormalForm
@@ -284,7 +284,7 @@ def normal_form(
         The streams of FROM: ``stream>x`` holds the events of each variable ``x`` too, and atoms test the stream if
         there are several.
     windows
-        Makes the normal forms of local windows and of absences counted back; None: there are none.
+        Makes the normal forms of local windows and of absences counted back, or None if there are none.
 
     Raises
     ------
@@ -299,7 +299,7 @@ _Ending = tuple[NormalForm, tuple[Absent, ...]]
 
 
 @dataclass
-class _Part:
+class _PartToNormalise:
     """A formula and the filters to be pushed down into it, the innermost first.
 
     Attributes
@@ -340,7 +340,7 @@ class _Normaliser:
         self._depth = 0
         self._alike: dict[tuple[str, str | None, int], Atom] = {}  # by type, stream and site, since `_depth` changed
         fold(formula, self._note_several, s.subformulas)
-        self.result = _with_one_ending(fold(_Part(formula), self._leave, self._enter))
+        self.result = _with_one_ending(fold(_PartToNormalise(formula), self._leave_part, self._enter_part))
 
     def _note_several(self, formula: s.Formula, below: list[Variables]) -> Variables:
         if isinstance(formula, s.Filtered):
@@ -353,7 +353,7 @@ class _Normaliser:
 
     # ---- down: AS and FILTER ------------------------------------------------------------------------------------
 
-    def _enter(self, part: _Part) -> list[_Part]:
+    def _enter_part(self, part: _PartToNormalise) -> list[_PartToNormalise]:
         """Push the AS or FILTER of a part, and return the parts below it: copies for a disjunction of filters."""
         formula, filters = part.formula, list(part.filters)
         while filters:
@@ -366,23 +366,23 @@ class _Normaliser:
                 case s.FilterAnd():
                     filters += filter_.operands
                 case s.FilterOr():
-                    choices = _choices(filter_, self._several[id(formula)])
+                    choices = _filter_choices(filter_, self._several[id(formula)])
                     if len(choices) > 1:
                         part.copied = True
-                        return [_Part(formula, (*filters, choice)) for choice in choices]
+                        return [_PartToNormalise(formula, (*filters, choice)) for choice in choices]
                     filters += choices
         match formula:
             case s.Assign():
                 self._push(part, self._assigned, formula.variable.name, self._depth)
                 if formula.site >= 0:
                     self._push(part, self._sites, formula.variable.name, formula.site)
-                return [_Part(formula.formula)]
+                return [_PartToNormalise(formula.formula)]
             case s.Filtered():
-                return [_Part(formula.formula, (formula.filter,))]
+                return [_PartToNormalise(formula.formula, (formula.filter,))]
             case _:
-                return [_Part(below) for below in s.subformulas(formula)]
+                return [_PartToNormalise(below) for below in s.subformulas(formula)]
 
-    def _push(self, part: _Part, table: dict[str, list[Any]], name: str, entry: object) -> None:
+    def _push(self, part: _PartToNormalise, table: dict[str, list[Any]], name: str, entry: object) -> None:
         table.setdefault(name, []).append(entry)
         part.pushed.append((table, name))
         self._depth += 1
@@ -390,9 +390,9 @@ class _Normaliser:
 
     # ---- up: normal forms ---------------------------------------------------------------------------------------
 
-    def _leave(self, part: _Part, below: list[NormalForm]) -> NormalForm:
+    def _leave_part(self, part: _PartToNormalise, below: list[NormalForm]) -> NormalForm:
         """Return the normal form of a part, and take back its entries."""
-        made = reduce(Either, below) if part.copied else self._made(part.formula, below)
+        made = reduce(Either, below) if part.copied else self._build_node(part.formula, below)
         for table, name in part.pushed:
             table[name].pop()
             if not table[name]:
@@ -400,14 +400,14 @@ class _Normaliser:
             self._depth -= 1
             self._alike.clear()
         for relation in reversed(part.relations):
-            made = _joined((Related(body, relation), absent) for body, absent in _endings(made))
+            made = _disjoin_endings((Related(body, relation), absent) for body, absent in _endings(made))
         return made
 
-    def _made(self, formula: s.Formula, below: list[NormalForm]) -> NormalForm:
+    def _build_node(self, formula: s.Formula, below: list[NormalForm]) -> NormalForm:
         match formula:
             case s.EventType():
                 streams = self._streams_of(formula.event)
-                atoms: list[NormalForm] = [self._event(formula, stream) for stream in streams]
+                atoms: list[NormalForm] = [self._atom_of_event(formula, stream) for stream in streams]
                 return reduce(Either, atoms)
             case s.Negation():
                 stream = formula.event.stream if self.typed or formula.event.name == s.ANY_TYPE else formula.event.name
@@ -422,7 +422,7 @@ class _Normaliser:
                 return self._sequence(formula, _endings(below[0]), _endings(below[1]), absent)
             case s.TrailingAbsence():
                 own = self._absent(formula.absent)
-                return _joined((body, (*absent, *own)) for body, absent in _endings(below[0]))
+                return _disjoin_endings((body, (*absent, *own)) for body, absent in _endings(below[0]))
             case s.Conjunction():
                 return Both(below[0], below[1], self._optional(formula))
             case s.Iteration():
@@ -432,7 +432,7 @@ class _Normaliser:
                 absent = self._next(formula.formula) if formula.next else ()
                 ((body, ending),) = _endings(below[0])
                 absent = tuple(dict.fromkeys([*absent, *self._absent(formula.until), *ending]))
-                return _joined([(Repeat(body, formula.contiguous, least, formula.most, absent), ending)])
+                return _disjoin_endings([(Repeat(body, formula.contiguous, least, formula.most, absent), ending)])
             case s.Windowed() | s.Preceded():
                 assert self.windows is not None
                 return self.windows(below[0], formula)
@@ -452,7 +452,7 @@ class _Normaliser:
             found += rights
         if optional[1] and any(after for _, after in rights):
             found += lefts
-        return _joined(found)
+        return _disjoin_endings(found)
 
     def _optional(self, formula: s.Sequence | s.Conjunction) -> tuple[bool, bool]:
         return id(formula.left) in self._empty, id(formula.right) in self._empty
@@ -462,7 +462,7 @@ class _Normaliser:
     def _next(self, formula: s.Formula) -> tuple[Absent, ...]:
         """Return the absences before the next event that satisfies a formula as it stands, without what is around."""
         own = _Normaliser(formula, self.typed, self.streams)
-        self._count(own.n_atoms, own.n_parts)
+        self._count_parts(own.n_atoms, own.n_parts)
         todo: list[tuple[NormalForm, tuple[s.Relation, ...]]] = [(own.result, ())]
         found: list[Absent] = []
         while todo:
@@ -501,12 +501,12 @@ class _Normaliser:
             return [event.stream]
         return self.streams if self.typed or event.name == s.ANY_TYPE else [event.name]
 
-    def _event(self, formula: s.EventType, stream: str | None) -> Atom:
+    def _atom_of_event(self, formula: s.EventType, stream: str | None) -> Atom:
         """Return the atom of an event of a stream, with the variables that hold it and the filters on them."""
         event = formula.event
         alike = self._alike.get((event.name, stream, formula.site))
         if alike is not None:
-            self._count(atoms=1)
+            self._count_parts(atoms=1)
             return alike
         depths: dict[str, float] = {name: assigned[-1] for name, assigned in self._assigned.items()}
         if formula.defines:
@@ -517,7 +517,7 @@ class _Normaliser:
         filters = [found for name, depth in depths.items() for found in self._filters.get(name, ()) if found[0] < depth]
         filters.sort(key=lambda found: -found[0])
         sites = frozenset([formula.site] if formula.site >= 0 else []).union(*self._sites.values())
-        self._count(parts=len(depths) + len(filters) + len(sites))
+        self._count_parts(parts=len(depths) + len(filters) + len(sites))
         predicates = list(dict.fromkeys(predicate for _, predicate in filters))
         predicate = s.joined(s.And, predicates) if len(predicates) > 1 else predicates[0] if predicates else None
         atom = self._atom(event, stream, predicate, frozenset(depths), sites)
@@ -533,12 +533,12 @@ class _Normaliser:
         sites: frozenset[int] = frozenset(),
     ) -> Atom:
         """Return the atom of an event; without labels, of NOT."""
-        self._count(atoms=1)
+        self._count_parts(atoms=1)
         event_type = event.name if self.typed and event.name != s.ANY_TYPE else None
         guard = Guard(event_type, predicate, stream if len(self.streams) > 1 else None)
         return Atom(guard, labels, not labels, sites, stream if labels else None)
 
-    def _count(self, atoms: int = 0, parts: int = 0) -> None:
+    def _count_parts(self, atoms: int = 0, parts: int = 0) -> None:
         self.n_atoms += atoms
         self.n_parts += parts
         if self.n_atoms > MAX_ATOMS:
@@ -571,12 +571,12 @@ def _with_one_ending(formula: NormalForm) -> NormalForm:
     return Trailing(reduce(Either, (body for body, _ in endings)), endings[0][1])
 
 
-def _joined(endings: Iterable[_Ending]) -> NormalForm:
+def _disjoin_endings(endings: Iterable[_Ending]) -> NormalForm:
     """Return the disjunction of formulas, each with the absences that it ends in."""
     return reduce(Either, [Trailing(body, absent) if absent else body for body, absent in endings])
 
 
-def _choices(filter_: s.FilterOr, several: set[str]) -> list[s.Filter]:
+def _filter_choices(filter_: s.FilterOr, several: set[str]) -> list[s.Filter]:
     """Return the alternatives of a disjunction of filters, merged as far as possible.
 
     If x holds at most one event, x[p] OR x[q] is x[p OR q]: filters on x alone become one, which copies nothing.

@@ -86,7 +86,7 @@ class ParallelPattern:
     shares_events : bool
         True if several partial matches that a transition gathers may hold one event.
     ambiguous : bool
-        True if one complex event may be found in several runs.
+        True if one match may be found in several runs.
     """
 
     graph: AtomGraph
@@ -102,7 +102,7 @@ class ParallelPattern:
 
     @property
     def is_told_by_labels(self) -> bool:
-        """True if the variables of the events of a complex event tell its run: each place has one of its own."""
+        """True if the variables of the events of a match tell its run: each place has one of its own."""
         kept = [atom.kept for atom in self.graph.atoms]
         return all(one - frozenset[str]().union(*kept[:i], *kept[i + 1 :]) for i, one in enumerate(kept))
 
@@ -174,7 +174,9 @@ def build_parallel(
     if not is_plain(formula):
         raise NotParallelError("the pattern has absences, options or counted repetitions")
     n_conjunction = _conjunction(formula)
-    return _Builder(build_place_graph(formula, guards, selected, n_steps), tuple(guards), n_conjunction).pattern()
+    return _ParallelBuilder(
+        build_place_graph(formula, guards, selected, n_steps), tuple(guards), n_conjunction
+    ).pattern()
 
 
 def _conjunction(formula: NormalForm) -> int:
@@ -191,7 +193,7 @@ def _conjunction(formula: NormalForm) -> int:
     return sum(isinstance(part, Atom) for part in parts)
 
 
-class _Builder:
+class _ParallelBuilder:
     def __init__(self, graph: AtomGraph, guards: tuple[Guard, ...], n_conjunction: int) -> None:
         self.graph, self.guards, self.n_conjunction = graph, guards, n_conjunction
         self.states: dict[Any, int] = {}
@@ -203,22 +205,22 @@ class _Builder:
         graph = self.graph
         if any(edge.contiguous for edge in graph.edges):
             raise NotParallelError("steps follow one another without a gap")
-        self.variables = self._variables()
+        self.variables = self._joined_members()
         self.of_place = [variables_at(self.variables, place) for place in range(len(graph.atoms))]
         self._check_implied()
         finals: list[int] = []
-        if self.n_conjunction and not self._steps:
-            finals = [self._part(tuple(range(self.n_conjunction)))]
+        if self.n_conjunction and not self._step_places:
+            finals = [self._conjunction_state(tuple(range(self.n_conjunction)))]
         else:
             self._check_connected()
-            finals = [self._step(place) for place in self._steps if graph.atoms[place].final]
+            finals = [self._step_state(place) for place in self._step_places if graph.atoms[place].final]
             for place in self._first_steps():
-                self._begin(place)
+                self._begin_step(place)
             for edge in graph.edges:
                 if edge.source >= self.n_conjunction:
                     shared = self.of_place[edge.source] & self.of_place[edge.target]
-                    source = GatheredState(self._step(edge.source), tuple(sorted(shared)))
-                    self._add(ParallelTransition((edge.target,), (source,), self._step(edge.target)))
+                    source = GatheredState(self._step_state(edge.source), tuple(sorted(shared)))
+                    self._add_transition(ParallelTransition((edge.target,), (source,), self._step_state(edge.target)))
         shares_events = any(self._are_one(pair) for pair in combinations(range(self.n_conjunction), 2))
         if shares_events:
             joined_labels([graph.atoms[place].kept for place in range(self.n_conjunction)])
@@ -236,19 +238,19 @@ class _Builder:
         )
 
     @property
-    def _steps(self) -> range:
+    def _step_places(self) -> range:
         """The places behind the conjunction."""
         return range(self.n_conjunction, len(self.graph.atoms))
 
     def _first_steps(self) -> list[int]:
         """Return the places that begin the pattern, or that stand right behind its conjunction."""
         if not self.n_conjunction:
-            return [place for place in self._steps if self.graph.atoms[place].initial]
+            return [place for place in self._step_places if self.graph.atoms[place].initial]
         return sorted({e.target for e in self.graph.edges if e.source < self.n_conjunction})
 
     # ---- variables --------------------------------------------------------------------------------------------
 
-    def _variables(self) -> tuple[tuple[Member, ...], ...]:
+    def _joined_members(self) -> tuple[tuple[Member, ...], ...]:
         """Return the sets of values that the filters make equal."""
         groups: list[dict[Member, None]] = []
         self.direct: set[frozenset[Member]] = set()  # values that one filter compares
@@ -273,7 +275,10 @@ class _Builder:
                 merged |= group
             groups.append(merged)
         return tuple(
-            sorted((tuple(sorted(group, key=_order)) for group in groups), key=lambda members: _order(members[0]))
+            sorted(
+                (tuple(sorted(group, key=_member_order)) for group in groups),
+                key=lambda members: _member_order(members[0]),
+            )
         )
 
     def _check_connected(self) -> None:
@@ -325,34 +330,34 @@ class _Builder:
 
     # ---- states and transitions -------------------------------------------------------------------------------
 
-    def _state(self, key: Any, held: tuple[int, ...]) -> int:
+    def _numbered_state(self, key: Any, held: tuple[int, ...]) -> int:
         if key not in self.states:
             self.states[key] = len(self.held)
             self.held.append(held)
         return self.states[key]
 
-    def _step(self, place: int) -> int:
-        return self._state(place, (place,))
+    def _step_state(self, place: int) -> int:
+        return self._numbered_state(place, (place,))
 
-    def _add(self, transition: ParallelTransition) -> None:
+    def _add_transition(self, transition: ParallelTransition) -> None:
         self.transitions[transition] = None
         if len(self.transitions) > _MAX_TRANSITIONS:
             raise NotParallelError(f"the automaton has more than {_MAX_TRANSITIONS:,} transitions")
 
-    def _begin(self, place: int) -> None:
+    def _begin_step(self, place: int) -> None:
         """Add the transition of a first step: it gathers the parts of the conjunction before it."""
         known = self.of_place[place]
         sources = []
-        for part in self._parts(range(self.n_conjunction), known):
+        for part in self._connected_groups(range(self.n_conjunction), known):
             shared = frozenset().union(*(self.of_place[each] for each in part)) & known
             if any(not shared <= self.of_place[each] for each in part):
                 raise NotParallelError(
                     "a step compares its event with one of a conjunction, and another of that may come after it"
                 )
-            sources.append(GatheredState(self._part(part), tuple(sorted(shared))))
-        self._add(ParallelTransition((place,), tuple(sources), self._step(place)))
+            sources.append(GatheredState(self._conjunction_state(part), tuple(sorted(shared))))
+        self._add_transition(ParallelTransition((place,), tuple(sources), self._step_state(place)))
 
-    def _parts(self, places: Sequence[int], known: frozenset[int]) -> Iterator[tuple[int, ...]]:
+    def _connected_groups(self, places: Sequence[int], known: frozenset[int]) -> Iterator[tuple[int, ...]]:
         """Yield the places of a conjunction in groups, which variables other than the known ones connect."""
         waiting = list(places)
         while waiting:
@@ -366,26 +371,28 @@ class _Builder:
 
     # ---- conjunctions (theorem 4.1) ---------------------------------------------------------------------------
 
-    def _part(self, places: tuple[int, ...]) -> int:
+    def _conjunction_state(self, places: tuple[int, ...]) -> int:
         """Return the state of a conjunction of some places, with the states and transitions that lead to it."""
         if places in self.trees:
             return self.states[places, self.trees[places].root]
-        atoms = [ConjunctAtom(place, frozenset(map(_name, self.of_place[place]))) for place in places]
+        atoms = [ConjunctAtom(place, frozenset(map(_variable_name, self.of_place[place]))) for place in places]
         against = why_not_hierarchical(atoms, [f"#{place}" for place in places])
         if against is not None:
             raise NotParallelError(f"the conjunction is not hierarchical: {against}", self._conflict(places, atoms))
         tree = self.trees[places] = q_tree(atoms).compact()
         for node in tree.nodes:
-            self._state((places, node), tuple(places[leaf] for leaf in tree.leaves(node)))
+            self._numbered_state((places, node), tuple(places[leaf] for leaf in tree.leaves(node)))
         for leaf in tree.leaves():
-            self._add(ParallelTransition((places[leaf],), (), self.states[places, leaf]))
+            self._add_transition(ParallelTransition((places[leaf],), (), self.states[places, leaf]))
         for chosen in self._self_joins(places):
             above = [set(tree.path(leaf)) for leaf in chosen]
             for variable in tree.inner:
                 if all(variable in path for path in above):
-                    sources = [self._gathered(places, tree, node, chosen) for node in tree.incomplete(variable, chosen)]
+                    sources = [
+                        self._gathered_state(places, tree, node, chosen) for node in tree.incomplete(variable, chosen)
+                    ]
                     read = tuple(places[leaf] for leaf in chosen)
-                    self._add(ParallelTransition(read, tuple(sources), self.states[places, variable]))
+                    self._add_transition(ParallelTransition(read, tuple(sources), self.states[places, variable]))
         return self.states[places, tree.root]
 
     def _conflict(self, places: tuple[int, ...], atoms: Sequence[ConjunctAtom]) -> Conflict | None:
@@ -398,7 +405,9 @@ class _Builder:
         )
         return Conflict(both, one, other, first, second, is_acyclic(atoms))
 
-    def _gathered(self, places: tuple[int, ...], tree: QTree, node: Any, chosen: tuple[int, ...]) -> GatheredState:
+    def _gathered_state(
+        self, places: tuple[int, ...], tree: QTree, node: Any, chosen: tuple[int, ...]
+    ) -> GatheredState:
         shared = frozenset().union(*(tree.shared(node, leaf) for leaf in chosen))
         return GatheredState(self.states[places, node], tuple(sorted(map(int, shared))))
 
@@ -423,11 +432,11 @@ class _Builder:
         return may_be_one((self.guards[guard], negated) for guard, negated in tests)
 
 
-def _order(member: Member) -> tuple[int, str]:
+def _member_order(member: Member) -> tuple[int, str]:
     return member.place, str(member.expression)
 
 
-def _name(variable: int) -> str:
+def _variable_name(variable: int) -> str:
     return str(variable)
 
 
@@ -481,7 +490,7 @@ class ParallelTable(NumberedAlphabet):
         self.has_gaps = strict
         gathered = {source.state for transition in pattern.transitions for source in transition.sources}
         order = range(len(pattern.transitions))
-        self._order = sorted(order, key=lambda t: pattern.transitions[t].target not in gathered)
+        self._firing_order = sorted(order, key=lambda t: pattern.transitions[t].target not in gathered)
         self._masks = [sum(1 << place for place in transition.places) for transition in pattern.transitions]
         self._make_labels()
         self.ending: Bools = np.zeros(0, np.bool_)
@@ -505,11 +514,13 @@ class ParallelTable(NumberedAlphabet):
         n = len(joined) if self.pattern.shares_events else 0
         self.unions: Int32 = np.array([[number[a | b] for b in joined] for a in joined], np.int32)[:n, :n].copy()
 
-    def _passed(self, word: int) -> int:
+    def passed_tests(self, word: int) -> int:
+        """Return the tests that an event passes, given its bit vector."""
         return self.pattern.graph.satisfied(word)
 
-    def _add(self, symbol: int, passed: int) -> None:
-        fired = [t for t in self._order if self._masks[t] & ~passed == 0]
+    def add_symbol(self, symbol: int, passed: int) -> None:
+        """Add a new symbol to the tables."""
+        fired = [t for t in self._firing_order if self._masks[t] & ~passed == 0]
         self.places_of.append(passed)
         self.fired.append(fired)
         ends = any(self.pattern.transitions[t].target in self.pattern.finals for t in fired)

@@ -237,7 +237,7 @@ def build_recent(
     NotRecentError
         When the pattern is no chain of steps by ``;``, or a filter between events cannot be placed.
     """
-    builder = _Builder(guards, selected)
+    builder = _RecentBuilder(guards, selected)
     if not trailing:
         return builder.pattern(formula)
     behind = formula.body if isinstance(formula, Related) else formula  # the filter says how long it lasts
@@ -246,7 +246,7 @@ def build_recent(
     return builder.pattern(behind.left, behind.absent, taker)
 
 
-class _Builder:
+class _RecentBuilder:
     def __init__(self, guards: Sequence[Guard], selected: frozenset[str]) -> None:
         self._number = {guard: i for i, guard in enumerate(guards)}
         self._selected = selected
@@ -258,8 +258,8 @@ class _Builder:
         self, formula: NormalForm, behind: tuple[Absent, ...] = (), taker: frozenset[str] = frozenset()
     ) -> RecentPattern:
         last = _Step([])
-        self._bar(last, behind, self._part(formula, []))
-        keys, in_keys = self._keys()
+        self._bar(last, behind, self._add_steps(formula, []))
+        keys, in_keys = self._key_classes()
         steps = []
         for number, step in enumerate(self._steps):
             tests = [p.test for p in self._placed if p.step == number and not _is_implied(p.equal, in_keys)]
@@ -280,7 +280,7 @@ class _Builder:
 
     # ---- steps ------------------------------------------------------------------------------------------------
 
-    def _part(self, formula: NormalForm, visible: list[int], absent: tuple[Absent, ...] = ()) -> list[int]:
+    def _add_steps(self, formula: NormalForm, visible: list[int], absent: tuple[Absent, ...] = ()) -> list[int]:
         """Add the steps of a part before which some events are absent, and return them; it sees some steps before."""
         alternatives = _alternatives(formula)
         if alternatives is not None:
@@ -290,21 +290,21 @@ class _Builder:
                 joints = [formula]
                 while isinstance(joints[-1].left, Then) and not joints[-1].left.contiguous:
                     joints.append(joints[-1].left)
-                steps = self._part(joints[-1].left, visible, absent)
+                steps = self._add_steps(joints[-1].left, visible, absent)
                 for each in reversed(joints):
-                    steps = [*steps, *self._part(each.right, [*visible, *steps], each.absent)]
+                    steps = [*steps, *self._add_steps(each.right, [*visible, *steps], each.absent)]
                 return steps
             case Repeat(least=least, most=most) if least == most and not formula.contiguous:
-                steps = last = self._part(formula.body, visible, absent)
+                steps = last = self._add_steps(formula.body, visible, absent)
                 for _ in range(least - 1):
                     first = len(self._steps)
-                    made = self._part(formula.body, visible)
+                    made = self._add_steps(formula.body, visible)
                     # an absence of the gap reads the repetition before it, and no other
                     self._bar(self._steps[first], formula.absent, [*visible, *last])
                     steps, last = [*steps, *made], made
                 return steps
             case Related():
-                steps = self._part(formula.body, visible, absent)
+                steps = self._add_steps(formula.body, visible, absent)
                 self._relate(formula.relation, [(step, self._steps[step].all) for step in steps], visible)
                 return steps
             case _:
@@ -341,12 +341,12 @@ class _Builder:
         seen = [(step, self._steps[step].all) for step in visible]
         held: dict[str, list[tuple[int, int]]] = {}
         for role in relation.roles:
-            inside = list(self._held(role, body))
-            held.setdefault(role.variable.name, inside or list(self._held(role, seen)))
-        self._placed += self._choices(relation, held, body[:1])
+            inside = list(self._steps_held_by(role, body))
+            held.setdefault(role.variable.name, inside or list(self._steps_held_by(role, seen)))
+        self._placed += self._filter_cases(relation, held, body[:1])
 
-    def _held(self, role: s.Role, steps: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """Yield those of some steps whose event a variable holds, with the alternatives that it does."""
+    def _steps_held_by(self, role: s.Role, steps: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Yield the steps bound to a variable, with the matching alternatives of each."""
         for step, bits in steps:
             for i, atom in enumerate(self._steps[step].atoms):
                 stream = role.variable.stream
@@ -355,7 +355,7 @@ class _Builder:
             if bits:
                 yield step, bits
 
-    def _choices(
+    def _filter_cases(
         self, relation: s.Relation, held: dict[str, list[tuple[int, int]]], body: list[tuple[int, int]]
     ) -> list[_Placed]:
         """Return the tests of a filter: one for each choice of events.
@@ -375,7 +375,7 @@ class _Builder:
         found = []
         for places in product(*(range(len(held[name])) for name in picked)):
             at = dict(zip(picked, places, strict=True))
-            events = self._events(read, held, at)
+            events = self._event_steps(read, held, at)
             if events is None:
                 continue
             self._n_tests += 1
@@ -395,10 +395,10 @@ class _Builder:
             found.append(_Placed(last, test, None if needs else _equal_columns(relation.predicate, steps)))
         return found
 
-    def _events(
+    def _event_steps(
         self, read: list[tuple[str, str]], held: dict[str, list[tuple[int, int]]], at: dict[str, int]
     ) -> dict[tuple[str, str], tuple[int, int]] | None:
-        """Return the step of each event of a choice, with the alternatives; None: there is no such event."""
+        """Return the step of each event of a choice, with the alternatives, or None if there is no such event."""
         found = {}
         for name, event in read:
             steps = held[name]
@@ -418,9 +418,9 @@ class _Builder:
             for relation in each.relations:
                 held: dict[str, list[tuple[int, int]]] = {}
                 for role in relation.roles:
-                    own = [(NOW, 1)] if each.sites & role.sites else list(self._held(role, seen))
+                    own = [(NOW, 1)] if each.sites & role.sites else list(self._steps_held_by(role, seen))
                     held.setdefault(role.variable.name, own)
-                filters.append(self._choices(relation, held, []))
+                filters.append(self._filter_cases(relation, held, []))
             step.absent.append((each, filters))
 
     def _absence(
@@ -462,7 +462,7 @@ class _Builder:
 
     # ---- keys -------------------------------------------------------------------------------------------------
 
-    def _keys(self) -> tuple[tuple[tuple[tuple[s.Attribute, ...], ...], ...], dict[_Column, int]]:
+    def _key_classes(self) -> tuple[tuple[tuple[tuple[s.Attribute, ...], ...], ...], dict[_Column, int]]:
         """Return the keys: classes of equal columns with one of each step; and the key of each column in one."""
         groups: list[dict[_Column, None]] = []
         spans: dict[_Column, s.Span] = {}
@@ -489,7 +489,7 @@ class _Builder:
 
 
 def _alternatives(formula: NormalForm) -> list[tuple[Atom, tuple[s.Relation, ...]]] | None:
-    """Return the alternatives of a step, each with the filters between events around it; None: it is no one event."""
+    """Return the alternatives of a step, each with the join predicates around it, or None if one is not an event."""
     found: list[tuple[Atom, tuple[s.Relation, ...]]] = []
     todo: list[tuple[NormalForm, tuple[s.Relation, ...]]] = [(formula, ())]
     while todo:
@@ -516,7 +516,7 @@ def _event_of(attribute: s.Attribute) -> tuple[str, str]:
 
 
 def _equal_columns(predicate: s.Predicate, steps: dict[tuple[str, str], int]) -> tuple[_Column, _Column] | None:
-    """Return the columns of which a filter is the equality; None: it is another one."""
+    """Return the columns of which a filter is the equality, or None if it is another one."""
     if not (isinstance(predicate, s.Comparison) and predicate.op == "="):
         return None
     sides = predicate.left, predicate.right
@@ -545,7 +545,7 @@ class RecentTable(NumberedAlphabet):
     passed : list of int
         For each symbol what its events pass, as bits: each alternative of each step, then each absence.
     ending : bool array, shape (symbols,)
-        True for symbols whose events may end complex events.
+        True for symbols whose events may end matches.
     labels : list of frozenset of str
         Variables of each mark.
     marks : int32 array, shape (steps, alternatives)
@@ -574,9 +574,11 @@ class RecentTable(NumberedAlphabet):
         self.passed: list[int] = []
         super().__init__()
 
-    def _passed(self, word: int) -> int:
+    def passed_tests(self, word: int) -> int:
+        """Return the tests that an event passes, given its bit vector."""
         return sum(1 << i for i, (guard, negated) in enumerate(self._guards) if (word >> guard & 1) != negated)
 
-    def _add(self, symbol: int, passed: int) -> None:
+    def add_symbol(self, symbol: int, passed: int) -> None:
+        """Add a new symbol to the tables."""
         self.passed.append(passed)
         self.ending = np.append(self.ending, bool(passed & self._ends))

@@ -1,6 +1,6 @@
 """Tables of a recogniser: the output-agnostic automaton of a pattern with filters between events, explored as a whole.
 
-papers: RMA, section 6, corollary 6.7.  The automaton has a single run, which tells where complex events end, and
+papers: RMA, section 6, corollary 6.7.  The automaton has a single run, which tells where matches end, and
 nothing else about them.  Its registers hold the events of the window (`cer_gpu.automaton.rma_unroll.unroll_in_phases`),
 and its states grow exponentially with the window: it is for windows of few events.
 """
@@ -37,7 +37,7 @@ class RegisterTest:
 
 @dataclass(frozen=True)
 class Recogniser:
-    """Deterministic automaton that recognises the ends of complex events.
+    """Deterministic automaton that recognises the ends of matches.
 
     A state has formulas; bit k of the number of a move says whether formula k of the state holds for the event.
 
@@ -47,7 +47,7 @@ class Recogniser:
         Number of registers; one more, the last, holds the event that is read.
     tests : tuple of RegisterTest
     states : int32 array, shape (states, 4)
-        First of the `listed` formulas, the one after the last, first of the `moves`, and 1 if complex events end there.
+        First of the `listed` formulas, the one after the last, first of the `moves`, and 1 if matches end there.
     listed : int32 array, shape (listed,)
     formulas : int32 array, shape (formulas, 3)
         An atom whose guard the event must satisfy, first of the `tested`, and the one after the last.
@@ -131,11 +131,11 @@ class _Explorer:
         while state < self.automaton.n_states:
             formulas = self._formulas_of(state)
             first = len(listed)
-            listed += [self._number(formula) for formula in formulas]
+            listed += [self._formula_number(formula) for formula in formulas]
             states.append((first, len(listed), len(self.moves), int(self.automaton.is_final(state))))
             if len(self.moves) + (1 << len(formulas)) > MAX_MOVES:
                 raise QueryTooLargeError(f"a recogniser has at most {MAX_MOVES:,} moves")
-            self.moves += [self._move(state, formulas, bits) for bits in range(1 << len(formulas))]
+            self.moves += [self._register_move(state, formulas, bits) for bits in range(1 << len(formulas))]
             state += 1
         return Recogniser(
             self.automaton.n_registers,
@@ -169,7 +169,7 @@ class _Explorer:
         self.automaton.applicable(state, note)
         return formulas
 
-    def _move(self, state: int, formulas: list[RegisterFormula], bits: int) -> tuple[int, int]:
+    def _register_move(self, state: int, formulas: list[RegisterFormula], bits: int) -> tuple[int, int]:
         """Return target and registers of the move for which these formulas hold, or any if they cannot hold at once."""
         true = [formula for k, formula in enumerate(formulas) if bits >> k & 1]
         if not may_hold_together(true):
@@ -177,7 +177,7 @@ class _Explorer:
         (move,) = self.automaton.moves(state, frozenset(true))
         return move.target, sum(1 << register for register in move.writes)
 
-    def _number(self, formula: RegisterFormula) -> int:
+    def _formula_number(self, formula: RegisterFormula) -> int:
         """Return the number of a formula: its guard, then its filters between events."""
         if formula not in self.numbers:
             self.numbers[formula] = len(self.formulas)

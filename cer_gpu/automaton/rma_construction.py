@@ -36,7 +36,7 @@ def build_rma(formula: NormalForm, selected: frozenset[str] | None = None, *, lo
     formula
         The WHERE clause in LP-normal form.
     selected
-        The variables that SELECT keeps, whose events are marked; None: all.
+        The variables that SELECT keeps, whose events are marked, or None for all.
     loop
         True: the start state has a loop that skips events, so that runs may begin anywhere in the stream.
 
@@ -47,8 +47,8 @@ def build_rma(formula: NormalForm, selected: frozenset[str] | None = None, *, lo
     """
     if not is_plain(formula):
         raise UnboundedFilterError("absences, options and counted repetitions have no register match automaton here")
-    builder = _Builder(selected)
-    fold(_Part(formula, START, _FINAL), builder.leave, builder.enter)
+    builder = _RmaBuilder(selected)
+    fold(_RmaPart(formula, START, _FINAL), builder.leave, builder.enter)
     transitions = [RegisterTransition(START, (), START)] if loop else []
     transitions = sorted(transitions + builder.transitions, key=lambda t: t.source)
     names = tuple(builder.registers.values())
@@ -79,12 +79,12 @@ def without_silent(automaton: RMA) -> RMA:
 class _Left:
     """Left operands of the sequences around a part: the nearest, and those farther out."""
 
-    part: _Part
+    part: _RmaPart
     farther: _Left | None
 
 
 @dataclass(eq=False)
-class _Part:
+class _RmaPart:
     """A part of the formula.
 
     Attributes
@@ -104,21 +104,21 @@ class _Part:
     start: int
     end: int
     left: _Left | None = None
-    below: list[_Part] = field(default_factory=list)
+    below: list[_RmaPart] = field(default_factory=list)
     transition: int = -1
 
 
 class _Held:
     """Atoms of parts (all of them joined by ``;``) whose events a variable holds, and the least and greatest number."""
 
-    def __init__(self, parts: list[_Part], sites: frozenset[int]) -> None:
-        self.atoms: dict[int, _Part] = {}
+    def __init__(self, parts: list[_RmaPart], sites: frozenset[int]) -> None:
+        self.atoms: dict[int, _RmaPart] = {}
         self._sites = sites
-        counts = [fold(part, self._count, lambda part: part.below) for part in parts]
+        counts = [fold(part, self._count_copies, lambda part: part.below) for part in parts]
         self.least = sum(count[0] for count in counts)
         self.most = sum(count[1] for count in counts)
 
-    def _count(self, part: _Part, below: list[tuple[int, float]]) -> tuple[int, float]:
+    def _count_copies(self, part: _RmaPart, below: list[tuple[int, float]]) -> tuple[int, float]:
         match part.formula:
             case Atom() as atom:
                 held = not atom.sites.isdisjoint(self._sites)
@@ -138,7 +138,7 @@ class _Held:
         return self.least == self.most == 1
 
 
-class _Builder:
+class _RmaBuilder:
     """Thompson's construction: a part adds edges out of its start, edges into its end, and fresh states between."""
 
     def __init__(self, selected: frozenset[str] | None) -> None:
@@ -150,47 +150,47 @@ class _Builder:
         self.registers: dict[frozenset[int], str] = {}
         self._register_of: dict[frozenset[int], int] = {}
 
-    def _state(self) -> int:
+    def _new_state(self) -> int:
         self.n_states += 1
         return self.n_states - 1
 
     def _waiting_state(self) -> int:
         """Return a fresh state with a waiting loop: it skips any event."""
-        state = self._state()
+        state = self._new_state()
         self.transitions.append(RegisterTransition(state, (), state))
         return state
 
-    def enter(self, part: _Part) -> list[_Part]:
+    def enter(self, part: _RmaPart) -> list[_RmaPart]:
         """Add the states and transitions of a part, and return the parts below it."""
         start, end = part.start, part.end
         match part.formula:
             case Atom() as atom:
                 part.transition = len(self.transitions)
-                self.transitions.append(self._read(atom, start, end))
+                self.transitions.append(self._read_transition(atom, start, end))
             case Either(left, right):
                 for below in (left, right):
-                    first, last = self._state(), self._state()
+                    first, last = self._new_state(), self._new_state()
                     self.silent += [(start, first), (last, end)]
-                    part.below.append(_Part(below, first, last, part.left))
+                    part.below.append(_RmaPart(below, first, last, part.left))
             case Then(left, right, contiguous):
-                middle = self._state() if contiguous else self._waiting_state()
-                before = _Part(left, start, middle, part.left)
-                part.below = [before, _Part(right, middle, end, _Left(before, part.left))]
+                middle = self._new_state() if contiguous else self._waiting_state()
+                before = _RmaPart(left, start, middle, part.left)
+                part.below = [before, _RmaPart(right, middle, end, _Left(before, part.left))]
             case Repeat(body):
-                first, last = self._state(), self._state()
+                first, last = self._new_state(), self._new_state()
                 self.silent += [(start, first), (last, end)]
-                part.below = [_Part(body, first, last, part.left)]
+                part.below = [_RmaPart(body, first, last, part.left)]
             case Related(body):
-                part.below = [_Part(body, start, end, part.left)]
+                part.below = [_RmaPart(body, start, end, part.left)]
         return part.below
 
-    def _read(self, atom: Atom, start: int, end: int) -> RegisterTransition:
+    def _read_transition(self, atom: Atom, start: int, end: int) -> RegisterTransition:
         """Return the transition of an atom (the base case)."""
         marked = bool(atom.labels if self.selected is None else atom.labels & self.selected)
         formula: RegisterFormula = (RegisterCondition(atom.guard, negated=atom.negated),)
         return RegisterTransition(start, ((formula, True),), end, marked=marked)
 
-    def leave(self, part: _Part, below: list[_Part]) -> _Part:
+    def leave(self, part: _RmaPart, below: list[_RmaPart]) -> _RmaPart:
         """Close the loop of a repetition, or place a filter; return the part."""
         match part.formula:
             case Repeat(contiguous=contiguous):
@@ -203,7 +203,7 @@ class _Builder:
 
     # ---- filters between events (algorithms 1 and 3) ----------------------------------------------------------------
 
-    def _relate(self, part: _Part, relation: s.Relation) -> None:
+    def _relate(self, part: _RmaPart, relation: s.Relation) -> None:
         """Test a filter on each transition at which the last of its variables becomes known."""
         _check_events(relation)
         inner: dict[int, _Held] = {}
@@ -220,20 +220,24 @@ class _Builder:
             raise _unbounded(relation, _several(relation.roles[several[0]], inner[several[0]]))
         if not inner:
             for transition in _first_atoms(part.below[0]):
-                self._test(relation, transition, {}, outer)
+                self._add_condition(relation, transition, {}, outer)
             return
         last = {several[0]: inner[several[0]]} if several else inner
         atoms = {number: atom for held in last.values() for number, atom in held.atoms.items()}
         for transition, atom in atoms.items():
             known = list(_lefts(atom.left, part.left))
-            missing = [n for n, held in inner.items() if transition not in held.atoms and not _passed(held, known)]
+            missing = [
+                n for n, held in inner.items() if transition not in held.atoms and not _always_meets(held, known)
+            ]
             if not missing:
-                self._test(relation, transition, inner, outer)
+                self._add_condition(relation, transition, inner, outer)
             elif several:
                 role = relation.roles[several[0]]
                 raise _unbounded(relation, _several(role, inner[several[0]]))
 
-    def _test(self, relation: s.Relation, index: int, inner: dict[int, _Held], outer: dict[int, _Held]) -> None:
+    def _add_condition(
+        self, relation: s.Relation, index: int, inner: dict[int, _Held], outer: dict[int, _Held]
+    ) -> None:
         """Add the filter to the formula of a transition, with a register selection (CreateNewRs, algorithm 4)."""
         selection = []
         for number, role in enumerate(relation.roles):
@@ -259,7 +263,7 @@ class _Builder:
         return self._register_of[atoms]
 
 
-def _lefts(left: _Left | None, end: _Left | None) -> Iterator[_Part]:
+def _lefts(left: _Left | None, end: _Left | None) -> Iterator[_RmaPart]:
     """Yield left operands, the nearest first, up to those around an outer part (`end`)."""
     while left is not end:
         assert left is not None
@@ -267,12 +271,12 @@ def _lefts(left: _Left | None, end: _Left | None) -> Iterator[_Part]:
         left = left.farther
 
 
-def _passed(held: _Held, known: list[_Part]) -> bool:
-    """Return True if one of these parts has an atom of a variable that holds one event: then every trail meets it."""
+def _always_meets(held: _Held, known: list[_RmaPart]) -> bool:
+    """Return True if every path passes an atom of this single-event variable."""
     return any(not _transitions(part).isdisjoint(held.atoms) for part in known)
 
 
-def _transitions(part: _Part) -> set[int]:
+def _transitions(part: _RmaPart) -> set[int]:
     found, todo = set(), [part]
     while todo:
         part = todo.pop()
@@ -281,7 +285,7 @@ def _transitions(part: _Part) -> set[int]:
     return found
 
 
-def _first_atoms(part: _Part) -> list[int]:
+def _first_atoms(part: _RmaPart) -> list[int]:
     """Return the transitions of the atoms with which a part can begin."""
     found, todo = [], [part]
     while todo:

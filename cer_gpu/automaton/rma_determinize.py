@@ -67,7 +67,7 @@ class DeterministicRMA:
         self._inside: list[frozenset[int]] = []
         self._formulas: list[list[RegisterFormula]] = []
         self._moves: dict[tuple[int, frozenset[RegisterFormula]], list[RegisterTransition]] = {}
-        self._state(frozenset({automaton.start}))
+        self._merged_state(frozenset({automaton.start}))
 
     @property
     def n_registers(self) -> int:
@@ -99,7 +99,7 @@ class DeterministicRMA:
         """Return the transitions out of a state whose min-term requires these formulas and excludes all others."""
         found = self._moves.get((state, true))
         if found is None:
-            found = self._moves[state, true] = self._made(state, true)
+            found = self._moves[state, true] = self._marked_transitions(state, true)
         return found
 
     def explored(self) -> RMA:
@@ -117,7 +117,7 @@ class DeterministicRMA:
         finals = frozenset(state for state in range(self.n_states) if self.is_final(state))
         return RMA(self.n_states, self.start, finals, self.automaton.registers, tuple(transitions))
 
-    def _made(self, state: int, true: frozenset[RegisterFormula]) -> list[RegisterTransition]:
+    def _marked_transitions(self, state: int, true: frozenset[RegisterFormula]) -> list[RegisterTransition]:
         """Return the transitions of marked min-terms with the same formulas, one for each output."""
         enabled = [
             transition
@@ -128,9 +128,9 @@ class DeterministicRMA:
         # TRUE is in no min-term: required, it can be left out, and no min-term excludes it
         guard = tuple[RegisterLiteral, ...]((formula, formula in true) for formula in self._formulas[state])
         groups = [enabled] if self.output_agnostic else [[t for t in enabled if t.marked is o] for o in (False, True)]
-        return [self._merged(state, guard, group) for group in groups if group]
+        return [self._merged_transition(state, guard, group) for group in groups if group]
 
-    def _merged(
+    def _merged_transition(
         self, source: int, guard: tuple[RegisterLiteral, ...], group: list[RegisterTransition]
     ) -> RegisterTransition:
         writes = frozenset[int]().union(*(t.writes for t in group))
@@ -141,10 +141,10 @@ class DeterministicRMA:
                 raise SharedRegisterError(
                     f"two runs in one state of the deterministic automaton need different events as {name!r}"
                 )
-        target = self._state(frozenset(t.target for t in group))
+        target = self._merged_state(frozenset(t.target for t in group))
         return RegisterTransition(source, guard, target, writes, any(t.marked for t in group))
 
-    def _state(self, inside: frozenset[int]) -> int:
+    def _merged_state(self, inside: frozenset[int]) -> int:
         """Return the state that merges these; make it if there is none."""
         if inside not in self._states:
             if self.n_states == self.max_states:

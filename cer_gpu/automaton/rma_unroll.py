@@ -103,7 +103,9 @@ def unroll(automaton: RMA, w: int, *, max_states: int = MAX_UNROLLED) -> RMA:
                 _check_size(target, max_states)
                 copies.append(_Copy(t.target, latest))
                 reached.append(target)
-                transitions.append(RegisterTransition(source, _renamed(t.guard, copy.latest), target, writes, t.marked))
+                transitions.append(
+                    RegisterTransition(source, _with_register_copies(t.guard, copy.latest), target, writes, t.marked)
+                )
         front = reached
     finals = frozenset(number for number, copy in enumerate(copies) if copy.state in automaton.finals)
     return RMA(len(copies), 0, finals, tuple(registers), tuple(transitions))
@@ -164,7 +166,9 @@ def unroll_in_phases(automaton: RMA, w: int, *, max_states: int = MAX_UNROLLED) 
             places = tuple((r, after[r]) for r in sorted(live[t.target]))
             stored = frozenset({node.phase}) if t.writes & live[t.target] else frozenset[int]()
             target = number(_Node(phase, node.age + 1, t.target, places))
-            transitions.append(RegisterTransition(numbers[node], _renamed(t.guard, before), target, stored, t.marked))
+            transitions.append(
+                RegisterTransition(numbers[node], _with_register_copies(t.guard, before), target, stored, t.marked)
+            )
     finals = frozenset(i for i, node in enumerate(nodes) if node.state in automaton.finals)
     names = tuple(f"event {phase} mod {n_phases}" for phase in range(n_phases)) if any(live) else ()
     return RMA(len(nodes), 0, finals, names, tuple(transitions))
@@ -182,7 +186,7 @@ def _to_final(automaton: RMA) -> list[float]:
     return distance
 
 
-def _renamed(guard: tuple[RegisterLiteral, ...], copies: dict[int, int]) -> tuple[RegisterLiteral, ...]:
+def _with_register_copies(guard: tuple[RegisterLiteral, ...], copies: dict[int, int]) -> tuple[RegisterLiteral, ...]:
     """Return a guard that reads copies of its registers (FindLastAppearance)."""
     names = copies | {CURRENT: CURRENT}
     return tuple(

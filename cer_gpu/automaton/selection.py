@@ -5,7 +5,7 @@ what they marked.  Sets of CEA states are bit masks; the bit of the final state,
 that the run ends there.
 
 The *control* of a strategy is its knowledge of all runs together, the expired ones included: it does not depend on any
-single run, and it determines the moves of a run that begins.  Complex events compare by their marked events; runs that
+single run, and it determines the moves of a run that begins.  Matches compare by their marked events; runs that
 marked the same and differ in their start or their variables are ties, and all stay.  A run that marked nothing loses
 against every run that did, and a fresh run is one of those.
 """
@@ -106,12 +106,12 @@ class Selection(ABC):
         return int(state[0])
 
 
-def _move(mark: int, target: int, key: Key) -> Move:
+def _selection_move(mark: int, target: int, key: Key) -> Move:
     return Move(mark, key if target & ~END else None, bool(target & END))
 
 
 class Everything(Selection):
-    """All complex events (CEL, section 6): a state is the set of CEA states of its runs."""
+    """All matches (CEL, section 6): a state is the set of CEA states of its runs."""
 
     def inside(self, state: Key) -> int:
         """Return the set of CEA states of a determinised state."""
@@ -119,7 +119,9 @@ class Everything(Selection):
 
     def step(self, state: Key, fired: int) -> list[Move]:
         """Return the moves of a determinised state."""
-        return [_move(mark, target, target & ~END) for mark, target in self._reader.read(state, fired).items()]
+        return [
+            _selection_move(mark, target, target & ~END) for mark, target in self._reader.read(state, fired).items()
+        ]
 
     def fresh(self, control: Key, fired: int) -> tuple[list[Move], Key]:
         """Return the moves of a run that begins, and the next control."""
@@ -127,7 +129,7 @@ class Everything(Selection):
 
 
 class Strict(Selection):
-    """Complex events of consecutive positions (CEL, C.3.1): a state is (set, before, during or after marking)."""
+    """Matches of consecutive positions (CEL, C.3.1): a state is (set, before, during or after marking)."""
 
     _BEFORE, _DURING, _AFTER = 0, 1, 2
 
@@ -139,7 +141,7 @@ class Strict(Selection):
             if mark and phase == self._AFTER:
                 continue
             after = self._DURING if mark else self._AFTER if phase == self._DURING else phase
-            moves.append(_move(mark, target, (target & ~END, after)))
+            moves.append(_selection_move(mark, target, (target & ~END, after)))
         return moves
 
     def fresh(self, control: Key, fired: int) -> tuple[list[Move], Key]:
@@ -148,7 +150,7 @@ class Strict(Selection):
 
 
 class Maximal(Selection):
-    """Complex events that no other one strictly contains (CEL, C.3.4, where S and T are pairs; ties make them triples).
+    """Matches that no other one strictly contains (CEL, C.3.4, where S and T are pairs; ties make them triples).
 
     A state is (states of its runs, states of all runs that marked the same, states of the runs that marked strictly
     more, 1 if nothing is marked); the control is the two in the middle, for the runs that marked nothing.
@@ -168,7 +170,7 @@ class Maximal(Selection):
             target &= ~larger
             if target:
                 key = (target & ~END, equals & ~END, larger & ~END, int(nothing and not mark))
-                moves.append(_move(mark, target, key))
+                moves.append(_selection_move(mark, target, key))
         return moves
 
     def fresh(self, control: Key, fired: int) -> tuple[list[Move], Key]:
@@ -196,7 +198,7 @@ class Maximal(Selection):
 
 
 class Ordered(Selection):
-    """The greatest complex event in an order on marked events: NEXT and LAST (CEL, C.3.2 and C.3.3).
+    """The greatest match in an order on marked events: NEXT and LAST (CEL, C.3.2 and C.3.3).
 
     The control is a sequence of groups, best first: the runs of a group marked the same, and the group holds their sets
     of states, without the states that a better group reaches.  The runs of the last group marked nothing; it may be
@@ -262,7 +264,7 @@ class Ordered(Selection):
         for g, left in reads_of:
             for source, mark, target in left:
                 if target:
-                    moves.setdefault(source, []).append(_move(mark, target, (onward, g, target & ~END)))
+                    moves.setdefault(source, []).append(_selection_move(mark, target, (onward, g, target & ~END)))
         for found in moves.values():
             found.sort(key=lambda move: move.mark)
         self._known[sequence, fired] = onward, moves

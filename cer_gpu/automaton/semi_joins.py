@@ -2,7 +2,7 @@
 
 Yannakakis (VLDB 1981) joins along a tree: relations are first reduced, from the leaves to the root and back, to the
 rows that have partners in their neighbours.  Here the tree is that of a parallel pattern, and the relations are the
-events of its places in a window.  An event that has no partner is in no complex event, so that it need not be read.
+events of its places in a window.  An event that has no partner is in no match, so that it need not be read.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cer_gpu.automaton.chain import Rejection
 from cer_gpu.automaton.parallel_pattern import ParallelPattern, variables_at
 
 MAX_GROUPS = 16
@@ -39,7 +40,7 @@ class SemiJoin:
     drops: tuple[bool, ...]
 
 
-def semi_joins(pattern: ParallelPattern) -> list[SemiJoin] | str:
+def semi_joins(pattern: ParallelPattern) -> list[SemiJoin] | Rejection:
     """Return the semi-joins of a pattern from the leaves of its tree to the root, or the reason why there are none.
 
     The listing of an end follows heaps, whose form depends on all that was put in.  Partial matches of one event come
@@ -51,17 +52,17 @@ def semi_joins(pattern: ParallelPattern) -> list[SemiJoin] | str:
     for place in steps:
         into = [t for t in pattern.transitions if place in t.places]
         if len(into) != 1 or not pattern.without_choice:
-            return "a step is repeated, or stands for another one"
+            return Rejection("a step is repeated, or stands for another one")
         for source in into[0].sources:
             before = pattern.states[source.state]
             fresh = all(not t.sources for t in pattern.transitions if t.target == source.state)
             found.append(SemiJoin((before, (place,)), source.key, True, (fresh, True)))
     if len(pattern.graph.atoms) > MAX_PLACES:
-        return f"it has more than {MAX_PLACES} events"
+        return Rejection(f"it has more than {MAX_PLACES} events")
     if not found:
-        return "there is a single event"
+        return Rejection("there is a single event")
     if any(len(each.groups) > MAX_GROUPS for each in found):
-        return f"more than {MAX_GROUPS} events share a value"
+        return Rejection(f"more than {MAX_GROUPS} events share a value")
     return found
 
 

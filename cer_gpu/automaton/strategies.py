@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from cer_gpu.automaton.encoding import CHOOSE_ALL, CHOOSE_LAST, CHOOSE_MAX, CHOOSE_NEXT
 from cer_gpu.automaton.selection import Everything, Maximal, Ordered, Reader, Selection, Strict
 
-_EARLIER = "{} compares with complex events that may begin before the window"
+_EARLIER = "{} compares with matches that may begin before the window"
 _PENDING = "what is pending for RECENT depends on all events before, those before the window too"
 _NO_ANSWER = "where its choice is longer than {}, that end has no answer"
 
@@ -28,28 +28,28 @@ class Strategy:
     selection : callable
         Makes the determinised states and their moves from the transitions of a CEA.
     words : str
-        Sentence on the complex events that are reported.  For a strategy that compares, a clause on those of the same
+        Sentence on the matches that are reported.  For a strategy that compares, a clause on those of the same
         end, with ``{}`` for the verb.
     compares : bool
-        True: complex events of the same end rule one another out.
+        True: matches of the same end rule one another out.
     plural : bool
-        True: several of the compared complex events may be reported.
+        True: several of the compared matches may be reported.
     on_chains : bool
         True: the stacks of chains can evaluate it.
     consecutive : bool
         True: kept events stand at consecutive positions.
     most_at_an_end : int
-        Most complex events reported at one end; 0: all.
+        Most matches reported at one end; 0: all.
     choice : int
-        Its choice among all complex events of one end that lie in the window: CHOOSE_ALL, CHOOSE_NEXT, CHOOSE_LAST or
+        Its choice among all matches of one end that lie in the window: CHOOSE_ALL, CHOOSE_NEXT, CHOOSE_LAST or
         CHOOSE_MAX (`cer_gpu.automaton.encoding`).
     too_long : str or None
         Clause on a choice that is longer than the window ``{}``, for a strategy that chooses before the window applies;
-        None: the strategy chooses among the complex events within the window.
+        None: the strategy chooses among the matches within the window.
     pending : bool
         True: no more than one partial match is pending for each step and key (`cer_gpu.automaton.recent`).
     why_not_ranges : str or None
-        Reason why evaluation by ranges of the stream is not exact; None: it is.
+        Reason why evaluation by ranges of the stream is not exact, or None if it is.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Strategy:
 
     @property
     def independent(self) -> bool:
-        """True if other complex events have no influence on the report of one."""
+        """True if other matches have no influence on the report of one."""
         return not self.compares and not self.most_at_an_end and not self.pending
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, product
 
 from cer_gpu.ceql import syntax as s
@@ -16,10 +16,93 @@ from cer_gpu.ceql.one_event import NameTest, may_be_one, name_test
 from cer_gpu.ceql.paths import names_of
 from cer_gpu.ceql.patterns import TEXT_TESTS
 from cer_gpu.ceql.structure import check_recent, check_structure
-from cer_gpu.ceql.surroundings import Place, Surroundings
 from cer_gpu.ceql.traversal import fold, walk
 from cer_gpu.ceql.variables import Variables, combine, defined_names, variables
 from cer_gpu.errors import QueryError, did_you_mean
+
+Place = s.Filtered | s.Negation | s.Absence
+"""A formula, or a part of one, with a filter."""
+
+
+class Surroundings:
+    """The formulas around each part of a formula, found when the first error asks for them."""
+
+    def __init__(self, formula: s.Formula) -> None:
+        self._formula = formula
+
+    @cached_property
+    def _around(self) -> dict[int, s.Formula]:
+        """The formula around each sub-formula, by the id of that."""
+        formulas = (node for node in walk(self._formula) if isinstance(node, s.Formula))
+        around: dict[int, s.Formula] = {}
+        for formula in formulas:
+            around |= {id(below): formula for below in s.subformulas(formula)}
+            around |= {id(absence): formula for absence in s.absences_of(formula)}
+        return around
+
+    def names(self, place: Place) -> list[str]:
+        """Return the names of the variables that a filter sees, in the order of the text, each once."""
+        if isinstance(place, s.Filtered):
+            names = [defined_names(place)]
+        else:
+            names = [[name.name for name in place.names]]
+            if isinstance(place, s.Negation):
+                return names[0]
+        below: s.Formula | s.Absence = place
+        while id(below) in self._around:
+            around = self._around[id(below)]
+            if isinstance(around, s.TrailingAbsence | s.Iteration) and below is not around.formula:
+                names.append(defined_names(around.formula))
+            if isinstance(around, s.Sequence) and below is not around.left:
+                names.append(defined_names(around.left))
+            below = around
+        return list(dict.fromkeys(name for level in reversed(names) for name in level))
+
+    def why_not(self, name: str, place: Place) -> tuple[str, str]:
+        """Return the reason why a filter does not see a variable that the formula defines, and a hint."""
+        if isinstance(place, s.Negation):
+            own = " or ".join(self.names(place))
+            return (
+                "and within NOT(...) a filter reads the one event that it stands for",
+                f"the filter in NOT(...) names {own} alone",
+            )
+        below: s.Formula | s.Absence = place
+        branch = False
+        while id(below) in self._around:
+            around = self._around[id(below)]
+            match around:
+                case s.Assign() if around.variable.name == name:
+                    return "which the AS around it defines", f"let the FILTER stand behind AS {name}"
+                case s.Sequence() if isinstance(below, s.Absence) and name in defined_names(around.right):
+                    return (
+                        "which stands after the absence",
+                        f"an absence is compared with what stands before it; it ends where {name} begins",
+                    )
+                case s.Sequence() if around.left is below and name in defined_names(around.right):
+                    return (
+                        "which stands after the filtered formula",
+                        f"let the FILTER stand behind {name}: it sees what it filters, and what stands before that",
+                    )
+                case s.Conjunction() if name in defined_names(around.right if around.left is below else around.left):
+                    return (
+                        "which stands on the other side of ALL",
+                        "let the FILTER stand behind the whole conjunction: (A ALL B) FILTER ...",
+                    )
+                case s.Preceded() if below is not around.formula:
+                    return (
+                        "which stands after the absence",
+                        "an absence counted back reads its own event alone; for one user, say, PARTITION BY [user]",
+                    )
+                case s.Disjunction():
+                    other = around.right if around.left is below else around.left
+                    branch |= name in defined_names(other)
+            below = around
+        assert branch
+        return (
+            "which another branch of OR defines",
+            "let the FILTER stand behind the whole OR; it holds where a variable is empty",
+        )
+
 
 NEEDS_TIME = "WITHIN in HOURS, MINUTES or SECONDS needs a time column"
 MAX_ERRORS = 20
@@ -355,12 +438,12 @@ def _of_one(some: _TestsOfTypes, others: _TestsOfTypes) -> Iterator[str]:
         for one, other in product(some[event_type], chain.from_iterable(others[each] for each in near)):
             if may_be_one(((one, False), (other, False))):
                 found = one.event_type or other.event_type, one.stream or other.stream
-                yield _named(*found)
+                yield _guard_name(*found)
                 if found == (None, None):
                     return  # no type need be named
 
 
-def _named(event_type: str | None, stream: str | None) -> str:
+def _guard_name(event_type: str | None, stream: str | None) -> str:
     if event_type is None:
         return "any type" if stream is None else f"any type of stream {stream!r}"
     return f"type {event_type!r}" if stream is None else f"type {f'{stream}>{event_type}'!r}"
@@ -377,7 +460,7 @@ def _spares(formula: s.Formula) -> str:
 
 
 def _other_variable(attribute: str, variable: s.Name, known: Container[str]) -> str | None:
-    """Return the `known` variable, other than `variable`, whose attribute a path names; None: there is none."""
+    """Return the `known` variable, other than `variable`, whose attribute a path names, or None if there is none."""
     first, *rest = names_of(attribute)
     return first if rest and first in known and first != variable.name else None
 

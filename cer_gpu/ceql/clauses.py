@@ -98,7 +98,7 @@ class QueryBuilder:
             select, formula = s.Select(), made.formula
         else:
             having = clauses["having"].children[0] if "having" in clauses else None
-            select, having = self._select(clauses["select"], having)
+            select, having = self._select_clause(clauses["select"], having)
             own, formula = {"having": having}, clauses["where"].children[0]
         within, each_step = self._lengths(clauses["within"]) if "within" in clauses else (None, None)
         limit, every = self._limit(clauses["limit"]) if "limit" in clauses else (None, None)
@@ -118,7 +118,7 @@ class QueryBuilder:
             **own,
         )
 
-    def _select(self, tree: lark.Tree[Any], having: s.Predicate | None) -> tuple[s.Select, s.Predicate | None]:
+    def _select_clause(self, tree: lark.Tree[Any], having: s.Predicate | None) -> tuple[s.Select, s.Predicate | None]:
         """Return the clause, and the condition of HAVING, whose variables are among its items."""
         strategy = "ALL"
         items: tuple[s.SelectItem, ...] | None = None

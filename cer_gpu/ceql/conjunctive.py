@@ -109,25 +109,27 @@ class ConjunctiveQuery:
         self._places: dict[str, list[_Place]] = {}  # of each variable, the first in each atom
         self._equal: set[str] = set()  # variables that stand twice in an atom
         self._unread: list[s.Name] = []  # attributes
-        names = self._names(atoms)
-        events = [self._event(atom, name) for atom, name in zip(atoms, names, strict=True)]
-        self.formula: Formula = self._joined(events, (atoms[0].span[0], atoms[-1].span[1]))
+        names = self._atom_names(atoms)
+        events = [self._atom_event(atom, name) for atom, name in zip(atoms, names, strict=True)]
+        self.formula: Formula = self._join_atoms(events, (atoms[0].span[0], atoms[-1].span[1]))
         self.head: tuple[HeadVariable, ...] = tuple(self._head(head, {name.name for name in names}))
         alone = [places[0].attribute for v, places in self._places.items() if len(places) == 1 and v not in self._equal]
         self.unread: tuple[Name, ...] = tuple(sorted([*self._unread, *alone], key=lambda name: name.span))
         self.relations: tuple[tuple[str, tuple[str, ...]], ...] = tuple(self._by_position.items())
 
-    def _error(self, message: str, span: s.Span, hint: str | None = None) -> QueryError:
+    def _atom_error(self, message: str, span: s.Span, hint: str | None = None) -> QueryError:
         return QueryError(message, self._text, *span, hint=hint)
 
     # ---- atoms --------------------------------------------------------------------------------------------------
 
-    def _names(self, atoms: Sequence[QueryAtom]) -> list[s.Name]:
+    def _atom_names(self, atoms: Sequence[QueryAtom]) -> list[s.Name]:
         """Return the name of each atom: its AS, else its type, numbered from the second on."""
         taken: set[str] = set()
         for alias in (atom.alias for atom in atoms if atom.alias is not None):
             if alias.name in taken:
-                raise self._error(f"two atoms are called {alias.name!r}", alias.span, "each atom has a name of its own")
+                raise self._atom_error(
+                    f"two atoms are called {alias.name!r}", alias.span, "each atom has a name of its own"
+                )
             taken.add(alias.name)
         first = {
             atom.event.name: atom for atom in reversed(atoms) if atom.alias is None and atom.event.name not in taken
@@ -149,10 +151,10 @@ class ConjunctiveQuery:
             names.append(s.Name(name, None, (atom.alias or atom.event).span))
         return names
 
-    def _event(self, atom: QueryAtom, name: s.Name) -> s.Formula:
+    def _atom_event(self, atom: QueryAtom, name: s.Name) -> s.Formula:
         """Return the event of an atom, with its own filters; note the places of its variables."""
         if atom.event.stream is not None:
-            raise self._error(
+            raise self._atom_error(
                 "an atom names no stream",
                 atom.event.span,
                 f"write {atom.event.name}(...); streams are named in SELECT ... FROM ... WHERE",
@@ -161,14 +163,14 @@ class ConjunctiveQuery:
         event = s.Assign(event, name, atom.span)
         tests: list[s.Predicate] = []
         own: dict[str, _Place] = {}  # by variable
-        for place, term in self._arguments(atom, name):
+        for place, term in self._atom_arguments(atom, name):
             if not isinstance(term, s.Name):
                 tests.append(s.Comparison("=", place.read(), term, place.span))
             elif term.name in own:
                 tests.append(s.Comparison("=", own[term.name].read(), place.read(), place.span))
                 self._equal.add(term.name)
             elif term.name.upper() == "NULL":
-                raise self._error(
+                raise self._atom_error(
                     "NULL is no term of an atom: no value is equal to it",
                     term.span,
                     "a filter of SELECT ... WHERE f ALL g FILTER x.a IS NULL asks for missing values",
@@ -184,12 +186,14 @@ class ConjunctiveQuery:
         test = tests[0] if len(tests) == 1 else s.And(tuple(tests), atom.span)
         return s.Filtered(event, s.Relation(test, (), atom.span), atom.span)
 
-    def _arguments(self, atom: QueryAtom, name: s.Name) -> Iterator[tuple[_Place, s.Name | s.Literal | s.Negative]]:
+    def _atom_arguments(
+        self, atom: QueryAtom, name: s.Name
+    ) -> Iterator[tuple[_Place, s.Name | s.Literal | s.Negative]]:
         """Yield the attributes of an atom with their terms."""
         seen: set[str] = set()
         for attribute, argument in zip(self._attributes(atom), atom.arguments, strict=True):
             if attribute.name in seen:
-                raise self._error(
+                raise self._atom_error(
                     f"atom {name.name!r} has attribute {dotted(attribute.name)!r} twice",
                     argument.span,
                     "an attribute has one term: a variable or a constant",
@@ -204,7 +208,7 @@ class ConjunctiveQuery:
         if bare is None:
             return [argument.attribute for argument in arguments if argument.attribute is not None]
         if any(argument.attribute is not None for argument in arguments):
-            raise self._error(
+            raise self._atom_error(
                 f"the arguments of {event!r} are by name and by position",
                 bare.span,
                 "name the attributes of all arguments of an atom, or of none",
@@ -213,14 +217,15 @@ class ConjunctiveQuery:
         if columns is None:
             near = nearest(event, self._relations)
             option = f'name them, {event}(attribute = ...), or compile with relations={{"{event}": [...]}}'
-            raise self._error(
+            raise self._atom_error(
                 f"the arguments of {event!r} are by position, and relations do not name its columns",
                 bare.span,
                 f"did you mean {near!r}?" if near else option,
             )
         if len(columns) != len(arguments):
-            raise self._error(
-                f"{event!r} has {_counted(len(columns), 'column')}, and {_counted(len(arguments), 'argument')} here",
+            n_columns, n_arguments = _count_text(len(columns), "column"), _count_text(len(arguments), "argument")
+            raise self._atom_error(
+                f"{event!r} has {n_columns}, and {n_arguments} here",
                 (arguments[0].span[0], arguments[-1].span[1]),
                 f"relations name {', '.join(columns)}" if columns else "relations name none",
             )
@@ -229,7 +234,7 @@ class ConjunctiveQuery:
 
     # ---- the whole ----------------------------------------------------------------------------------------------
 
-    def _joined(self, events: list[s.Formula], span: s.Span) -> s.Formula:
+    def _join_atoms(self, events: list[s.Formula], span: s.Span) -> s.Formula:
         """Return the conjunction of the atoms, filtered by the equalities between them."""
 
         def both(left: s.Formula, right: s.Formula) -> s.Formula:
@@ -250,10 +255,10 @@ class ConjunctiveQuery:
         for variable in head:
             name = variable.name
             if name in seen:
-                raise self._error(f"the head has variable {name!r} twice", variable.span)
+                raise self._atom_error(f"the head has variable {name!r} twice", variable.span)
             seen.add(name)
             if name not in self._places:
-                raise self._error(
+                raise self._atom_error(
                     f"the head has variable {name!r}, which no atom has",
                     variable.span,
                     did_you_mean(name, self._places, "variables of the atoms") or "let an atom have it: T(id = x)",
@@ -261,12 +266,12 @@ class ConjunctiveQuery:
             place = self._places[name][0]
             rename = f"call it {_free_name(place)}, for example"
             if name in RESULT_COLUMNS:
-                raise self._error(
+                raise self._atom_error(
                     f"{name!r} is a column of the results: the head cannot have it", variable.span, rename
                 )
             if name in atoms:
                 reason = f'{name!r} is an atom, and a column of "bindings": the head cannot have it'
-                raise self._error(reason, variable.span, rename)
+                raise self._atom_error(reason, variable.span, rename)
             yield s.HeadVariable(name, place.atom, place.attribute.name, variable.span)
 
     def check_keys(self, partition: tuple[tuple[s.Name, ...], ...]) -> None:
@@ -274,7 +279,7 @@ class ConjunctiveQuery:
         keys = {dotted(names[0].name) for names in partition}
         for variable in self.head:
             if variable.name in keys:
-                raise self._error(
+                raise self._atom_error(
                     f"{variable.name!r} is a column of the result by PARTITION BY: the head cannot have it",
                     variable.span,
                     "leave it out of the head, or call the variable otherwise",
@@ -285,5 +290,5 @@ def _free_name(place: _Place) -> str:
     return f"{dotted(place.attribute.name).replace('.', '_')}_of_{place.atom.name}"
 
 
-def _counted(number: int, unit: str) -> str:
+def _count_text(number: int, unit: str) -> str:
     return f"{number} {unit}" + ("" if number == 1 else "s")

@@ -24,7 +24,7 @@ _PLACES = "startswith(name, 'x'), endswith(name, 'x') and contains(name, 'x') ar
 _TIMES = "A{3} is three times A, A{2,5} two to five times, A+ one or more"
 _LENGTH = "a length of time is a number and a unit, without quotes: WITHIN 5 MINUTES"
 _MOMENT = "times are compared with text: ts > '2024-01-31 12:00'"
-_ONE_ROW = "limit=10 (--limit 10) stops after so many complex events; LIMIT n is of those that end together"
+_ONE_ROW = "limit=10 (--limit 10) stops after so many matches; LIMIT n is of those that end together"
 _ONLY_OVER = [name for name in OVER_NAMES if name not in AGGREGATES]
 _ALL = "events of both, in any order: A ALL B; within a filter: AND"
 
@@ -196,10 +196,10 @@ def foreign_hint(text: str, start: int) -> str | None:
     word = line_of(text, start)
     if word is None:
         return None
-    hint, found = word.hint, _compiled(word.before).search(text[:start])
+    hint, found = word.hint, _compile_pattern(word.before).search(text[:start])
     if found and found.groups():
         hint = hint.replace("{0}", found[1])
-    at = _compiled(word.at).match(text[start:])
+    at = _compile_pattern(word.at).match(text[start:])
     for number, group in enumerate(at.groups() if at else (), 1):
         hint = hint.replace(f"{{{number}}}", group.upper())
     return hint
@@ -208,15 +208,15 @@ def foreign_hint(text: str, start: int) -> str | None:
 def line_of(text: str, start: int) -> Word | None:
     """Return the line of the table for what stands at the place of an error, or None."""
     before, after = text[:start], text[start:]
-    place = _place(before)
+    place = _clause_before(before)
     for word in _WORDS:
         fits = not word.places or place in word.places
-        if fits and _compiled(word.at).match(after) and _compiled(word.before).search(before):
+        if fits and _compile_pattern(word.at).match(after) and _compile_pattern(word.before).search(before):
             return word
     return None
 
 
-def _place(before: str) -> str:
+def _clause_before(before: str) -> str:
     """Return the place that follows a text: the last keyword of a clause in it; HAVING holds tests, too."""
     words = [word.upper() for word in _CLAUSES.findall(before) if word]
     if not words:
@@ -226,5 +226,5 @@ def _place(before: str) -> str:
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE | re.DOTALL)

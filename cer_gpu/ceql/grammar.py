@@ -20,6 +20,44 @@ from lark.grammar import Rule
 from lark.lexer import PatternRE, TerminalDef
 
 from cer_gpu.cache import own_folder, read_kept, write_kept
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.traversal import Node, children, fold
+from cer_gpu.errors import QueryTooLargeError
+
+MAX_NESTING = 100
+"""Most levels of a query.  Parentheses, ``AS`` and ``FILTER`` add none; a chain of one of ``; : ALL OR AND`` is one
+level, of any length, also with filters between.  Pickling needs the deepest stack: some three frames a level."""
+
+_CHAINS = (s.Sequence, s.Conjunction, s.Disjunction)
+_Chain = type[s.Sequence] | type[s.Conjunction] | type[s.Disjunction] | None
+
+
+def check_nesting(formula: s.Formula | s.Predicate | s.Expression, text: str) -> None:
+    """Raise QueryTooLargeError if a formula, with its filters, a predicate or an expression is nested too deeply."""
+
+    def descend(item: tuple[Node, int, _Chain]) -> list[tuple[Node, int, _Chain]]:
+        node, level, around = item
+        chain: _Chain = None
+        if isinstance(node, s.Assign | s.Filtered):
+            chain = around
+        else:
+            chain = next((kind for kind in _CHAINS if isinstance(node, kind)), None)
+            level += chain is None or chain is not around
+        if level > MAX_NESTING:
+            start, _ = getattr(node, "span", (None, None))
+            message = f"the query is nested more than {MAX_NESTING} levels deep"
+            raise QueryTooLargeError(message, text, start, hint=_HINT)
+        return [(child, level, chain) for child in children(node)]
+
+    root: tuple[Node, int, _Chain] = (formula, 0, None)
+    fold(root, lambda item, below: None, descend)
+
+
+_HINT = (
+    "a chain of ;, ALL, OR or AND is one level, however long; a list of values is IN {...}; "
+    "a long sum can be a column of its own"
+)
+
 
 UNITS = {"DAYS": 86_400, "HOURS": 3_600, "MINUTES": 60, "SECONDS": 1}
 """Seconds in each unit of a length of time."""
@@ -44,12 +82,12 @@ def parser_of(room: str, start: Sequence[str], edit_terminals: Callable[[Termina
         Changes a terminal.
     """
     grammar = files(room).joinpath("grammar.lark").read_text(encoding="utf-8")
-    made = partial(_made, grammar, start, edit_terminals)
+    made = partial(_build_parser, grammar, start, edit_terminals)
     sources = [files(each).joinpath("grammar.py").read_bytes() for each in sorted({room, "cer_gpu.ceql"})]
     made_of = repr((grammar, sources, lark.__version__, sys.version_info[:2]))
     try:
         path = own_folder("grammar") / hashlib.sha256(made_of.encode()).hexdigest()[:32]
-        parser: lark.Lark = lark.Lark.load(json.loads(read_kept(path), object_hook=_numbered))
+        parser: lark.Lark = lark.Lark.load(json.loads(read_kept(path), object_hook=_with_integer_keys))
         return parser
     except FileNotFoundError:
         parser = made()
@@ -67,13 +105,13 @@ def _tables(parser: lark.Lark) -> str:
     return json.dumps({"data": data, "memo": memo})
 
 
-def _numbered(read: dict[str, Any]) -> dict[Any, Any]:
+def _with_integer_keys(read: dict[str, Any]) -> dict[Any, Any]:
     """Return an object of JSON with numbers as keys if they were that: states, tokens, and places in the memo."""
     is_numbered = next(iter(read), "").isdigit()
     return {int(key): value for key, value in read.items()} if is_numbered else read
 
 
-def _made(grammar: str, start: Sequence[str], edit_terminals: Callable[[TerminalDef], None]) -> lark.Lark:
+def _build_parser(grammar: str, start: Sequence[str], edit_terminals: Callable[[TerminalDef], None]) -> lark.Lark:
     """Return the parser of a grammar."""
     return lark.Lark(
         grammar,

@@ -30,7 +30,7 @@ _TOKENS = {
 _PUNCTUATION = frozenset("()[],.")
 
 
-def _rules() -> Iterator[tuple[str, Any]]:
+def _token_rules() -> Iterator[tuple[str, Any]]:
     """Yield the pattern of each terminal with its kind of token, in the order in which they are tried."""
     yield r"\s+", Text
     yield r"--[^\r\n]*", Comment.Single
@@ -68,7 +68,7 @@ class CeqlLexer(RegexLexer):  # type: ignore[misc]
     aliases: ClassVar[list[str]] = ["ceql"]
     filenames: ClassVar[list[str]] = ["*.ceql"]
     flags = re.IGNORECASE
-    tokens: ClassVar[dict[str, list[Any]]] = {"root": list(_rules())}
+    tokens: ClassVar[dict[str, list[Any]]] = {"root": list(_token_rules())}
 
 
 @lru_cache(maxsize=1)

@@ -59,7 +59,7 @@ def aggregate_operand(expression: s.Expression, text: str) -> tuple[str, s.Expre
         raise QuerySyntaxError("LIST gives no single value", text, *expression.span, hint=LONE)
     if function == "COUNT":
         if operands:
-            message = "expected COUNT(*), which counts complex events"
+            message = "expected COUNT(*), which counts matches"
             raise QuerySyntaxError(message, text, *expression.span, hint=LONE)
         return function, None
     if len(operands) != 1:
@@ -101,34 +101,36 @@ class _Reader:
 
         def rebuild(node: Any, below: list[Any]) -> Any:
             if _is_aggregate(node):
-                return self._aggregate(node)
+                return self._build_aggregate(node)
             if isinstance(node, s.Attribute):
-                return self._attribute(node)
+                return self._check_attribute(node)
             if isinstance(node, s.Element):
                 message = "ANY is for filters: it tests the elements of a list of one event"
-                raise self._error(message, node.span, "let it stand behind FILTER: x[ANY(tags) = 'x']")
+                raise self._measure_error(message, node.span, "let it stand behind FILTER: x[ANY(tags) = 'x']")
             if isinstance(node, s.TextTest) and self._aliases is None:
-                raise self._error(f"{node.name}(...) is a predicate, and no measure", node.span, _MEASURE)
+                raise self._measure_error(f"{node.name}(...) is a predicate, and no measure", node.span, _MEASURE)
             return with_children(node, below)
 
         return fold(root, rebuild, descend)
 
-    def _error(self, message: str, span: s.Span, hint: str | None = None) -> QuerySyntaxError:
+    def _measure_error(self, message: str, span: s.Span, hint: str | None = None) -> QuerySyntaxError:
         return QuerySyntaxError(message, self._text, *span, hint=hint)
 
-    def _attribute(self, attribute: s.Attribute) -> s.Attribute:
+    def _check_attribute(self, attribute: s.Attribute) -> s.Attribute:
         if attribute.lag:
-            raise self._error("LAG is for filters: a measure reads the events of the match", attribute.span, _MEASURE)
+            raise self._measure_error(
+                "LAG is for filters: a measure reads the events of the match", attribute.span, _MEASURE
+            )
         if attribute.past is not None:
             raise _over_the_past(attribute, self._text)
         if attribute.event == "PREV":
-            raise self._error("PREV is for filters: a measure has no chosen event", attribute.span, _MEASURE)
+            raise self._measure_error("PREV is for filters: a measure has no chosen event", attribute.span, _MEASURE)
         found = self._qualified(attribute)
         if found.variable is None and self._aliases is not None:
             if found.name not in self._aliases:
                 hint = did_you_mean(found.name, self._aliases, "measures of SELECT") if self._aliases else None
                 message = f"HAVING names {found.name!r}, and SELECT has no measure of that name"
-                raise self._error(message, found.span, hint or _MEASURE)
+                raise self._measure_error(message, found.span, hint or _MEASURE)
             return found
         if found.variable is None:
             raise _without_variable(found, self._text, _MEASURE)
@@ -143,22 +145,26 @@ class _Reader:
         width = len(first) + 2 * (self._text[start : start + 1] == "`")
         return replace(attribute, name=path_of(rest), variable=s.Name(first, None, (start, start + width)))
 
-    def _aggregate(self, call: s.Call) -> s.Aggregate:
+    def _build_aggregate(self, call: s.Call) -> s.Aggregate:
         function, operands = call.function, call.operands
         if function == "COUNT" and not operands:
             return s.Aggregate(function, None, None, call.span)
         example = "COUNT(x) or COUNT(*)" if function == "COUNT" else f"{function}(x.price)"
         if len(operands) != 1 or not isinstance(operands[0], s.Attribute):
-            raise self._error(f"{function} takes one operand: {example}", call.span, _MEASURE)
+            raise self._measure_error(f"{function} takes one operand: {example}", call.span, _MEASURE)
         attribute = self._qualified(operands[0])
         if attribute.event != "EACH" or attribute.lag:
-            raise self._error(f"{function} takes all events of a variable: {example}", attribute.span, _MEASURE)
+            raise self._measure_error(f"{function} takes all events of a variable: {example}", attribute.span, _MEASURE)
         if function == "COUNT":
             if attribute.variable is not None:
-                raise self._error(f"COUNT counts events: COUNT({attribute.variable.name})", attribute.span, _MEASURE)
+                raise self._measure_error(
+                    f"COUNT counts events: COUNT({attribute.variable.name})", attribute.span, _MEASURE
+                )
             return s.Aggregate(function, s.Name(attribute.name, None, attribute.span), None, call.span)
         if attribute.variable is None:
-            raise self._error(f"{function} takes an attribute: {function}({attribute.name}.price)", attribute.span)
+            raise self._measure_error(
+                f"{function} takes an attribute: {function}({attribute.name}.price)", attribute.span
+            )
         return s.Aggregate(function, attribute.variable, attribute, call.span)
 
 
@@ -178,4 +184,4 @@ def _without_variable(attribute: s.Attribute, text: str, hint: str) -> QuerySynt
 
 
 _MEASURE = "measures are of x.price, FIRST(x).price, LAST(x).price, COUNT(x), SUM(x.price), AVG, MIN, MAX and LIST"
-LONE = "one aggregate over all complex events: COUNT(*), SUM(x.price), AVG(b.price - a.price), MIN(...), MAX(...)"
+LONE = "one aggregate over all matches: COUNT(*), SUM(x.price), AVG(b.price - a.price), MIN(...), MAX(...)"

@@ -28,13 +28,12 @@ from cer_gpu.ceql.functions import (
     TRUTHS,
     numbered_operands,
 )
-from cer_gpu.ceql.grammar import UNITS, tree_parser
+from cer_gpu.ceql.grammar import UNITS, check_nesting, tree_parser
 from cer_gpu.ceql.measures import LONE, aggregate_operand
-from cer_gpu.ceql.nesting import check_nesting
 from cer_gpu.ceql.paths import below, dotted, names_of, path_of
 from cer_gpu.ceql.patterns import TEXT_TESTS
 from cer_gpu.ceql.scopes import resolved
-from cer_gpu.ceql.syntax_errors import OF_EVENT, QUALIFIED, TERMS, no_truth, shortened, syntax_error
+from cer_gpu.ceql.syntax_errors import OF_EVENT, QUALIFIED, TERMS, check_query_text, no_truth, shortened, syntax_error
 from cer_gpu.ceql.traversal import children as parts_of
 from cer_gpu.ceql.traversal import mapped, walk
 from cer_gpu.errors import QuerySyntaxError, did_you_mean
@@ -59,7 +58,7 @@ def parse(text: str, relations: Relations | None = None) -> s.QuerySyntax:
     QueryTooLargeError
         When the query is nested too deeply.
     """
-    _check_text(text, "a query")
+    check_query_text(text, "a query")
     query = QueryBuilder(text).build(_tree(text, "query"), checked_relations(relations))
     measured = [measure.expression for measure in query.select.measures]
     for root in (query.formula, *measured, *([] if query.having is None else [query.having])):
@@ -67,24 +66,8 @@ def parse(text: str, relations: Relations | None = None) -> s.QuerySyntax:
     return replace(query, formula=resolved(query.formula))
 
 
-def _check_text(text: object, kind: str) -> None:
-    if not isinstance(text, str):
-        raise QuerySyntaxError(f"expected the text of {kind}, got {type(text).__name__}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        shown, half = text.encode(errors="replace").decode(), text[error.start]
-        raise QuerySyntaxError(
-            f"expected characters of Unicode, found {half!r}, half of a surrogate pair",
-            shown,
-            error.start,
-            error.start + 1,
-            "read the text with its own encoding",
-        ) from None
-
-
 def parse_aggregate(text: str) -> tuple[str, s.Expression | None]:
-    """Parse a lone aggregate over all complex events, such as ``SUM(c.amount - a.amount)``.
+    """Parse a lone aggregate over all matches, such as ``SUM(c.amount - a.amount)``.
 
     Returns
     -------
@@ -98,7 +81,7 @@ def parse_aggregate(text: str) -> tuple[str, s.Expression | None]:
     QuerySyntaxError
         When the text is no such aggregate.
     """
-    _check_text(text, "an aggregate")
+    check_query_text(text, "an aggregate")
     if not text.strip():
         raise QuerySyntaxError("the aggregate is empty", hint=LONE)
     (expression,) = _tree(text, "lone_expression").children
@@ -124,7 +107,7 @@ def _node(make: Any) -> Any:
     return lark.v_args(meta=True)(lambda self, meta, children: make(*children, span=span_of(meta)))
 
 
-def _joined(kind: Any) -> Any:
+def _connective_builder(kind: Any) -> Any:
     """Return a method that builds a conjunction or disjunction from a rule with its operands as children."""
     return lark.v_args(meta=True)(lambda self, meta, children: s.joined(kind, children, span_of(meta)))
 
@@ -195,7 +178,7 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
         return s.Attribute(path.name, span_of(meta))
 
     def qualified_path(self, meta: Any, children: list[Any]) -> s.Attribute:
-        return self._attribute(meta, children[0], children[1:])
+        return self._attribute_node(meta, children[0], children[1:])
 
     def attribute_of(self, meta: Any, children: list[Any]) -> s.Attribute | s.Element:
         event, variable, *names = children
@@ -203,20 +186,20 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
         if which == ANY_OF and self.text[event.span[0]] != "`":
             return self.field_of_call(meta, [event, s.Attribute(variable.name, variable.span), *names])
         if which not in EVENTS or self.text[event.span[0]] == "`":
-            raise self._error(
+            raise self._syntax_error(
                 f"expected FIRST, LAST or PREV before '(', found {shortened(event.name)!r}", event.span, OF_EVENT
             )
-        return self._attribute(meta, variable, names, which)
+        return self._attribute_node(meta, variable, names, which)
 
     def field_of_call(self, meta: Any, children: list[Any]) -> s.Element:
         function, operand, *names = children
         if function.name.upper() != ANY_OF:
             hint = OF_EVENT if function.name.upper() in EVENTS else None
-            raise self._error(f"{shortened(function.name)}(...) has no fields", span_of(meta), hint)
+            raise self._syntax_error(f"{shortened(function.name)}(...) has no fields", span_of(meta), hint)
         element: s.Element = self.call(meta, [function, operand])
         return replace(element, fields=tuple(name.name for name in names))
 
-    def _attribute(self, meta: Any, variable: s.Name, names: list[s.Name], event: str = "EACH") -> s.Attribute:
+    def _attribute_node(self, meta: Any, variable: s.Name, names: list[s.Name], event: str = "EACH") -> s.Attribute:
         return s.Attribute(path_of([name.name for name in names]), span_of(meta), variable, event)
 
     def call_of_name(self, meta: Any, children: list[Any]) -> Any:
@@ -226,7 +209,7 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
     def call_of_all(self, meta: Any, children: list[Any]) -> Any:
         function = children[0]
         if function.name.upper() != "COUNT":
-            raise self._error(
+            raise self._syntax_error(
                 f"expected COUNT before '(*)', found {shortened(function.name)!r}", function.span, _COUNT_ALL
             )
         return self.call(meta, [function])
@@ -239,15 +222,15 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
         if upper == LAG and not quoted:
             return self._lagged(meta, operands)
         if upper in EVENTS and not quoted:
-            raise self._error(f"expected a variable and its attribute with {upper}", span_of(meta), OF_EVENT)
+            raise self._syntax_error(f"expected a variable and its attribute with {upper}", span_of(meta), OF_EVENT)
         if upper == ANY_OF and not quoted:
             if len(operands) != 1 or not isinstance(operands[0], s.Attribute) or operands[0].looks_back:
-                raise self._error("ANY takes an attribute whose values are lists", span_of(meta), _OF_LIST)
+                raise self._syntax_error("ANY takes an attribute whose values are lists", span_of(meta), _OF_LIST)
             return s.Element(operands[0], (), span_of(meta))
         if upper in TRUTHS and not quoted:
             operand, *patterns = operands or [None]
             if not patterns or not all(isinstance(p, s.Literal) and isinstance(p.value, str) for p in patterns):
-                raise self._error(
+                raise self._syntax_error(
                     f"{upper} takes an attribute, and texts in quotes", span_of(meta), TEXT_TESTS[upper].call
                 )
             return s.TextTest(upper, operand, tuple(patterns), span=span_of(meta))
@@ -255,13 +238,15 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
             return s.Call(upper, tuple(operands), span_of(meta))
         if lower not in SCALAR or quoted:
             hint = FUNCTIONS.get(upper) or did_you_mean(lower if lower == name.name else upper, NAMES, "functions")
-            raise self._error(f"there is no function {shortened(name.name)!r}", name.span, hint)
+            raise self._syntax_error(f"there is no function {shortened(name.name)!r}", name.span, hint)
         least, most = SCALAR[lower]
         if len(operands) < least or (most is not None and len(operands) > most):
             expected = numbered_operands(least, most)
-            raise self._error(f"{lower} takes {expected}, and {len(operands)} are given", span_of(meta))
+            raise self._syntax_error(f"{lower} takes {expected}, and {len(operands)} are given", span_of(meta))
         if lower == "round" and len(operands) == 2 and not s.is_whole(operands[1]):
-            raise self._error(f"the second operand of {lower} is a whole number", operands[1].span, "round(price, 2)")
+            raise self._syntax_error(
+                f"the second operand of {lower} is a whole number", operands[1].span, "round(price, 2)"
+            )
         return s.Call(lower, tuple(operands), span_of(meta))
 
     def past_filter_of(self, event: s.Name | None, predicate: s.Predicate) -> s.Predicate:
@@ -293,7 +278,9 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
         if isinstance(function, s.Name):  # COUNT(DISTINCT R.a)
             word, *others = others
             if word.name.upper() != "DISTINCT" or function.name.upper() != "COUNT":
-                raise self._error(f"expected COUNT(DISTINCT R.a), found {shortened(word.name)!r}", word.span, _PAST)
+                raise self._syntax_error(
+                    f"expected COUNT(DISTINCT R.a), found {shortened(word.name)!r}", word.span, _PAST
+                )
         name = s.Name("COUNT DISTINCT", None, span_of(meta))
         *others, keys = others
         return self.past(meta, [name, *(each for each in others if each is not None), keys])
@@ -304,16 +291,18 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
         upper = function.name.upper()
         if upper not in OVER_AGGREGATES or self.text[function.span[0]] == "`":
             hint = did_you_mean(upper, OVER_AGGREGATES, "aggregates") or _PAST
-            raise self._error(f"there is no aggregate {shortened(function.name)!r} OVER the past", function.span, hint)
+            raise self._syntax_error(
+                f"there is no aggregate {shortened(function.name)!r} OVER the past", function.span, hint
+            )
         nocase = isinstance(operand, NocaseValues)
         event, attribute = self._past_operand(operand.values if nocase else operand)
         if attribute is None and not OVER_AGGREGATES[upper].counts_events:
-            raise self._error(f"{upper} takes an attribute of events", span_of(meta), _PAST)
+            raise self._syntax_error(f"{upper} takes an attribute of events", span_of(meta), _PAST)
         predicate = None
         for each in predicates:
             owner, predicate = each if isinstance(each, tuple) else (event, each)
             if event is not None and owner is not None and owner.name != event.name:
-                raise self._error(f"expected a filter of {event.name}, found {owner.name!r}", owner.span, _PAST)
+                raise self._syntax_error(f"expected a filter of {event.name}, found {owner.name!r}", owner.span, _PAST)
             predicate = self.past_filter_of(event, predicate)
         event = None if event == s.Name(s.ANY_TYPE) else event  # in backquotes
         of = (upper, event, attribute, predicate, extent(self.text, length), span_of(meta))
@@ -332,7 +321,7 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
         for inner in (each for predicate in past.below for each in s.attributes(predicate)):
             if inner.lag:
                 message = f"{who} reads no LAG"
-                raise self._error(message, inner.span, "let the test of LAG stand beside it")
+                raise self._syntax_error(message, inner.span, "let the test of LAG stand beside it")
 
     def _past_operand(self, operand: Any) -> tuple[s.Name | None, str | None]:
         """Return the type and the attribute of the events of an aggregate; None: any type, and no attribute."""
@@ -350,17 +339,17 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
                 return None, path.name
             case (s.Name() as event, path):
                 return event, None if path is None else path.name
-        raise self._error("expected a type, or a type and an attribute", operand.span, _PAST)
+        raise self._syntax_error("expected a type, or a type and an attribute", operand.span, _PAST)
 
     def _lagged(self, meta: Any, operands: list[Any]) -> s.Attribute:
         attribute, *numbers = operands
         if not isinstance(attribute, s.Attribute) or attribute.looks_back or len(numbers) > 1:
-            raise self._error("LAG takes an attribute, and how many events before", span_of(meta), _LAGS)
+            raise self._syntax_error("LAG takes an attribute, and how many events before", span_of(meta), _LAGS)
         lag = 1
         if numbers:
             (number,) = numbers
             if not isinstance(number, s.Literal) or not s.is_whole(number) or not 0 < int(number.value) <= MAX_LAG:
-                raise self._error("the second operand of LAG is a number of events, from 1", number.span, _LAGS)
+                raise self._syntax_error("the second operand of LAG is a number of events, from 1", number.span, _LAGS)
             lag = int(number.value)
         return replace(attribute, lag=lag, span=span_of(meta))
 
@@ -388,15 +377,19 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
                 elements.update({part.span: part for part in _elements(operand)})
                 for part in walk(operand):
                     if isinstance(part, s.Element) and part.span not in elements:
-                        raise self._error(f"{self._written(part)} stands alone before its test", part.span, _OF_LIST)
+                        raise self._syntax_error(
+                            f"{self._source_text(part)} stands alone before its test", part.span, _OF_LIST
+                        )
                     if isinstance(part, s.TextTest):
                         message = f"{part.name}(...) is a predicate, and no value"
-                        raise self._error(message, part.span, "join predicates with AND and OR, and deny one with NOT")
+                        raise self._syntax_error(
+                            message, part.span, "join predicates with AND and OR, and deny one with NOT"
+                        )
         if len(elements) > 1:
-            raise self._error("one test has one ANY(...)", list(elements)[1], _OF_LIST)
+            raise self._syntax_error("one test has one ANY(...)", list(elements)[1], _OF_LIST)
         return s.AnyElement(test, span_of(meta)) if elements else test
 
-    def _written(self, node: Any) -> str:
+    def _source_text(self, node: Any) -> str:
         return shortened(self.text[slice(*node.span)])
 
     def patterns(self, meta: Any, children: list[Any]) -> tuple[s.Literal, ...]:
@@ -442,8 +435,8 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
     is_null = _node(s.IsNull)
     is_not_null = _denied("is_null")
     not_ = _node(s.Not)
-    and_ = _joined(s.And)
-    or_ = _joined(s.Or)
+    and_ = _connective_builder(s.And)
+    or_ = _connective_builder(s.Or)
 
     # filters, whose variables `cer_gpu.ceql.scopes` resolves
     def variable_filter(self, meta: Any, children: list[Any]) -> s.VariableFilter:
@@ -454,28 +447,28 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
         attributes = list(s.attributes(children[0]))
         self._refuse_aggregates(children[0])
         if not attributes:
-            raise self._error("expected an attribute of a variable in this filter", span_of(meta), QUALIFIED)
+            raise self._syntax_error("expected an attribute of a variable in this filter", span_of(meta), QUALIFIED)
         for attribute in attributes:
             if attribute.past is not None:
                 message = "an aggregate OVER the past is that of one event: it stands in brackets"
-                raise self._error(message, attribute.span, "x[amount > 3 * AVG(BUY.amount) OVER 30 DAYS]")
+                raise self._syntax_error(message, attribute.span, "x[amount > 3 * AVG(BUY.amount) OVER 30 DAYS]")
         for attribute in attributes:
             if attribute.variable is None:
                 message = f"expected the variable of {dotted(attribute.name)!r}"
-                raise self._error(message, attribute.span, QUALIFIED)
+                raise self._syntax_error(message, attribute.span, QUALIFIED)
         return s.Relation(children[0], (), span_of(meta))
 
     def _refuse_aggregates(self, predicate: s.Predicate) -> None:
         for node in walk(predicate):
             if isinstance(node, s.Call) and node.function in AGGREGATES:
                 message = f"{node.function} is an aggregate: a filter has one only OVER the past"
-                raise self._error(message, node.span, _AGGREGATED)
+                raise self._syntax_error(message, node.span, _AGGREGATED)
 
-    def _error(self, message: str, span: s.Span, hint: str | None = None) -> QuerySyntaxError:
+    def _syntax_error(self, message: str, span: s.Span, hint: str | None = None) -> QuerySyntaxError:
         return QuerySyntaxError(message, self.text, *span, hint=hint)
 
-    filter_and = _joined(s.FilterAnd)
-    filter_or = _joined(s.FilterOr)
+    filter_and = _connective_builder(s.FilterAnd)
+    filter_or = _connective_builder(s.FilterOr)
 
     # formulas
     event = _node(s.EventType)
@@ -549,15 +542,15 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
         if not counts:
             return how, int(sign == "->+"), 1 if sign == "?" else None
         number, comma, last = counts
-        least = self._times(number)
-        most = self._times(last) if last is not None else None if comma is not None else least
+        least = self._quantity(number)
+        most = self._quantity(last) if last is not None else None if comma is not None else least
         if most == 0:
-            raise self._error("a formula that is to be there 0 times is no formula", span_of(meta), _TIMES)
+            raise self._syntax_error("a formula that is to be there 0 times is no formula", span_of(meta), _TIMES)
         if most is not None and most < least:
-            raise self._error(f"at least {least} and at most {most} times is never", span_of(meta), _TIMES)
+            raise self._syntax_error(f"at least {least} and at most {most} times is never", span_of(meta), _TIMES)
         return how, least, most
 
-    def _times(self, token: Any) -> int:
+    def _quantity(self, token: Any) -> int:
         times = exact(self.text, token)
         if times.denominator != 1:
             raise unexpected(self.text, token, "expected how many times, a whole number")

@@ -1,4 +1,4 @@
-"""Names of attributes: the name of a column, or the path to a field of a struct, as one text.
+"""Names of attributes: the name of a column, or the path to a field of a struct, as one string; quoted strings.
 
 A path has each of its names in backquotes, such as `` `st`.`p` ``.  No name in a query holds a backquote, so a path is
 never taken for a column that is called ``st.p``.
@@ -33,6 +33,11 @@ def dotted(attribute: str) -> str:
 
 
 def below(variable: str, attribute: str) -> str | None:
-    """Return the attribute that follows a variable on a path; None: the path does not begin with the variable."""
+    """Return the attribute that follows a variable on a path, or None if the path does not begin with the variable."""
     first, *rest = names_of(attribute)
     return path_of(rest) if rest and first == variable else None
+
+
+def string_literal(string: str) -> str:
+    """Return a string as CEQL writes it, in single quotes."""
+    return "'" + string.replace("'", "''") + "'"

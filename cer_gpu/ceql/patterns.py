@@ -1,6 +1,6 @@
 """Tests of texts by their names: the way each is written, and the patterns that it takes.
 
-Their answers are in `cer_gpu.expressions.texts`, which has a line for each name here.
+Their answers are in `cer_gpu.expressions.string_tests`, which has a line for each name here.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class CharacterClass:
     @property
     def regex(self) -> str:
         """The class as a regular expression (RE2)."""
-        members = (_quoted(a) if a == b else f"{_quoted(a)}-{_quoted(b)}" for a, b in self.ranges)
+        members = (re2_literal(a) if a == b else f"{re2_literal(a)}-{re2_literal(b)}" for a, b in self.ranges)
         return f"[{'^' if self.negated else ''}{''.join(members)}]"
 
 
@@ -115,7 +115,7 @@ def regex_of(part: GlobPart) -> str:
             return part.value
         case CharacterClass():
             return part.regex
-    return "".join(map(_quoted, part))
+    return "".join(map(re2_literal, part))
 
 
 def glob_regex(pattern: str) -> str:
@@ -137,7 +137,7 @@ def _ranges(inside: str) -> Iterator[tuple[str, str]]:
             i += 1
 
 
-def _quoted(character: str) -> str:
+def re2_literal(character: str) -> str:
     """Return a character as a regular expression (RE2) that stands for it alone."""
     return character if character.isalnum() else f"\\x{{{ord(character):x}}}"
 

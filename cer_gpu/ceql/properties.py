@@ -19,7 +19,7 @@ Names = set[str]
 
 
 def why_not_properties(formula: s.Formula) -> dict[str, str | None]:
-    """Return, for "well-formed", "safe" and "bounded", the reason why a formula is not; None: it is."""
+    """Return, for "well-formed", "safe" and "bounded", the reason why a formula is not, or None if it is."""
     search = _Search(formula)
     well_formed, safe, bounded = search.why_not_well_formed, search.why_not_safe, search.why_not_bounded
     return {"well-formed": well_formed, "safe": safe, "bounded": well_formed or bounded}
@@ -66,11 +66,11 @@ class _Search:
         self._unbounded: dict[int, str] = {}
         self._inside: Counter[str] = Counter()  # in the pass down: number of enclosing formulas that bind a variable
         self._newly_bound[id(formula)] = fold(formula, self._scope, s.subformulas).bound
-        fold(formula, self._leave, self._enter)
+        fold(formula, self._leave_formula, self._enter_formula)
 
     # ---- down ---------------------------------------------------------------------------------------------------
 
-    def _enter(self, formula: s.Formula) -> list[s.Formula]:
+    def _enter_formula(self, formula: s.Formula) -> list[s.Formula]:
         self._inside.update(self._newly_bound.get(id(formula), ()))
         if self.why_not_safe is None:
             self.why_not_safe = self._unsafe.get(id(formula))
@@ -78,15 +78,17 @@ class _Search:
             self.why_not_bounded = self._unbounded.get(id(formula))
             if isinstance(formula, s.Disjunction) and self.why_not_bounded == _APART:
                 apart = self._defined(formula.left) ^ self._defined(formula.right)
-                self.why_not_bounded = f"{_first(apart)} {_APART}"
+                self.why_not_bounded = f"{_least_name(apart)} {_APART}"
         if self.why_not_well_formed is None:
             used = _filtered_names(formula.filter) if isinstance(formula, s.Filtered) else _names_in_absences(formula)
             loose = [name for name in used if not self._inside[name]]
             if loose:
-                self.why_not_well_formed = f"a filter names {_first(loose)}, which need not be exactly one event there"
+                self.why_not_well_formed = (
+                    f"a filter names {_least_name(loose)}, which need not be exactly one event there"
+                )
         return s.subformulas(formula)
 
-    def _leave(self, formula: s.Formula, below: list[None]) -> None:
+    def _leave_formula(self, formula: s.Formula, below: list[None]) -> None:
         self._inside.subtract(self._newly_bound.get(id(formula), ()))
 
     def _defined(self, formula: s.Formula) -> Names:
@@ -148,10 +150,10 @@ class _Search:
             sign = ":" if formula.contiguous else "->" if formula.next else ";"
         twice = left.once & right.once
         if twice:
-            self._unsafe[id(formula)] = f"{_first(twice)} is defined on both sides of {sign}"
+            self._unsafe[id(formula)] = f"{_least_name(twice)} is defined on both sides of {sign}"
         self._note_unbounded(formula, left.mentioned & right.mentioned, f"is used on both sides of {sign}")
         some_event = left.some_event or right.some_event
-        return _joined(left, right, _union(left.bound, right.bound), one_event=False, some_event=some_event)
+        return _join_scopes(left, right, _union(left.bound, right.bound), one_event=False, some_event=some_event)
 
     def _disjunction(self, formula: s.Disjunction, left: _Scope, right: _Scope) -> _Scope:
         if left.defined != right.defined:
@@ -160,7 +162,7 @@ class _Search:
         self._newly_bound[id(formula.left)] = left.bound - bound
         self._newly_bound[id(formula.right)] = right.bound - bound
         one_event, some_event = left.one_event and right.one_event, left.some_event and right.some_event
-        return _joined(left, right, bound, one_event=one_event, some_event=some_event)
+        return _join_scopes(left, right, bound, one_event=one_event, some_event=some_event)
 
     def _note_absences(self, formula: s.Formula, left: _Scope) -> None:
         """Treat the filters of absences as filters of what stands before them."""
@@ -170,13 +172,13 @@ class _Search:
 
     def _note_unbounded(self, formula: s.Formula, names: Names, reason: str) -> None:
         if names:
-            self._unbounded[id(formula)] = f"{_first(names)} {reason}"
+            self._unbounded[id(formula)] = f"{_least_name(names)} {reason}"
 
 
 _APART = "is defined in one branch of OR only"
 
 
-def _joined(left: _Scope, right: _Scope, bound: Names, *, one_event: bool, some_event: bool) -> _Scope:
+def _join_scopes(left: _Scope, right: _Scope, bound: Names, *, one_event: bool, some_event: bool) -> _Scope:
     defined, once = _union(left.defined, right.defined), _union(left.once, right.once)
     return _Scope(bound, defined, once, _union(left.mentioned, right.mentioned), one_event, some_event)
 
@@ -203,5 +205,5 @@ def _names_in_absences(formula: s.Formula) -> Names:
     return used
 
 
-def _first(names: Iterable[str]) -> str:
+def _least_name(names: Iterable[str]) -> str:
     return repr(min(names))

@@ -74,18 +74,18 @@ class _Pass:
         self._before: list[_Held] = []  # left operands of the sequences around the current place
         self._filters: list[s.Filter] = []  # resolved, in the order of the pass
         self._sites: dict[int, int] = {}  # by the number of a definition that a role names
-        fold(_Place(formula), self._leave, self._enter)
+        fold(_Place(formula), self._leave_place, self._enter_place)
 
     # ---- the formula --------------------------------------------------------------------------------------------
 
-    def _enter(self, place: _Place) -> list[_Place]:
+    def _enter_place(self, place: _Place) -> list[_Place]:
         place.first = self._n
         below = [_Place(formula) for formula in s.subformulas(place.formula)]
         if isinstance(place.formula, s.Sequence):
             below[0].left = True
         return below
 
-    def _leave(self, place: _Place, below: list[Variables]) -> Variables:
+    def _leave_place(self, place: _Place, below: list[Variables]) -> Variables:
         formula = place.formula
         match formula:
             case s.EventType():
@@ -97,24 +97,24 @@ class _Pass:
             case s.Negation(filter=filter_) if filter_ is not None:
                 self._resolve(filter_, _FilterOfEvent(self._names, formula))
             case s.Sequence():
-                self._absences(formula.absent)
+                self._resolve_absences(formula.absent)
                 self._before.pop()
             case s.TrailingAbsence():
                 self._before.append(_Held(place.first, self._n, below[0]))
-                self._absences(formula.absent)
+                self._resolve_absences(formula.absent)
                 self._before.pop()
             case s.Preceded():
-                self._absences(formula.absent)
+                self._resolve_absences(formula.absent)
             case s.Iteration() if formula.until:
                 self._before.append(_Held(place.first, self._n, below[0]))
-                self._absences(formula.until)
+                self._resolve_absences(formula.until)
                 self._before.pop()
         variables = combine(formula, below)
         if place.left:
             self._before.append(_Held(place.first, self._n, variables))
         return variables
 
-    def _absences(self, absences: tuple[s.Absence, ...]) -> None:
+    def _resolve_absences(self, absences: tuple[s.Absence, ...]) -> None:
         """Resolve the filters of absences, which see what stands before them; each is a definition of its own."""
         for absence in absences:
             number = self._n
@@ -231,7 +231,7 @@ class _FilterOfFormula:
 
     def known(self, variable: s.Name) -> _Known:
         """Return a variable as the filters see it."""
-        key = _key(variable)
+        key = _variable_key(variable)
         if key not in self._known:
             self._known[key] = self._around.known(variable, self._held)
         return self._known[key]
@@ -239,19 +239,19 @@ class _FilterOfFormula:
     def resolve(self, item: s.VariableFilter | s.Relation) -> s.Filter:
         """Resolve a filter as the parser made it."""
         owner = item.variable if isinstance(item, s.VariableFilter) else None
-        if owner is not None and all(map(_plain, s.attributes(item.predicate))):
+        if owner is not None and all(map(_is_own_column, s.attributes(item.predicate))):
             known = self.known(owner)
             if known.inside or not known.definitions:
                 return item
         predicate = _with_variables(item.predicate, owner, self._is_variable)
         predicate = mapped(predicate, s.Attribute, self._simpler)
-        named = _variables(predicate)
-        if owner is not None and (not named or (_key(owner) not in named and not self.known(owner).always)):
-            named = {_key(owner): owner, **named}
+        named = _variables_by_key(predicate)
+        if owner is not None and (not named or (_variable_key(owner) not in named and not self.known(owner).always)):
+            named = {_variable_key(owner): owner, **named}
         parts = [predicate] if self._on_one(predicate, named) else self._conjuncts(predicate, named)
         if len(parts) == 1:
             return self._filter(predicate, named, item.span)
-        filters = [self._filter(part, _variables(part), part.span) for part in parts]
+        filters = [self._filter(part, _variables_by_key(part), part.span) for part in parts]
         return s.joined(s.FilterAnd, filters, item.span)
 
     def _is_variable(self, name: str) -> bool:
@@ -263,8 +263,8 @@ class _FilterOfFormula:
         if len(alone) < 2 or not any(True for operand in alone for _ in s.relations(operand)):
             return list(operands)
         span = (alone[0].span[0], alone[-1].span[1])
-        predicate = s.joined(s.Or, (one_predicate(operand, _named) for operand in alone), span)
-        one = self._filter(predicate, _variables(predicate), span)
+        predicate = s.joined(s.Or, (one_predicate(operand, _with_variable) for operand in alone), span)
+        one = self._filter(predicate, _variables_by_key(predicate), span)
         first = next(i for i, operand in enumerate(operands) if operand is alone[0])
         others = [operand for operand in operands if not any(operand is each for each in alone)]
         return [*others[:first], one, *others[first:]]
@@ -298,7 +298,7 @@ class _FilterOfFormula:
         alone: list[s.Predicate] = []
         others: list[s.Predicate] = []
         for operand in predicate.operands:
-            variables = _variables(operand)
+            variables = _variables_by_key(operand)
             stands = variables and needed <= variables.keys() and skipping == _skipping(operand)
             (alone if stands else others).append(operand)
         if not alone:
@@ -356,12 +356,12 @@ class _FilterOfEvent:
     def resolve(self, item: s.VariableFilter | s.Relation) -> s.Filter:
         """Resolve a filter as the parser made it; other variables have a role without definitions."""
         owner = item.variable if isinstance(item, s.VariableFilter) else None
-        if owner is not None and all(map(_plain, s.attributes(item.predicate))):
+        if owner is not None and all(map(_is_own_column, s.attributes(item.predicate))):
             return item
         predicate = _with_variables(item.predicate, owner, lambda name: name in self._own or name in self._names)
-        named = _variables(predicate)
+        named = _variables_by_key(predicate)
         if owner is not None:
-            named.setdefault(_key(owner), owner)
+            named.setdefault(_variable_key(owner), owner)
         skips = _skipping(predicate)
         wrong = [variable for key, variable in named.items() if variable.name not in self._own or key in skips]
         if wrong:
@@ -376,28 +376,28 @@ class _FilterOfEvent:
 # ---- attributes ------------------------------------------------------------------------------------------------------
 
 
-def _plain(attribute: s.Attribute) -> bool:
+def _is_own_column(attribute: s.Attribute) -> bool:
     """Return True for a column of the filtered event, written without a path."""
     return attribute.variable is None and len(names_of(attribute.name)) == 1
 
 
-def _key(variable: s.Name) -> _Key:
+def _variable_key(variable: s.Name) -> _Key:
     return variable.stream, variable.name
 
 
-def _variables(predicate: s.Predicate) -> dict[_Key, s.Name]:
+def _variables_by_key(predicate: s.Predicate) -> dict[_Key, s.Name]:
     """Return the variables that the attributes of a predicate name, in order, each once."""
     found: dict[_Key, s.Name] = {}
     for variable in (attribute.variable for attribute in s.attributes(predicate)):
         if variable is not None:
-            found.setdefault(_key(variable), variable)
+            found.setdefault(_variable_key(variable), variable)
     return found
 
 
 def _skipping(predicate: s.Predicate) -> set[_Key]:
     """Return the variables x with PREV(x) in a predicate."""
     found = (attribute.variable for attribute in s.attributes(predicate) if attribute.event == "PREV")
-    return {_key(variable) for variable in found if variable is not None}
+    return {_variable_key(variable) for variable in found if variable is not None}
 
 
 def _with_variables(predicate: s.Predicate, owner: s.Name | None, is_variable: Any) -> s.Predicate:
@@ -417,7 +417,7 @@ def _with_variables(predicate: s.Predicate, owner: s.Name | None, is_variable: A
     return changed
 
 
-def _named(filter_: s.VariableFilter) -> s.Predicate:
+def _with_variable(filter_: s.VariableFilter) -> s.Predicate:
     """Return the predicate of a filter on one variable, in which every attribute names it."""
     changed: s.Predicate = mapped(
         filter_.predicate, s.Attribute, lambda attribute: replace(attribute, variable=filter_.variable)

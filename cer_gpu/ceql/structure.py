@@ -39,7 +39,7 @@ class _Structure:
                 case s.Preceded():
                     self._preceding(part)
                 case s.Sequence():
-                    self._absences(part.absent, [part.left, part.right])
+                    self._check_absences(part.absent, [part.left, part.right])
                     for absence in part.absent:
                         if absence.length is not None:
                             self._report(
@@ -48,7 +48,7 @@ class _Structure:
                                 _EITHER,
                             )
                 case s.TrailingAbsence():
-                    self._absences(part.absent, [part.formula])
+                    self._check_absences(part.absent, [part.formula])
                 case s.Iteration():
                     if part.next:
                         self._next(part.formula, is_event, "one event")
@@ -65,7 +65,7 @@ class _Structure:
     def _ending(self, formula: s.Formula) -> None:
         """Refuse absences at the end of a part that nothing follows by ``;``, or of a pattern without a window."""
         todo: list[tuple[s.Formula, _Behind]] = [(formula, _END)]
-        steps = {id(part) for part in _steps(formula)}
+        steps = {id(part) for part in _steps_held_once(formula)}
         lasting: list[s.Absence] = []  # with FOR, in the middle of the pattern
         while todo:
             part, behind = todo.pop()
@@ -151,7 +151,7 @@ class _Structure:
                     relation.span,
                     "events of one value of an attribute are those of one group: PARTITION BY [user]",
                 )
-        self._absences(part.absent, [part.formula])
+        self._check_absences(part.absent, [part.formula])
         for first in _firsts(part.formula):
             if isinstance(first, s.Negation | s.Conjunction):
                 what = "NOT(...)" if isinstance(first, s.Negation) else "ALL"
@@ -171,9 +171,9 @@ class _Structure:
         elif part.most is not None and part.most < 2:
             self._report("UNTIL has no meaning where nothing is repeated", part.until[0].span, _GAPS)
         else:
-            self._absences(part.until, [part.formula])
+            self._check_absences(part.until, [part.formula])
 
-    def _absences(self, absences: tuple[s.Absence, ...], beside: Iterable[s.Formula]) -> None:
+    def _check_absences(self, absences: tuple[s.Absence, ...], beside: Iterable[s.Formula]) -> None:
         if absences and any(id(formula) in self._empty for formula in beside):
             self._report("an absence stands beside a formula that may be empty", absences[0].span, _BESIDE_EMPTY)
         for absence in absences:
@@ -199,7 +199,7 @@ class _Structure:
                     self._report(message, attribute.span, f"FIRST({name}) and LAST({name}) are one event each")
 
 
-def _steps(formula: s.Formula) -> Iterator[s.Formula]:
+def _steps_held_once(formula: s.Formula) -> Iterator[s.Formula]:
     """Yield the parts of a formula that every match holds once, one after another."""
     todo = [formula]
     while todo:

@@ -238,7 +238,7 @@ class Conjunction(_Sides):
 
 @dataclass(frozen=True)
 class Iteration(Node):
-    """`formula` from `least` to `most` times (None: no bound): ``+``, ``?``, ``*``, ``{n,m}`` and their kin.
+    """`formula` from `least` to `most` times (None if unbounded): ``+``, ``?``, ``*``, ``{n,m}`` and their kin.
 
     They are joined by ``;``, by ``:`` when `contiguous`, or by ``->`` when `next`.  None of `until` lies strictly
     between two of them.
@@ -284,7 +284,7 @@ Formula = (
 
 @dataclass(frozen=True)
 class SelectItem:
-    """``[stream>]name[[attribute, ...]]``; `attributes` None: none are listed.
+    """``[stream>]name[[attribute, ...]]``; `attributes` is None if none are listed.
 
     It is `written` unless only measures name the variable.
     """
@@ -358,7 +358,7 @@ class QuerySyntax:
     every : Within or None
         Length in which LIMIT counts (``LIMIT n EVERY d``); None: each end by itself.
     chooses_first : bool
-        True for ``THEN WITHIN``: the strategy chooses among all complex events of an end, and the window then drops.
+        True for ``THEN WITHIN``: the strategy chooses among all matches of an end, and the window then drops.
     having : Predicate or None
         The condition over measures of HAVING: an attribute without a variable is the name of a measure.
     pipes : tuple of Pipe

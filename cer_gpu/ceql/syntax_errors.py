@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import lark
@@ -36,6 +39,23 @@ _CLAUSES = {
 }
 
 
+def check_query_text(text: object, kind: str) -> None:
+    """Refuse what is no string, or no characters of Unicode."""
+    if not isinstance(text, str):
+        raise QuerySyntaxError(f"expected the text of {kind}, got {type(text).__name__}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        shown, half = text.encode(errors="replace").decode(), text[error.start]
+        raise QuerySyntaxError(
+            f"expected characters of Unicode, found {half!r}, half of a surrogate pair",
+            shown,
+            error.start,
+            error.start + 1,
+            "read the text with its own encoding",
+        ) from None
+
+
 def syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySyntaxError:
     """Return the error of a text that the parser refused."""
     if not text.strip():
@@ -62,19 +82,17 @@ def syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySynt
         start, accepted, conjunctive = error.pos_in_stream or 0, set(), False
         found = text[start]
         message = f"no part of a query can start with {found!r}"
-    before = text[:start]
-    if "/*" in before[-1:] + text[start : start + 2]:
+    stop = _Stop(found, frozenset(accepted), text[:start])
+    if "/*" in text[max(start - 1, 0) : start + 2]:
         return QuerySyntaxError("the comment is not closed", text, start, start + 1)
     if found == "'":
         return QuerySyntaxError("the string is not closed", text, start, start + 1)
     if found.startswith('"'):
         hint: str | None = "strings stand in single quotes: 'text'; names of columns in backquotes: `my column`"
     elif conjunctive:
-        hint = (foreign_hint(text, start) if _OF_OTHERS.match(text) else None) or _conjunctive_hint(
-            found, accepted, before
-        )
+        hint = (foreign_hint(text, start) if _OF_OTHERS.match(text) else None) or _conjunctive_hint(stop)
     else:
-        hint = foreign_hint(text, start) or _hint(found, accepted, before)
+        hint = foreign_hint(text, start) or _select_hint(stop)
     return QuerySyntaxError(message, text, start, start + len(found), hint)
 
 
@@ -84,7 +102,7 @@ def no_truth(text: str, span: tuple[int, int]) -> QuerySyntaxError:
     start = len(text) - len(rest)
     found = re.match(r"\w+|.?", rest, re.DOTALL)
     hint = foreign_hint(text, span[0]) or foreign_hint(text, start)
-    hint = hint or (_hint(found[0], set(_BEHIND_A_VALUE), text[:start]) if found and rest else None)
+    hint = hint or (_select_hint(_Stop(found[0], _BEHIND_A_VALUE, text[:start])) if found and rest else None)
     value = shortened(text[slice(*span)])
     return QuerySyntaxError(f"expected a comparison behind {value}, which is no truth", text, *span, hint=hint or WHOLE)
 
@@ -123,62 +141,72 @@ def _not_select(text: str, first: Any) -> QuerySyntaxError:
     return QuerySyntaxError(f"expected SELECT, found {shortened(found)!r}", text, start, start + len(found), hint)
 
 
-def _conjunctive_hint(found: str, accepted: set[str], before: str) -> str | None:
+@dataclass(frozen=True)
+class _Stop:
+    """Place at which the parser stopped.
+
+    Attributes
+    ----------
+    found : str
+        Token that it met.
+    accepted : frozenset of str
+        Terminals that may stand there; empty if no terminal begins as the text does.
+    before : str
+        Text of the query up to there.
+    """
+
+    found: str
+    accepted: frozenset[str]
+    before: str
+
+    @property
+    def word(self) -> str:
+        """The token in capitals, as keywords are written."""
+        return self.found.upper()
+
+    @cached_property
+    def accepted_strings(self) -> frozenset[str]:
+        """The signs and keywords that may stand there."""
+        return frozenset(map(_terminal_text, self.accepted))
+
+    @cached_property
+    def in_brackets(self) -> bool:
+        """True within the brackets of an event."""
+        return self.before.rfind("[") > self.before.rfind("]")
+
+    @property
+    def after_name_and_dot(self) -> bool:
+        """True for the dot behind a name."""
+        return self.found == "." and self.before[-1:].isidentifier()
+
+    def nearest_keyword(self) -> str | None:
+        """Return the keyword that was probably meant, or None if none is alike."""
+        return nearest(self.found, sorted(each for each in self.accepted_strings if each.isupper()))
+
+
+def _conjunctive_hint(stop: _Stop) -> str | None:
     """Return a hint on a conjunctive query."""
+    accepted = stop.accepted
     if accepted == {"ARROW"}:
         return "the head and the atoms stand on the two sides of <-, as in Q(x) <- T(id = x), S(id = x)"
     if "LPAR" in accepted and accepted <= {"LPAR", "GREATER"}:
         return "parentheses stand behind the name, also with nothing in them: Q() <- T(id = x), S()"
-    if "<-" not in before:
+    if "<-" not in stop.before:
         return "the head lists variables of the atoms: Q(x, y)"
     if "RPAR" in accepted or "STRING" in accepted:
         return TERMS
-    more = _clause_hint(found, accepted, before)
-    if more is not None and found.upper() not in _CLAUSES.keys() | {"FILTER"}:
-        return more
-    if found.upper() in _CLAUSES.keys() | {"FILTER"}:
+    if stop.word in _CLAUSES.keys() | {"FILTER"}:
         return "behind its atoms a conjunctive query has PARTITION BY, WITHIN and LIMIT, each once, in this order"
-    close = nearest(found, sorted(k for k in map(_text, accepted) if k.isupper()))
+    clause_hint = _clause_hint(stop)
+    if clause_hint is not None:
+        return clause_hint
+    close = stop.nearest_keyword()
     if close is None and ("COMMA" in accepted or accepted == {"$END"}):
         return "the atoms are joined by commas: T(id = x), S(id = x)"
     return f"did you mean {close}?" if close else None
 
 
 TERMS = "an atom binds attributes to variables and constants: T(id = x, loc = 3); other tests are filters of SELECT"
-
-
-def _hint(found: str, accepted: set[str], before: str) -> str | None:
-    names_only = accepted - {"STAR"} == {"NAME", "QUOTED_NAME"}
-    bare = (names_only and before.rstrip().endswith(">")) or ("'['" in map(_text, accepted) and found[0] in "=<!")
-    dotted = found == "." and before[-1:].isidentifier()
-    inside = before.rfind("[") > before.rfind("]")
-    if dotted and accepted == {"RPAR"}:
-        return OF_EVENT
-    if "LSQB" in accepted and not inside and (found in ";:" or found.isalpha()) and _AND_NAME.search(before):
-        return _ALL
-    if bare or (dotted and not inside):
-        return "an attribute stands in brackets, x[price > 100], or behind its variable: x.price > 100"
-    if found == "[" and re.search(r"\bHAVING\b", before, re.IGNORECASE):
-        return "HAVING compares measures: x.price > 100, COUNT(x) > 2; a filter of single events stands in WHERE"
-    if dotted or (found == "]" and "COMPARISON" in accepted) or (found == "[" and "SLASH" in accepted):
-        return WHOLE
-    if found == "[" and accepted == {"LPAR", "DOT"}:
-        return "NOT stands within the brackets: x[NOT price > 100]"
-    if "DOT" in accepted <= {"DOT", "LPAR"}:
-        return QUALIFIED
-    if found.upper() == "AND" and "FILTER" in accepted:
-        return _ALL
-    if found == "(" and "RANGE" in accepted:
-        return "a set stands in braces: IN {1, 2}"
-    more = _formula_hint(found, accepted, inside) or _clause_hint(found, accepted, before)
-    if more is not None:
-        return more
-    if found.upper() in _CLAUSES:
-        return f"each clause stands once, in this order: {', '.join(_CLAUSES.values())}"
-    close = nearest(found, sorted(k for k in map(_text, accepted) if k.isupper())) if len(found) > 2 else None
-    if close is None and "FILTER" in accepted and found.isidentifier():
-        return _JOINED
-    return f"did you mean {close}?" if close else None
 
 
 WHOLE = "a filter holds a whole predicate: x[price > 100]; of another variable the attribute is y.price"
@@ -197,6 +225,7 @@ _OF_OTHERS = re.compile(r"\s*(?:PATTERN|SEQ)\s*\(", re.IGNORECASE)
 _JOINING = {",", "-", ">", "=", "&", "|", "THEN", "FOLLOWED", "FOLLOWEDBY", "FOLLOWED_BY", "BEFORE"}
 """Tokens that join events in other languages."""
 _ABSENCE = "an absence stands between two events: A ; !B ; C, or A ; !(B AS b FILTER b.k = A.k) ; C"
+_HAVING = re.compile(r"\bHAVING\b", re.IGNORECASE)
 _AND_NAME = re.compile(r"\bAND\s+\w+\s*$", re.IGNORECASE)
 _BEHIND_A_VALUE = frozenset(
     "COMPARISON GREATER PLUS MINUS STAR SLASH PERCENT BETWEEN GLOB IN IS LIKE NOT DOT LPAR RPAR".split()  # noqa: SIM905
@@ -208,28 +237,86 @@ _SECONDS = {
 }
 
 
-def _formula_hint(found: str, accepted: set[str], inside: bool) -> str | None:
-    """Return a hint on operators of other languages after an event; `inside`: the place is within brackets."""
-    if found == "!" and not inside:
-        return _ABSENCE
-    if accepted == {"WITHIN"} and found.upper() not in _CLAUSES:  # behind THEN
+def _is_bare_attribute(stop: _Stop) -> bool:
+    """Return True for an attribute that stands at an event without brackets, or before them without its variable."""
+    if stop.after_name_and_dot and not stop.in_brackets:
+        return True
+    names_only = stop.accepted - {"STAR"} == {"NAME", "QUOTED_NAME"}
+    return (names_only and stop.before.rstrip().endswith(">")) or (
+        "'['" in stop.accepted_strings and stop.found[0] in "=<!"
+    )
+
+
+def _is_and_of_events(stop: _Stop) -> bool:
+    """Return True if AND stands between two events."""
+    goes_on = stop.found in ";:" or stop.found.isalpha()
+    return "LSQB" in stop.accepted and not stop.in_brackets and goes_on and _AND_NAME.search(stop.before) is not None
+
+
+def _is_value_without_test(stop: _Stop) -> bool:
+    """Return True for an end, an event or another variable where a predicate goes on."""
+    return (
+        stop.after_name_and_dot
+        or (stop.found == "]" and "COMPARISON" in stop.accepted)
+        or (stop.found == "[" and "SLASH" in stop.accepted)
+    )
+
+
+def _is_foreign_join(stop: _Stop) -> bool:
+    """Return True for an operator that joins events in other languages."""
+    after_event = "FILTER" in stop.accepted or not stop.accepted
+    return after_event and not stop.in_brackets and stop.word in _JOINING
+
+
+_FORMULA_HINTS: tuple[tuple[Callable[[_Stop], bool], str], ...] = (
+    (lambda stop: stop.after_name_and_dot and stop.accepted == {"RPAR"}, OF_EVENT),
+    (_is_and_of_events, _ALL),
+    (_is_bare_attribute, "an attribute stands in brackets, x[price > 100], or behind its variable: x.price > 100"),
+    (
+        lambda stop: stop.found == "[" and _HAVING.search(stop.before) is not None,
+        "HAVING compares measures: x.price > 100, COUNT(x) > 2; a filter of single events stands in WHERE",
+    ),
+    (_is_value_without_test, WHOLE),
+    (
+        lambda stop: stop.found == "[" and stop.accepted == {"LPAR", "DOT"},
+        "NOT stands within the brackets: x[NOT price > 100]",
+    ),
+    (lambda stop: "DOT" in stop.accepted <= {"DOT", "LPAR"}, QUALIFIED),
+    (lambda stop: stop.word == "AND" and "FILTER" in stop.accepted, _ALL),
+    (lambda stop: stop.found == "(" and "RANGE" in stop.accepted, "a set stands in braces: IN {1, 2}"),
+    (lambda stop: stop.found == "!" and not stop.in_brackets, _ABSENCE),
+    (lambda stop: stop.accepted == {"WITHIN"} and stop.word not in _CLAUSES, _JOINED),  # behind THEN
+    (lambda stop: stop.word == "AS" and "FILTER" in stop.accepted and "AS" not in stop.accepted, _ABSENCE),
+    (_is_foreign_join, _JOINED),
+)
+"""Hints on the formula of WHERE, of which the first applies whose predicate holds."""
+
+
+def _select_hint(stop: _Stop) -> str | None:
+    """Return a hint on a query that is not conjunctive, or None if none applies."""
+    for applies, hint in _FORMULA_HINTS:
+        if applies(stop):
+            return hint
+    clause_hint = _clause_hint(stop)
+    if clause_hint is not None:
+        return clause_hint
+    if stop.word in _CLAUSES:
+        return f"each clause stands once, in this order: {', '.join(_CLAUSES.values())}"
+    close = stop.nearest_keyword() if len(stop.found) > 2 else None
+    if close is None and "FILTER" in stop.accepted and stop.found.isidentifier():
         return _JOINED
-    if found.upper() == "AS" and "FILTER" in accepted and "AS" not in accepted:
-        return _ABSENCE
-    if inside or ("FILTER" not in accepted and accepted):  # `accepted` is empty if no terminal begins so
-        return None
-    return _JOINED if found.upper() in _JOINING else None
+    return f"did you mean {close}?" if close else None
 
 
-def _clause_hint(found: str, accepted: set[str], before: str) -> str | None:
+def _clause_hint(stop: _Stop) -> str | None:
     """Return a hint on a clause that is nearly right."""
-    if found.upper() == "FILTER" and "$END" in accepted:
+    if stop.word == "FILTER" and "$END" in stop.accepted:
         return "FILTER belongs to the formula: it stands before PARTITION BY, WITHIN, CONSUME BY and LIMIT"
-    if set(map(_text, accepted)) == {"'['"} and found.isidentifier():
-        return f"each key stands in brackets: PARTITION BY [{found}]"
-    number = re.search(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*$", before)
-    unit = found.upper().removesuffix("S") if found.upper() != "MS" else "MS"
-    if "HOURS" in accepted and number and unit in _SECONDS:
+    if stop.accepted_strings == {"'['"} and stop.found.isidentifier():
+        return f"each key stands in brackets: PARTITION BY [{stop.found}]"
+    number = re.search(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*$", stop.before)
+    unit = stop.word.removesuffix("S") if stop.word != "MS" else "MS"
+    if "HOURS" in stop.accepted and number and unit in _SECONDS:
         seconds = Fraction(number[1]) * _SECONDS[unit]
         name = "DAYS" if seconds >= UNITS["DAYS"] else "SECONDS"
         length = f"{float(seconds / UNITS[name]):g} {name}"
@@ -247,7 +334,7 @@ def _describe(accepted: set[str]) -> str:
     accepted = accepted - {"THEN"} if "WITHIN" in accepted else accepted
     quantifiers: tuple[str, ...] = ()
     if "MAYBE" in accepted:
-        quantified = {t for t in accepted if _text(t) in _QUANTIFIERS or t in ("ANY_NUMBER", "OPEN_OTHER")}
+        quantified = {t for t in accepted if _terminal_text(t) in _QUANTIFIERS or t in ("ANY_NUMBER", "OPEN_OTHER")}
         accepted = accepted - (quantified - _ARITHMETIC if "MINUS" in accepted else quantified)
         quantifiers = ("a quantifier (+ ? * {n,m})",)
     accepted = accepted - {"COUNT_DISTINCT", "RISES"}  # more names
@@ -257,7 +344,7 @@ def _describe(accepted: set[str]) -> str:
         accepted = accepted - {"PLUS", "MINUS", "STAR", "SLASH", "PERCENT", "AND", "OR"} - UNITS.keys()
     if "PLUS" in accepted:  # behind a number, which may also be a length of time
         accepted = accepted - UNITS.keys()
-    names = {_TERMINALS.get(t) or _text(t) for t in accepted}.union(quantifiers)
+    names = {_TERMINALS.get(t) or _terminal_text(t) for t in accepted}.union(quantifiers)
     texts = sorted(names, key=lambda t: (not t.startswith("a "), t))
     if not texts:
         return "something else"
@@ -268,7 +355,7 @@ _ARITHMETIC = {"PLUS", "STAR"}
 _QUANTIFIERS = {repr(sign) for sign in ("+", ":+", "?", "*", "{")}
 
 
-def _text(terminal: str) -> str:
+def _terminal_text(terminal: str) -> str:
     """Return the text of a sign (``SEMICOLON``: ``';'``) or of a keyword, which is its name."""
     for definition in tree_parser().terminals:
         if definition.name == terminal:

@@ -95,11 +95,11 @@ class OverAggregate:
 
     `function` is a name of `cer_gpu.ceql.functions.OVER_AGGREGATES`.  `event` None: events of any type;
     `attribute` None: COUNT counts events.  `nocase`: of distinct strings the case of letters does not matter.  The
-    attributes of `predicate` name no variable.  `over` None: all events before.  "DESCENDANT" reads those of whatever
-    key; `ids` are its columns of a process and of its parent.  "RISES" is TRUE where an event satisfies `predicate` and
-    `condition`, and did not satisfy `condition` just before, by the aggregates that this reads, `itself` False: without
-    the event.  `keys` are its own, each the first of some columns that an event has, in place of those of the query: ()
-    for none; None: it is of the substream.
+    attributes of `predicate` name no variable.  `over` is None for all events before.  "DESCENDANT" reads those of
+    whatever key; `ids` are its columns of a process and of its parent.  "RISES" is TRUE where an event satisfies
+    `predicate` and `condition`, and did not satisfy `condition` just before, by the aggregates that this reads,
+    `itself` False: without the event.  `keys` are its own, each the first of some columns that an event has, in place
+    of those of the query: () for none, or None if it is of the substream.
     """
 
     function: str
@@ -423,7 +423,7 @@ def attributes(node: Expression | Predicate) -> Iterator[Attribute]:
 
 
 def within_bounds(operand: Expression, low: Expression | None, high: Expression | None, span: Span) -> Predicate:
-    """Return ``low <= operand <= high``; None: no bound on that side."""
+    """Return ``low <= operand <= high``; a side that is None is unbounded."""
     tests = [Comparison(op, operand, bound, span) for op, bound in ((">=", low), ("<=", high)) if bound is not None]
     return tests[0] if len(tests) == 1 else And(tuple(tests), span)
 

@@ -116,7 +116,7 @@ def combine(formula: s.Formula, below: list[Variables]) -> Variables:
         case s.Iteration():
             return _repeated(below[0], formula)
         case s.Sequence() | s.Conjunction() | s.Disjunction():
-            return _joined(below[0], below[1], either=isinstance(formula, s.Disjunction))
+            return _join_variables(below[0], below[1], either=isinstance(formula, s.Disjunction))
 
 
 def _assigned(inner: Variables, name: str) -> Variables:
@@ -142,7 +142,7 @@ def _repeated(inner: Variables, formula: s.Iteration) -> Variables:
     return inner
 
 
-def _joined(left: Variables, right: Variables, *, either: bool) -> Variables:
+def _join_variables(left: Variables, right: Variables, *, either: bool) -> Variables:
     large, small = (left, right) if len(left) >= len(right) else (right, left)
     several = small.several if either else small.several | (small.single & large.single)
     large.several |= several

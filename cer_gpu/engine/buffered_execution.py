@@ -22,7 +22,7 @@ from cer_gpu.order.streams import STREAM_COLUMN
 
 
 class OfTable(Protocol):
-    """A query whose results begin when all rows are read (`cer_gpu.row_patterns.query`)."""
+    """A query whose results begin when all rows are read (`cer_gpu.row_patterns.row_pattern_query`)."""
 
     @property
     def text(self) -> str:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Int32, Int64
 from cer_gpu.automaton.alphabet import Table
+from cer_gpu.automaton.chain import Rejection
 from cer_gpu.automaton.encoding import (
     CONSUME_ANY,
     CONSUME_NONE,
@@ -324,7 +325,7 @@ class PipelineBuilder:
     def semi_join_filter(self) -> SemiJoinFilter | None:
         """Return the filter that drops events without join partners, or None if the plan has none."""
         joins = self._physical.semi_joins
-        if isinstance(joins, str):
+        if isinstance(joins, Rejection):
             return None
         assert isinstance(self._table, ParallelTable)
         assert self._binding.parallel is not None

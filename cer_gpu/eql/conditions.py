@@ -1,4 +1,4 @@
-"""EqlConditions of EQL as predicates of the language of values.
+"""Conditions of EQL as predicates of the language of values.
 
 EQL has two truths.  A test of a value that is missing does not hold, and its negation does: NULL counts as FALSE at
 each test, and not only where a whole condition is NULL.  Negations are therefore pushed to the tests, and a negated
@@ -21,15 +21,13 @@ from cer_gpu.ceql.patterns import network
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.columnar.columns import BOOLEAN, STRING, is_string, kind_of
 from cer_gpu.eql import syntax as e
-from cer_gpu.eql.functions import CONDITION_FUNCTIONS, OF_NUMBERS, OF_VALUES, check_call
+from cer_gpu.eql.eql_functions import CONDITION_FUNCTIONS, OF_NUMBERS, OF_VALUES, check_call
 from cer_gpu.eql.regexes import re2_of
-from cer_gpu.eql.strings import glob_of, glob_of_text, has_wildcards
+from cer_gpu.eql.wildcards import glob_of, glob_of_text, has_wildcards
 from cer_gpu.errors import QueryError, QueryTypeError, did_you_mean
 from cer_gpu.expressions.hints import article
 from cer_gpu.resolution.fields import FoundField, fields_of, find_field, names_known
-
-Tested = s.Predicate | bool
-"""A predicate, or what it is for every event."""
+from cer_gpu.resolution.predicates import FittedTruth, joined_truths, negation
 
 _NULL = e.ConstantValue(None)
 _SEARCHES = ("_arraysearch", "arraysearch")
@@ -44,7 +42,7 @@ class QueryFields:
     ----------
     text : str
     schema : pyarrow.Schema or None
-        None: it is not known yet, and every field is taken for a value that is there.
+        None if it is not known yet; then every field is taken for a value that is there.
     missing_is_null : bool
         True: a field that the schema has not is NULL, as one with a question mark; False: it is an error.
     found : dict from tuple of str to FoundField or None
@@ -61,7 +59,7 @@ class QueryFields:
         return QueryError(message, self.text, *span, hint=hint)
 
     def find(self, node: e.Field, names: tuple[str, ...] | None = None) -> FoundField | None:
-        """Return where a field is; None: it is NULL, as there is none.
+        """Return where a field is, or None if it is NULL, as the events do not have it.
 
         Raises
         ------
@@ -122,7 +120,7 @@ class EqlConditions:
         self._types: dict[str, pa.DataType | None] = {}
 
     def predicate(self, condition: e.EqlExpression) -> s.Predicate | None:
-        """Return the predicate that is TRUE for the events that satisfy a condition; None: all do.
+        """Return the predicate that is TRUE for the events that satisfy a condition, or None if all do.
 
         Raises
         ------
@@ -132,21 +130,21 @@ class EqlConditions:
         truth = self.truth(condition, negated=False)
         return None if truth is True else s.SATISFIED_BY_NONE if truth is False else truth
 
-    def truth(self, node: e.EqlExpression, negated: bool) -> Tested:
+    def truth(self, node: e.EqlExpression, negated: bool) -> FittedTruth:
         """Return the predicate that is TRUE where a condition holds; negated, where it does not."""
         match node:
             case e.NotCondition():
                 return self.truth(node.operand, not negated)
             case e.And() | e.Or():
                 parts = [self.truth(operand, negated) for operand in node.operands]
-                return _joined(s.And if isinstance(node, e.And) != negated else s.Or, parts, node.span)
+                return joined_truths(s.And if isinstance(node, e.And) != negated else s.Or, parts, node.span)
             case e.ConstantValue(value=bool(value)):
                 return value != negated
             case e.Field():
-                self._check(
+                self._check_field_type(
                     node, lambda kind: kind in (BOOLEAN, None), "a condition", f"compare it: {node.name} == ..."
                 )
-                return self._test([node], lambda values: _is(values[0], True, node.span), negated, node.span)
+                return self._bind_test([node], lambda values: _is(values[0], True, node.span), negated, node.span)
             case e.Comparison():
                 return self._compare(node, negated)
             case e.Match():
@@ -155,7 +153,7 @@ class EqlConditions:
                 return self._search(node, negated)
             case e.FunctionCall() if node.name.lower() in CONDITION_FUNCTIONS:
                 operands, build = self._tested(node)
-                return self._test(operands, build, negated, node.span)
+                return self._bind_test(operands, build, negated, node.span)
             case e.Lineage():
                 return self._lineage(node, negated)
             case e.FunctionCall():
@@ -165,21 +163,25 @@ class EqlConditions:
 
     # ---- tests ----------------------------------------------------------------------------------------------------
 
-    def _test(
+    def _bind_test(
         self,
         operands: list[e.EqlExpression],
-        build: Callable[[list[s.Expression]], Tested],
+        build: Callable[[list[s.Expression]], FittedTruth],
         negated: bool,
         span: s.Span,
-    ) -> Tested:
+    ) -> FittedTruth:
         """Return a test of some operands, or where it does not hold, given the function that builds it."""
         leaf = _Leaf()
-        values = [self._value(operand, leaf) for operand in operands]
+        values = [self._bind_value_of(operand, leaf) for operand in operands]
         if leaf.is_null:
             return negated
         test = build(values)
         if isinstance(test, bool):
-            test = _joined(s.And, [_known(value, span) for value in values if _reads(value)], span) if test else False
+            test = (
+                joined_truths(s.And, [_not_null(value, span) for value in values if _reads(value)], span)
+                if test
+                else False
+            )
             if isinstance(test, bool):
                 return test != negated
         nullable = [value for value in values if _reads(value)]
@@ -187,17 +189,17 @@ class EqlConditions:
         if element is None:
             if not negated:
                 return test
-            return _joined(s.Or, [_not(test), *(s.IsNull(value, span) for value in nullable)], span)
+            return joined_truths(s.Or, [negation(test), *(s.IsNull(value, span) for value in nullable)], span)
         if not negated:
             return s.AnyElement(test, span)
         of_element = [value for value in nullable if any(isinstance(n, s.Element) for n in walk(value))]
         others = [value for value in nullable if value not in of_element]
-        certain = _joined(s.And, [test, *(_known(value, span) for value in of_element)], span)
+        certain = joined_truths(s.And, [test, *(_not_null(value, span) for value in of_element)], span)
         assert not isinstance(certain, bool)
         nulls = [s.IsNull(value, span) for value in (element.list, *others)]
-        return _joined(s.Or, [s.Not(s.AnyElement(certain, span), span), *nulls], span)
+        return joined_truths(s.Or, [s.Not(s.AnyElement(certain, span), span), *nulls], span)
 
-    def _compare(self, node: e.Comparison, negated: bool) -> Tested:
+    def _compare(self, node: e.Comparison, negated: bool) -> FittedTruth:
         left, right, op = node.left, node.right, node.op
         if isinstance(left, e.ConstantValue) and not isinstance(right, e.ConstantValue):
             left, right, op = right, left, {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(op, op)
@@ -211,29 +213,31 @@ class EqlConditions:
             if right.value:
                 return self.truth(left, negated != (op == "!="))
             operands, build = self._tested(left)
-            return self._test(operands, lambda values: _not(build(values)), negated != (op == "!="), node.span)
+            return self._bind_test(operands, lambda values: negation(build(values)), negated != (op == "!="), node.span)
         if op == "!=":
             op, negated = "==", not negated
         sign = {"==": "="}.get(op, op)
         right = self._moment(left, self._as_text(left, right) if sign == "=" else right)
         if isinstance(right, e.ConstantValue) and type(right.value) in (int, float):
-            self._check(
+            self._check_field_type(
                 left, lambda kind: kind != STRING, "a number", f'texts are compared with texts: {op} "{right.text}"'
             )
         operands = [left, right]
-        return self._test(
+        return self._bind_test(
             operands, lambda values: s.Comparison(sign, values[0], values[1], node.span), negated, node.span
         )
 
     def _type(self, node: e.EqlExpression) -> pa.DataType | None:
-        """Return the type of a field's values; None: it is none, or is not known."""
+        """Return the type of a field's values, or None if it is none, or is not known."""
         if not isinstance(node, e.Field) or node.names[0].startswith("$") or self._around.schema is None:
             return None
         names = node.names[1:] if node.names[0] in self._events and node.names[1:] else node.names
         found = find_field(self._around.schema, names)
         return None if found is None or pa.types.is_null(found.type) else found.type
 
-    def _check(self, node: e.EqlExpression, fits: Callable[[str | None], bool], expected: str, hint: str) -> None:
+    def _check_field_type(
+        self, node: e.EqlExpression, fits: Callable[[str | None], bool], expected: str, hint: str
+    ) -> None:
         """Refuse a field whose type does not fit."""
         data_type = self._type(node)
         if data_type is not None and not fits(kind_of(data_type)):
@@ -257,7 +261,7 @@ class EqlConditions:
             return value
         return e.ConstantValue(value.value[:-1], span=value.span)
 
-    def _is_null(self, node: e.EqlExpression, negated: bool, span: s.Span) -> Tested:
+    def _is_null(self, node: e.EqlExpression, negated: bool, span: s.Span) -> FittedTruth:
         """Return where a value is NULL.
 
         A list is, if it has no element that is not; what is made of its elements, also if that of one of them is.
@@ -267,29 +271,33 @@ class EqlConditions:
         if _is_condition(node):
             raise self._around.error("a condition is compared with true or false", node.span)
         leaf = _Leaf()
-        value = self._value(node, leaf)
+        value = self._bind_value_of(node, leaf)
         if leaf.is_null:
             return not negated
         if leaf.element is None:
             null: s.Predicate = s.IsNull(value, span)
-            return _not(null) if negated else null
-        known: s.Predicate = s.AnyElement(_known(leaf.element, span), span)
-        empty = [_not(known), s.IsNull(leaf.element.list, span)]
+            return negation(null) if negated else null
+        known: s.Predicate = s.AnyElement(_not_null(leaf.element, span), span)
+        empty = [negation(known), s.IsNull(leaf.element.list, span)]
         if value == leaf.element:
-            return known if negated else _joined(s.Or, empty, span)
-        one = s.AnyElement(s.And((_known(leaf.element, span), s.IsNull(value, span)), span), span)
-        return _joined(s.And, [known, _not(one)], span) if negated else _joined(s.Or, [one, *empty], span)
+            return known if negated else joined_truths(s.Or, empty, span)
+        one = s.AnyElement(s.And((_not_null(leaf.element, span), s.IsNull(value, span)), span), span)
+        return (
+            joined_truths(s.And, [known, negation(one)], span) if negated else joined_truths(s.Or, [one, *empty], span)
+        )
 
-    def _match(self, node: e.Match, negated: bool) -> Tested:
+    def _match(self, node: e.Match, negated: bool) -> FittedTruth:
         if node.op == "in" and any(not isinstance(value, e.ConstantValue) for value in node.values):
             if node.nocase:
                 raise self._around.error("in~ takes a list of constants", node.span)
             equal = [e.Comparison("==", node.left, value, node.span) for value in node.values]
             return self.truth(e.Or(tuple(equal), node.span) if len(equal) > 1 else equal[0], negated)
         operands, build = self._tested(node)
-        return self._test(operands, build, negated, node.span)
+        return self._bind_test(operands, build, negated, node.span)
 
-    def _tested(self, node: e.EqlExpression) -> tuple[list[e.EqlExpression], Callable[[list[s.Expression]], Tested]]:
+    def _tested(
+        self, node: e.EqlExpression
+    ) -> tuple[list[e.EqlExpression], Callable[[list[s.Expression]], FittedTruth]]:
         """Return the operands of a test, and the function that builds it of their values."""
         match node:
             case e.Match():
@@ -314,7 +322,7 @@ class EqlConditions:
                     f"{node.op!r} takes constants at its right", value.span, "fields are compared by =="
                 )
             if isinstance(value.value, str) and node.op in (":", "like", "regex"):
-                self._check(
+                self._check_field_type(
                     node.left,
                     lambda kind: kind in (STRING, None),
                     "a text",
@@ -333,11 +341,11 @@ class EqlConditions:
         except ValueError as error:
             raise self._around.error(str(error), value.span) from None
 
-    def _matched(self, node: e.Match, constants: list[e.ConstantValue], value: s.Expression) -> Tested:
+    def _matched(self, node: e.Match, constants: list[e.ConstantValue], value: s.Expression) -> FittedTruth:
         """Return the test that a value equals, or matches, one of some constants."""
         texts = [constant for constant in constants if isinstance(constant.value, str)]
         others = [constant for constant in constants if constant not in texts]
-        tests: list[Tested] = []
+        tests: list[FittedTruth] = []
         if node.op == "regex":
             patterns = tuple(s.Literal(rf"(?s)\A(?:{self._regex(each)})\z", span=each.span) for each in texts)
             tests.append(s.Like("LIKE", value, patterns, node.nocase, node.span))
@@ -349,13 +357,15 @@ class EqlConditions:
             patterns = tuple(s.Literal(glob, span=each.span) for glob, each in zip(globs, texts, strict=True))
             tests.append(s.TextTest("GLOB", value, patterns, node.nocase or node.op == ":", node.span))
         for each in others:
-            tests.append(s.Comparison("=", value, _literal(each), node.span))
-        return _joined(s.Or, tests, node.span)
+            tests.append(s.Comparison("=", value, _literal_of(each), node.span))
+        return joined_truths(s.Or, tests, node.span)
 
     def _glob(self, node: e.Match, text: str) -> str:
         return glob_of_text(text) if node.op == "in" or not has_wildcards(text) else glob_of(text)
 
-    def _called(self, node: e.FunctionCall) -> tuple[list[e.EqlExpression], Callable[[list[s.Expression]], Tested]]:
+    def _called(
+        self, node: e.FunctionCall
+    ) -> tuple[list[e.EqlExpression], Callable[[list[s.Expression]], FittedTruth]]:
         """Return the operands of a function that is a condition, and the function that builds its test."""
         name, operands, span = node.name.lower(), list(node.operands), node.span
         first, *others = operands
@@ -397,7 +407,7 @@ class EqlConditions:
                 raise self._around.error(str(error), span) from None
         return text
 
-    def _search(self, node: e.FunctionCall, negated: bool) -> Tested:
+    def _search(self, node: e.FunctionCall, negated: bool) -> FittedTruth:
         """Return ``_arraysearch(list, $variable, condition)``: one element of a list satisfies a condition."""
         hint = "_arraysearch(field, $entry, $entry.name == ...)"
         if len(node.operands) != 3:
@@ -426,14 +436,14 @@ class EqlConditions:
         if inner is False:
             return negated
         if not negated:
-            some = _known(s.Element(lists, found.below, of.span), node.span) if inner is True else inner
+            some = _not_null(s.Element(lists, found.below, of.span), node.span) if inner is True else inner
             return s.AnyElement(some, node.span)
-        certain = denied if isinstance(denied, bool) else _not(denied)
+        certain = denied if isinstance(denied, bool) else negation(denied)
         if isinstance(certain, bool):
-            certain = _known(s.Element(lists, found.below, of.span), node.span)
-        return _joined(s.Or, [_not(s.AnyElement(certain, node.span)), s.IsNull(lists, node.span)], node.span)
+            certain = _not_null(s.Element(lists, found.below, of.span), node.span)
+        return joined_truths(s.Or, [negation(s.AnyElement(certain, node.span)), s.IsNull(lists, node.span)], node.span)
 
-    def _lineage(self, node: e.Lineage, negated: bool) -> Tested:
+    def _lineage(self, node: e.Lineage, negated: bool) -> FittedTruth:
         event = node.event
         own = EqlConditions(self._around).predicate(event.condition)
         name = None if event.category is None else s.Name(event.category, span=event.category_span)
@@ -444,31 +454,33 @@ class EqlConditions:
                 return negated
             ids.append(found.attribute)
         descends = s.descends(name, own, (ids[0], ids[1]), node.span)
-        return _not(descends) if negated else descends
+        return negation(descends) if negated else descends
 
     # ---- values ---------------------------------------------------------------------------------------------------
 
-    def _value(self, node: e.EqlExpression, leaf: _Leaf) -> s.Expression:
+    def _bind_value_of(self, node: e.EqlExpression, leaf: _Leaf) -> s.Expression:
         match node:
             case e.ConstantValue(value=None):
                 leaf.is_null = True
                 return s.Literal(0, "0", node.span)
             case e.ConstantValue():
-                return _literal(node)
+                return _literal_of(node)
             case e.Field():
                 return self._field(node, leaf)
             case e.Minus():
-                return s.Negative(self._value(node.operand, leaf), node.span)
+                return s.Negative(self._bind_value_of(node.operand, leaf), node.span)
             case e.BinaryOperation():
-                return s.Arithmetic(node.op, self._value(node.left, leaf), self._value(node.right, leaf), node.span)
+                return s.Arithmetic(
+                    node.op, self._bind_value_of(node.left, leaf), self._bind_value_of(node.right, leaf), node.span
+                )
             case e.FunctionCall() if node.name.lower() in OF_NUMBERS:
                 check_call(node, self._around.text)
-                left, right = (self._value(operand, leaf) for operand in node.operands)
+                left, right = (self._bind_value_of(operand, leaf) for operand in node.operands)
                 return s.Arithmetic(OF_NUMBERS[node.name.lower()], left, right, node.span)
             case e.FunctionCall() if node.name.lower() in OF_VALUES:
                 check_call(node, self._around.text)
                 name = OF_VALUES[node.name.lower()] + "~" * node.nocase
-                return s.Call(name, tuple(self._value(operand, leaf) for operand in node.operands), node.span)
+                return s.Call(name, tuple(self._bind_value_of(operand, leaf) for operand in node.operands), node.span)
             case e.FunctionCall() if node.name.lower() not in CONDITION_FUNCTIONS:
                 check_call(node, self._around.text)
         raise self._around.error("expected a value, found a condition", node.span)
@@ -538,7 +550,7 @@ def _reads(value: s.Expression) -> bool:
     return any(isinstance(node, s.Attribute | s.Element) for node in walk(value))
 
 
-def _literal(constant: e.ConstantValue) -> s.Literal:
+def _literal_of(constant: e.ConstantValue) -> s.Literal:
     assert constant.value is not None
     return s.Literal(constant.value, constant.text, constant.span)
 
@@ -547,24 +559,5 @@ def _is(value: s.Expression, truth: bool, span: s.Span) -> s.Predicate:
     return s.Comparison("=", value, s.Literal(truth, span=span), span)
 
 
-def _known(value: s.Expression, span: s.Span) -> s.Predicate:
+def _not_null(value: s.Expression, span: s.Span) -> s.Predicate:
     return s.Not(s.IsNull(value, span), span)
-
-
-def _not(truth: Any) -> Tested:
-    """Return the negation of a predicate."""
-    if isinstance(truth, bool):
-        return not truth
-    return truth.operand if isinstance(truth, s.Not) else s.Not(truth, truth.span)
-
-
-def _joined(kind: Any, parts: list[Any], span: s.Span) -> Tested:
-    """Return the conjunction or disjunction of predicates, without those that are the same for every event."""
-    absorbing = kind is s.Or
-    if absorbing in [part for part in parts if isinstance(part, bool)]:
-        return absorbing
-    parts = [part for part in parts if not isinstance(part, bool)]
-    if not parts:
-        return not absorbing
-    all_of: s.Predicate = parts[0] if len(parts) == 1 else s.joined(kind, parts, span)
-    return all_of

@@ -10,20 +10,102 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations, islice
 from typing import Any
 
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.nesting import check_nesting
+from cer_gpu.ceql.grammar import check_nesting
+from cer_gpu.ceql.one_event import NameTest, may_be_one, name_test
 from cer_gpu.ceql.paths import names_of
 from cer_gpu.ceql.scopes import resolved
 from cer_gpu.ceql.traversal import mapped, walk
 from cer_gpu.eql import syntax as e
 from cer_gpu.eql.conditions import EqlConditions, QueryFields
-from cer_gpu.eql.sampling import sampled
+from cer_gpu.errors import QueryError, QueryTooLargeError
 from cer_gpu.resolution.fields import find_field
-from cer_gpu.resolution.query import ResolvedQuery
+from cer_gpu.resolution.resolved_query import ResolvedQuery
+
+MAX_SAMPLED = 12
+"""Events of a sample some of which may be one: it has an atom for each set of them, more than an automaton may have."""
+_EVER = Fraction(2**62)
+"""More events than any stream has."""
+
+
+def sampled(
+    events: Sequence[s.Formula], partition: tuple[tuple[s.Name, ...], ...], text: str
+) -> tuple[s.Formula, dict[str, Any]]:
+    """Return the formula of a sample, whose filters are not resolved yet, and the clauses that go with it.
+
+    Parameters
+    ----------
+    events
+        For each filter its event, ``R AS x [FILTER ...]``, with variables of their own.
+    partition
+        Keys that all of them share.
+    text
+        The query, for messages.
+
+    Raises
+    ------
+    QueryError
+        When there are none.
+    QueryTooLargeError
+        When there are more than `MAX_SAMPLED` events, and some may be one.
+    """
+    span = events[0].span[0], events[-1].span[1]
+    if not partition:
+        raise QueryError(
+            "a sample has keys that all of its events share, and these share none",
+            text,
+            *span,
+            hint="sample by host.id",
+        )
+    found = (pair for pair in combinations(events, 2) if may_be_one((_name_test(event), False) for event in pair))
+    pairs = list(islice(found, 1) if len(events) > MAX_SAMPLED else found)
+    if pairs and len(events) > MAX_SAMPLED:
+        raise QueryTooLargeError(
+            f"a sample whose filters may take the same event has at most {MAX_SAMPLED}, and this one {len(events):,}",
+            text,
+            *events[MAX_SAMPLED].span,
+            hint="filters of different categories may be more",
+        )
+    formula = events[0]
+    for event in events[1:]:
+        formula = s.Conjunction(formula, event, span)
+    apart = [_different(*map(_variable, pair)) for pair in pairs]
+    if apart:
+        formula = s.Filtered(formula, apart[0] if len(apart) == 1 else s.joined(s.FilterAnd, apart, span), span)
+    return formula, {"limit": 1, "every": s.Within("events", _EVER, None, span)}
+
+
+def _assigned(event: s.Formula) -> s.Assign:
+    while isinstance(event, s.Filtered):
+        event = event.formula
+    assert isinstance(event, s.Assign)
+    return event
+
+
+def _variable(event: s.Formula) -> s.Name:
+    return _assigned(event).variable
+
+
+def _name_test(event: s.Formula) -> NameTest:
+    of_type = _assigned(event).formula
+    assert isinstance(of_type, s.EventType)
+    return name_test(of_type.event)
+
+
+def _different(one: s.Name, other: s.Name) -> s.Filter:
+    """Return the filter by which the events of two variables are not the same."""
+    span = other.span
+    x, y = (s.Attribute(s.COUNTED_POSITION, span, name) for name in (one, other))
+    at_most = s.Within("events", Fraction(0), None, span)
+    behind = [s.Not(s.Apart(later, earlier, at_most, None, span), span) for later, earlier in ((x, y), (y, x))]
+    return s.Relation(s.joined(s.Or, behind, span), (), span)
+
 
 PENDING_ONLY, EVERY_MATCH = "recent", "all"
 """Selections of a sequence: the most recent pending match of each step, as Elasticsearch, or all matches."""
@@ -60,8 +142,8 @@ class _Lowering:
     Attributes
     ----------
     types : str or None
-        As `cer_gpu.resolution.query.ResolvedQuery.type_column`: None, too, if it is a list, of which the events' tests
-        ask.
+        As `cer_gpu.resolution.resolved_query.ResolvedQuery.type_column`: None, too, if it is a list, of which the
+        events' tests ask.
     """
 
     def __init__(self, query: e.EqlSyntax, around: QueryFields, type_column: str | None, selection: str) -> None:
@@ -85,9 +167,9 @@ class _Lowering:
         strategy = "ALL"
         own: dict[str, Any] = {}
         if query.kind == "event":
-            formula = self._event(query.terms[0].event, str(self._terms[0].name))
+            formula = self._filtered_event(query.terms[0].event, str(self._terms[0].name))
         elif query.kind == "sample":
-            events = [self._step(n, visible=frozenset()) for n in range(len(self._terms))]
+            events = [self._term_event(n, visible=frozenset()) for n in range(len(self._terms))]
             formula, own = sampled(events, partition, query.text)
         else:
             strategy = "RECENT" if self._selection == PENDING_ONLY else "ALL"
@@ -122,14 +204,14 @@ class _Lowering:
             return ()
         partition: dict[str, s.Name] = {}
         for key in self._keys[0]:
-            attribute = self._key(key)
+            attribute = self._key_column(key)
             if attribute is not None:  # a key may stand before the terms and at each of them
                 nullable = key.optional and (attribute not in partition or partition[attribute].nullable)
                 partition[attribute] = s.Name(attribute, span=key.span, nullable=nullable)
         return tuple((name,) for name in partition.values())
 
-    def _key(self, key: e.Field) -> str | None:
-        """Return the column of a key; None: there is none, and it is NULL for all events."""
+    def _key_column(self, key: e.Field) -> str | None:
+        """Return the column of a key, or None if there is none, and it is NULL for all events."""
         found = self._around.find(key)
         if found is None:
             self._impossible |= not key.optional
@@ -144,12 +226,12 @@ class _Lowering:
         if self._shared:
             return []
         filters: list[s.Filter] = []
-        for own, first in zip(self._keys[number], self._keys[self._first], strict=True):
+        for own, first in zip(self._keys[number], self._keys[self._first_required], strict=True):
             if own.optional or first.optional:
                 raise self._around.error(
                     "keys with ? are for fields that all steps share", own.span, "sequence by ?field [...] [...]"
                 )
-            mine, others = self._key(own), self._key(first)
+            mine, others = self._key_column(own), self._key_column(first)
             if mine is None or others is None:
                 continue
             equal = s.Comparison(
@@ -162,7 +244,7 @@ class _Lowering:
         return filters
 
     @property
-    def _first(self) -> int:
+    def _first_required(self) -> int:
         """Number of the first step that must be there."""
         return next(n for n, term in enumerate(self._terms) if not term.absent)
 
@@ -208,20 +290,22 @@ class _Lowering:
         if term.runs > 1 and not self._shared:
             name = str(term.name)
             return [
-                self._step(n, visible, f"{name}_{i}", forbid=not is_last or i < term.runs)
+                self._term_event(n, visible, f"{name}_{i}", forbid=not is_last or i < term.runs)
                 for i in range(1, term.runs + 1)
             ]
         steps = []
         n_forbidden = 0 if not until else term.runs - is_last
         for runs, forbid in ((n_forbidden, True), (term.runs - n_forbidden, False)):
             if runs:
-                step = self._step(n, visible, forbid=forbid)
+                step = self._term_event(n, visible, forbid=forbid)
                 if runs > 1:
                     step = s.Iteration(step, False, term.span, runs, runs, until=until)
                 steps.append(step)
         return steps
 
-    def _step(self, n: int, visible: frozenset[str], name: str | None = None, *, forbid: bool = False) -> s.Formula:
+    def _term_event(
+        self, n: int, visible: frozenset[str], name: str | None = None, *, forbid: bool = False
+    ) -> s.Formula:
         """Return the event of a term; with `forbid`, it is none that until names."""
         term = self._terms[n]
         variable = name or str(term.name)
@@ -229,18 +313,20 @@ class _Lowering:
         if forbid and self._query.until is not None:
             event = self._not_until(event, n)
         filters = (
-            [] if n == self._first and name in (None, f"{term.name}_1") else self._equal_keys(n, variable, self._anchor)
+            []
+            if n == self._first_required and name in (None, f"{term.name}_1")
+            else self._equal_keys(n, variable, self._anchor)
         )
-        return self._event(event, variable, visible, filters, str(term.name))
+        return self._filtered_event(event, variable, visible, filters, str(term.name))
 
     @property
     def _anchor(self) -> str:
         """Name of the event of the first step, to which keys are equal."""
-        term = self._terms[self._first]
+        term = self._terms[self._first_required]
         return f"{term.name}_1" if term.runs > 1 and not self._shared else str(term.name)
 
     def _not_until(self, event: e.EventFilter, n: int) -> e.EventFilter:
-        """Return an event that is not that of until at once, which would end what it begins or goes on with."""
+        """Exclude events that also match `until`: they would end the sequence they extend."""
         until = self._query.until
         assert until is not None
         category = until.event.category
@@ -255,7 +341,7 @@ class _Lowering:
         condition = e.And((event.condition, e.NotCondition(both, until.span)), event.condition.span)
         return replace(event, condition=condition)
 
-    def _event(
+    def _filtered_event(
         self,
         event: e.EventFilter,
         variable: str,

@@ -12,13 +12,121 @@ from lark.visitors import Transformer_NonRecursive
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.clauses import span_of
+from cer_gpu.ceql.syntax_errors import shortened
 from cer_gpu.ceql.traversal import children, fold
 from cer_gpu.ceql.values import Span
 from cer_gpu.eql import syntax as e
 from cer_gpu.eql.grammar import eql_tree_parser
-from cer_gpu.eql.strings import text_of
-from cer_gpu.eql.syntax_errors import KEYWORDS, eql_syntax_error
-from cer_gpu.errors import QuerySyntaxError, QueryTooLargeError
+from cer_gpu.eql.wildcards import text_of
+from cer_gpu.errors import QuerySyntaxError, QueryTooLargeError, nearest
+
+KEYWORDS = ("and", "false", "in", "like", "not", "null", "or", "regex", "true")
+"""Keywords of conditions, which no field is called in other letters."""
+_WORDS = (
+    *("and", "any", "as", "by", "in", "like", "maxspan", "not", "of", "or", "regex"),
+    *("runs", "sample", "sequence", "until", "where", "with"),
+)
+_TERMINALS = {
+    "NAME": "a name",
+    "QUOTED_NAME": "a name",
+    "VARIABLE": "a name",
+    "NUMBER": "a number",
+    "DURATION": "a length of time (5m)",
+    "STRING": 'a "string"',
+    "RAW": 'a "string"',
+    "FUNCTION": "a function",
+    "COMPARISON": "a comparison (== != < <= > >=)",
+    "MATCH": "':', in, like or regex",
+    "SIGN": "'+' or '-'",
+    "TIMES": "'*', '/' or '%'",
+    "$END": "the end of the query",
+    **{"LPAR": "'('", "RPAR": "')'", "LSQB": "'['", "RSQB": "']'", "COMMA": "','", "VBAR": "'|'"},
+    **{"DOT": "'.'", "EQUAL": "'='", "ABSENT": "'!'", "OPTIONAL": "'?'"},
+}
+_FEW = (
+    "a comparison (== != < <= > >=)",
+    "':', in, like or regex",
+    "'and'",
+    "'or'",
+    "')'",
+    "']'",
+    "the end of the query",
+)
+"""Behind a value, where nearly everything may stand: what messages then say, and no more."""
+_FOREIGN = {
+    "=": "write ==",
+    "<>": "write !=",
+    "&&": "write and",
+    "&": "write and",
+    "||": "write or",
+    "is": "a field without a value is == null, one with a value != null",
+    "contains": 'write : "*text*", which minds no letter case, or like "*text*"',
+    "between": "write a >= 1 and a <= 3; between(text, left, right) is a function of texts",
+    ",": 'a list stands behind in, ":" and like: name in ("a", "b")',
+}
+"""Hints on words and signs of other languages, by these."""
+_MOST = 8
+"""Most things that a message says it expected."""
+
+
+def eql_syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySyntaxError:
+    """Return the error of a text that the parser refused."""
+    if not text.strip():
+        return QuerySyntaxError("the query is empty", hint='process where process.name == "cmd.exe"')
+    if isinstance(error, lark.exceptions.UnexpectedToken):
+        expected = _described(set(error.accepts or error.expected))
+        token = error.token
+        if token.type == "$END":
+            end = len(text.rstrip())
+            return QuerySyntaxError(f"the query ends too early: expected {expected}", text, end)
+        start, found = token.start_pos or 0, str(token)
+        found = re.match(r"\w*", found)[0] or found if token.type == "FUNCTION" else found  # type: ignore[index]
+        message = f"expected {expected}, found {shortened(found)!r}"
+        end = start + len(found)
+    else:
+        start = error.pos_in_stream or 0
+        word = re.match(r"\w+|.", text[start:], re.DOTALL)
+        found = word[0] if word else text[start]
+        end = start + len(found)
+        allowed = _described(set(getattr(error, "allowed", None) or ()))
+        message = (
+            f"expected {allowed}, found {shortened(found)!r}"
+            if allowed
+            else f"no part of a query begins with {found!r}"
+        )
+    return QuerySyntaxError(message, text, start, end, _hint(text, start, found))
+
+
+def _described(terminals: set[str]) -> str:
+    """Return the terminals of a message, each once."""
+    said = sorted(
+        {
+            _TERMINALS.get(name, f"'{name.lower()}'")
+            for name in terminals
+            if name not in ("WS", "COMMENT", "BLOCK_COMMENT")
+        }
+    )
+    if len(said) > _MOST:
+        said = [each for each in said if each in _FEW] or said[:_MOST]
+    return ", ".join(said[:-1]) + (" or " if len(said) > 1 else "") + said[-1] if said else ""
+
+
+def _hint(text: str, start: int, found: str) -> str | None:
+    """Return a hint on a place where the parser went wrong, or None if there is none."""
+    lowered = found.lower()
+    if found != lowered and lowered in _WORDS:
+        return f"keywords are in lower case: {lowered}"
+    if found[:1] == "'":
+        return 'strings stand in double quotes: "text"'
+    if found[:1] == '"':
+        return 'the string is not closed, or has an end of line; without escapes: """text"""'
+    if found == "with" and re.search(r"\bmaxspan\s*=\s*\w+\s*$", text[:start]):
+        return None
+    if text[start : start + 2] in _FOREIGN or lowered in _FOREIGN:
+        return _FOREIGN.get(text[start : start + 2]) or _FOREIGN[lowered]
+    close = nearest(found, _WORDS) if found.isalpha() else None
+    return None if close is None or close == found else f"did you mean {close!r}?"
+
 
 SPAN_UNITS = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "h": Fraction(3600), "d": Fraction(86_400)}
 """Seconds in each unit of maxspan."""
@@ -40,7 +148,7 @@ def parse_eql(text: str) -> e.EqlSyntax:
         When the query is nested too deeply.
     """
     try:
-        query = _Builder(text).transform(eql_tree_parser().parse(text))
+        query = _EqlBuilder(text).transform(eql_tree_parser().parse(text))
     except lark.exceptions.UnexpectedInput as error:
         raise eql_syntax_error(text, error) from None
     except lark.exceptions.VisitError as error:
@@ -68,14 +176,14 @@ def _node(make: Any) -> Any:
     return lark.v_args(meta=True)(lambda self, meta, parts: make(*parts, span=span_of(meta)))
 
 
-class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
+class _EqlBuilder(Transformer_NonRecursive):  # type: ignore[type-arg]
     """Nodes of a parse tree, rule by rule."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self._text = text
 
-    def _error(self, message: str, span: Span, hint: str | None = None) -> QuerySyntaxError:
+    def _eql_syntax_error(self, message: str, span: Span, hint: str | None = None) -> QuerySyntaxError:
         return QuerySyntaxError(message, self._text, *span, hint=hint)
 
     # ---- queries ------------------------------------------------------------------------------------------------
@@ -93,13 +201,15 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
         keys, maxspan, terms, until = self._sorted_out(parts)
         if sum(1 if term.absent else term.runs for term in terms) < 2:
             hint = "another step [category where condition] behind it, or with runs=2"
-            raise self._error("a sequence has two steps at least", terms[0].span, hint)
+            raise self._eql_syntax_error("a sequence has two steps at least", terms[0].span, hint)
         if all(term.absent for term in terms):
-            raise self._error("a sequence has a step without !", terms[0].span, "[category where condition] without !")
+            raise self._eql_syntax_error(
+                "a sequence has a step without !", terms[0].span, "[category where condition] without !"
+            )
         absent = next((term for term in terms if term.absent), None)
         if absent is not None and maxspan is None:
             hint = "sequence ... with maxspan=5m"
-            raise self._error("an event that must be missing needs a maxspan", absent.span, hint)
+            raise self._eql_syntax_error("an event that must be missing needs a maxspan", absent.span, hint)
         return {"kind": "sequence", "terms": tuple(terms), "keys": keys, "maxspan": maxspan, "until": until}
 
     @lark.v_args(meta=True)
@@ -109,21 +219,21 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
         for term in terms:
             if term.absent or term.runs > 1:
                 what = "events that must be missing" if term.absent else "runs"
-                raise self._error(f"a sample has no {what}", term.span, "they are for sequence")
+                raise self._eql_syntax_error(f"a sample has no {what}", term.span, "they are for sequence")
         if not keys and not any(term.keys for term in terms):
-            raise self._error(
+            raise self._eql_syntax_error(
                 "a sample needs the fields that its events share",
-                _place(word),
+                _token_span(word),
                 "sample by host.id [...] [...]",
             )
         if len(terms) < 2:
-            raise self._error("a sample has two events at least", terms[0].span)
+            raise self._eql_syntax_error("a sample has two events at least", terms[0].span)
         return {"kind": "sample", "terms": tuple(terms), "keys": keys}
 
     @lark.v_args(meta=True)
     def join(self, meta: Any, parts: list[Any]) -> dict[str, Any]:
-        span = _place(parts[0])
-        raise self._error(
+        span = _token_span(parts[0])
+        raise self._eql_syntax_error(
             "join is no part of Elasticsearch's EQL",
             span,
             "sample by finds events in any order, sequence in their order",
@@ -141,16 +251,16 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
                     terms.append(part)
                 case s.Within():
                     if maxspan is not None:
-                        raise self._error("maxspan stands twice", part.span)
+                        raise self._eql_syntax_error("maxspan stands twice", part.span)
                     maxspan = part
                 case ("until", e.Term() as term):
                     until = term
                 case ("by", (fields, span)):
                     if keys:
-                        raise self._error("the fields that all steps share stand twice", span, "by a, b")
+                        raise self._eql_syntax_error("the fields that all steps share stand twice", span, "by a, b")
                     keys = fields
         if until is not None and (until.absent or until.runs > 1):
-            raise self._error(
+            raise self._eql_syntax_error(
                 "the event of until has neither ! nor runs", until.span, "until [category where condition]"
             )
         return keys, maxspan, terms, until
@@ -161,16 +271,18 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
     @lark.v_args(meta=True)
     def maxspan(self, meta: Any, parts: list[Any]) -> s.Within:
         token = parts[0]
-        span = _place(token)
+        span = _token_span(token)
         found = re.fullmatch(r"([0-9.]+)\s*([A-Za-z]*)", str(token))
         assert found is not None
         number, unit = found.groups()
         if unit not in SPAN_UNITS:
             said = f"the unit {unit!r}" if unit else "no unit"
             hint = f"maxspan={number}s" if not unit else None
-            raise self._error(f"maxspan is a whole number of {', '.join(SPAN_UNITS)}, and has {said}", span, hint)
+            raise self._eql_syntax_error(
+                f"maxspan is a whole number of {', '.join(SPAN_UNITS)}, and has {said}", span, hint
+            )
         if "." in number or int(number) == 0:
-            raise self._error(f"maxspan is a whole number of {', '.join(SPAN_UNITS)}, and more than 0", span)
+            raise self._eql_syntax_error(f"maxspan is a whole number of {', '.join(SPAN_UNITS)}, and more than 0", span)
         return s.Within("time", int(number) * SPAN_UNITS[unit], None, span_of(meta))
 
     @lark.v_args(meta=True)
@@ -180,8 +292,8 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
     def runs(self, parts: list[Any]) -> tuple[str, int]:
         token = parts[0]
         if not str(token).isdigit() or not 1 <= int(token) <= MAX_RUNS:
-            span = _place(token)
-            raise self._error(f"runs is a whole number from 1 to {MAX_RUNS}", span)
+            span = _token_span(token)
+            raise self._eql_syntax_error(f"runs is a whole number from 1 to {MAX_RUNS}", span)
         return "runs", int(token)
 
     def as_name(self, parts: list[Any]) -> tuple[str, Any]:
@@ -194,7 +306,7 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
         for kind, value in clauses:
             name = {"by": "keys", "runs": "runs", "as": "name"}[kind]
             if name in own:
-                raise self._error(f"{kind} stands twice at this step", span_of(meta))
+                raise self._eql_syntax_error(f"{kind} stands twice at this step", span_of(meta))
             own[name] = value[0] if kind == "by" else str(value) if kind == "as" else value
         return e.Term(event, absent=absent is not None, span=span_of(meta), **own)
 
@@ -205,9 +317,9 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
 
     def category(self, parts: list[Any]) -> tuple[str, Span]:
         token = parts[0]
-        return self._name(token), _place(token)
+        return self._field_name(token), _token_span(token)
 
-    def _name(self, token: Any) -> str:
+    def _field_name(self, token: Any) -> str:
         if token.type == "QUOTED_NAME":
             return str(token)[1:-1].replace("``", "`")
         return text_of(token, self._text) if token.type in ("STRING", "RAW") else str(token)
@@ -217,11 +329,11 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
         token, *arguments = parts
         name, span = str(token), span_of(meta)
         if name not in ("head", "tail"):
-            raise self._error(f"the pipes are head and tail, and not {name!r}", _place(token))
+            raise self._eql_syntax_error(f"the pipes are head and tail, and not {name!r}", _token_span(token))
         arguments = [each for each in arguments if each is not None]
         n = arguments[0] if len(arguments) == 1 else None
         if not isinstance(n, e.ConstantValue) or type(n.value) is not int:
-            raise self._error(f"{name} takes one whole number", span, f"| {name} 10")
+            raise self._eql_syntax_error(f"{name} takes one whole number", span, f"| {name} 10")
         return s.Pipe(name, n.value, span)
 
     # ---- conditions and values ------------------------------------------------------------------------------------
@@ -242,8 +354,8 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
         op = str(token)
         if op not in ("==", "!=", "<", "<=", ">", ">="):
             better = {"=": "==", "<>": "!=", "=~": ":", "!~": "not ... :", "!:": "not ... :"}[op]
-            span = _place(token)
-            raise self._error(f"{op!r} is no operator of EQL", span, f"write {better}")
+            span = _token_span(token)
+            raise self._eql_syntax_error(f"{op!r} is no operator of EQL", span, f"write {better}")
         return e.Comparison(op, left, right, span_of(meta))
 
     @lark.v_args(meta=True)
@@ -257,8 +369,10 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
     def lineage(self, meta: Any, parts: list[Any]) -> e.Lineage:
         token, event = parts
         if str(token) != "descendant":
-            span = _place(token)
-            raise self._error(f"{str(token)!r} of an event is not supported", span, "descendant of [process where ...]")
+            span = _token_span(token)
+            raise self._eql_syntax_error(
+                f"{str(token)!r} of an event is not supported", span, "descendant of [process where ...]"
+            )
         return e.Lineage(str(token), event, span_of(meta))
 
     arithmetic = lark.v_args(meta=True)(lambda self, meta, p: e.BinaryOperation(str(p[1]), p[0], p[2], span_of(meta)))
@@ -273,7 +387,7 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
         text = str(parts[0])
         value: int | float = int(text) if text.isdigit() else float(text)
         if isinstance(value, float) and math.isinf(value):
-            raise self._error("expected a number less than 1.8e308", span_of(meta))
+            raise self._eql_syntax_error("expected a number less than 1.8e308", span_of(meta))
         return e.ConstantValue(value, text, span_of(meta))
 
     @lark.v_args(meta=True)
@@ -303,13 +417,13 @@ class _Builder(Transformer_NonRecursive):  # type: ignore[type-arg]
         optional, *names = parts
         word = str(names[0])
         if len(names) == 1 and names[0].type == "NAME" and word.lower() in KEYWORDS:
-            raise self._error(
+            raise self._eql_syntax_error(
                 f"expected a field, found {word!r}", span_of(meta), f"keywords are in lower case: {word.lower()}"
             )
-        return e.Field(tuple(self._name(each) for each in names), optional is not None, span_of(meta))
+        return e.Field(tuple(self._field_name(each) for each in names), optional is not None, span_of(meta))
 
 
-def _place(token: Any) -> Span:
+def _token_span(token: Any) -> Span:
     return token.start_pos, token.start_pos + len(token)
 
 

@@ -9,7 +9,7 @@ https://www.elastic.co/docs/reference/query-languages/query-dsl/regexp-syntax
 
 from __future__ import annotations
 
-from cer_gpu.ceql.patterns import check_regex
+from cer_gpu.ceql.patterns import check_regex, re2_literal
 
 _DIGITS = "0123456789"
 _CLASSES = {"d": "0-9", "s": r"\t\n\r ", "w": "0-9A-Z_a-z"}
@@ -143,7 +143,7 @@ class _Reader:
             return f"(?:{inside})"
         if self.take("<"):
             return self.interval()
-        return self.predefined() or _literal(self.character())
+        return self.predefined() or re2_literal(self.character())
 
     def glob_of_text(self) -> str:
         end = self.pattern.find('"', self.place)
@@ -151,7 +151,7 @@ class _Reader:
             raise ValueError("a text in quotes of the regular expression is not closed")
         text = self.pattern[self.place : end]
         self.place = end + 1
-        return f"(?:{''.join(map(_literal, text))})"
+        return f"(?:{''.join(map(re2_literal, text))})"
 
     def interval(self) -> str:
         """Read ``<n-m>`` behind its first sign."""
@@ -167,10 +167,10 @@ class _Reader:
         self.place = end + 1
         low, high = sorted((int(first), int(last)))
         if len(first) == len(last):
-            return _numbers(low, high, len(first))
+            return _interval_regex(low, high, len(first))
         by_length = []
         for n in range(len(str(low)), len(str(high)) + 1):
-            by_length.append(_numbers(max(low, 10 ** (n - 1) if n > 1 else 0), min(high, 10**n - 1), n))
+            by_length.append(_interval_regex(max(low, 10 ** (n - 1) if n > 1 else 0), min(high, 10**n - 1), n))
         return f"(?:0*(?:{'|'.join(by_length)}))"
 
     def predefined(self) -> str:
@@ -201,34 +201,29 @@ class _Reader:
             return _COMPLEMENTS[named[2:-1]] if named[1] == "^" else named[1:-1]
         first = self.character()
         if not self.take("-"):
-            return _literal(first)
+            return re2_literal(first)
         last = self.character()
         if first > last:
             raise ValueError(f"the range '{first}-{last}' of the regular expression ends before it begins")
-        return f"{_literal(first)}-{_literal(last)}"
+        return f"{re2_literal(first)}-{re2_literal(last)}"
 
 
-def _numbers(low: int, high: int, n_digits: int) -> str:
+def _interval_regex(low: int, high: int, n_digits: int) -> str:
     """Return the expression of the whole numbers of an interval, written with so many digits."""
     if n_digits == 0:
         return ""
     power = 10 ** (n_digits - 1)
     first, last = low // power, high // power
     if first == last:
-        return f"{first}{_numbers(low % power, high % power, n_digits - 1)}"
+        return f"{first}{_interval_regex(low % power, high % power, n_digits - 1)}"
     parts = []
     if low % power:
-        parts.append(f"{first}{_numbers(low % power, power - 1, n_digits - 1)}")
+        parts.append(f"{first}{_interval_regex(low % power, power - 1, n_digits - 1)}")
         first += 1
     top = ""
     if high % power != power - 1:
-        top = f"{last}{_numbers(0, high % power, n_digits - 1)}"
+        top = f"{last}{_interval_regex(0, high % power, n_digits - 1)}"
         last -= 1
     if first <= last:
         parts.append(f"[{first}-{last}]" + "[0-9]" * (n_digits - 1))
     return f"(?:{'|'.join([*parts, *([top] if top else [])])})"
-
-
-def _literal(character: str) -> str:
-    """Return a character as an expression that stands for it alone, in a class, too."""
-    return character if character.isalnum() else f"\\x{{{ord(character):x}}}"

@@ -11,9 +11,9 @@ from cer_gpu.automaton.chain import ChainStep
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql.functions import NO_EVENT_WITHIN, OVER_AGGREGATES, RISES
 from cer_gpu.errors import OptionError
+from cer_gpu.explain.ceql_text import aggregate_of_past, attribute_text, guard_text, held_text, name_text
+from cer_gpu.explain.plain_words import window_text
 from cer_gpu.explain.recent import key_lines, memory_line
-from cer_gpu.explain.words import window_text
-from cer_gpu.explain.writing import aggregate_of_past, attribute_text, guard_text, held_text, name_text
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.distribution import Distribution
@@ -33,12 +33,12 @@ def choice_facts(plan: LogicalPlan, binding: Binding | None) -> dict[str, Any]:
     ----------
     plan
     binding
-        Binding of the plan to the schema of the events; None: there are no events.
+        Binding of the plan to the schema of the events, or None if there are no events.
     """
     physical = physical_plan(plan, OUTPUTS["positions"])
     why = physical.reason
     if physical.defers_events:
-        why += "; events wait until one may end a complex event, and are dropped unevaluated outside its window"
+        why += "; events wait until one may end a match, and are dropped unevaluated outside its window"
     tier, tier_why = _predicates(binding)
     device, device_why = before_events(AUTO)
     within = plan.within
@@ -93,12 +93,12 @@ def chain_facts(steps: Sequence[ChainStep], guards: Sequence[Guard]) -> dict[str
         joint = " : " if step.neighbour else f" ; {barring}"
         events = [guard_text(guards[guard]) for guard in step.guards]
         event = events[0] if len(events) == 1 else f"({' OR '.join(events)})"
-        text += (joint if text else "") + event + _times(step)
+        text += (joint if text else "") + event + _step_times(step)
     plain = not any(step.barring or step.linked or step.least > 1 or step.bounded for step in steps)
     return {"text": text, "plain": plain}
 
 
-def _times(step: ChainStep) -> str:
+def _step_times(step: ChainStep) -> str:
     if not step.repeated:
         return ""
     most = "" if step.most is None else f"{step.most}"
@@ -114,7 +114,7 @@ def _memory(plan: LogicalPlan) -> str:
         each = " of each partition" if plan.partition and plan.within.kind == "events" else ""
         bound = f"bounded by the relevant events that are in the window{each}"
         if plan.trailing:
-            bound += "; and by the complex events that wait until theirs has passed"
+            bound += "; and by the matches that wait until theirs has passed"
         if plan.partition and plan.strategy.compares and plan.chooses_first and not stored:
             name = plan.strategy.name
             bound += f"; and a state of each partition, which is kept for good, as {name} compares with what is old"
@@ -124,7 +124,7 @@ def _memory(plan: LogicalPlan) -> str:
     if not stored and not waits and not plan.strategy.compares and not plan.strategy.consecutive:
         return "that of the partial matches under way: each is dropped at the first event that does not continue it"
     if plan.consume != "NONE":
-        return "grows with the relevant events until a complex event consumes them: there is no WITHIN"
+        return "grows with the relevant events until a match consumes them: there is no WITHIN"
     if not stored and loops and all(loop.barred for loop in loops):
         return "grows with the partial matches that no event has barred yet: there is no WITHIN"
     return "grows with the relevant events: there is no WITHIN, so that nothing is ever out of reach"
@@ -158,7 +158,7 @@ def _memory_of_the_past(plan: LogicalPlan) -> str:
 def _distribution(distribution: Distribution) -> dict[str, Any]:
     """Return the ways to deal events to threads and to tasks, each with the reason if it is not exact, else None.
 
-    `shared` are the values that all events of a complex event share, by which tasks can be dealt the events.
+    `shared` are the values that all events of a match share, by which tasks can be dealt the events.
     """
     return {
         "threads": {"chosen": distribution.threads, "why": distribution.why_not_threads},

@@ -2,38 +2,230 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from cer_gpu.automaton.cea import ANY, CEA, FINAL, INITIAL, Transition
-from cer_gpu.automaton.normal_form import Atom, NormalForm, is_plain
+from cer_gpu.automaton.chain import Rejection
+from cer_gpu.automaton.normal_form import Atom, Guard, NormalForm, is_plain, variable_name
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
+from cer_gpu.automaton.rma import CURRENT, RMA, RegisterCondition, RegisterFormula, RegisterTransition
 from cer_gpu.automaton.rma_construction import UnboundedFilterError, build_rma
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.paths import names_of, path_of
 from cer_gpu.ceql.properties import why_not_properties
 from cer_gpu.ceql.syntax import QuerySyntax
-from cer_gpu.ceql.traversal import walk
+from cer_gpu.ceql.traversal import mapped, walk
 from cer_gpu.ceql.variables import variables
-from cer_gpu.explain.analysis import FindMatches, analyse_events, count_tests
+from cer_gpu.explain.analysis import FindMatches, TestCounts, analyse_events, atomic_predicates, count_tests, type_tests
+from cer_gpu.explain.ceql_text import guard_text, predicate_text, stream_of_variable, variable_text
 from cer_gpu.explain.choices import choice_facts
-from cer_gpu.explain.counting import TestCounts, atomic_predicates, type_tests
 from cer_gpu.explain.explanation import Explanation
-from cer_gpu.explain.graph_facts import graph_facts, kept_texts
 from cer_gpu.explain.joins import FilterPlaces, join_plan
 from cer_gpu.explain.models import join_facts, model_facts, parallel_model_facts, why_not_parallel
 from cer_gpu.explain.parallel_facts import ParallelFacts
 from cer_gpu.explain.passes import pass_facts
+from cer_gpu.explain.plain_words import in_words
 from cer_gpu.explain.recent import relation_facts
-from cer_gpu.explain.rma_facts import rma_facts
-from cer_gpu.explain.step_names import place_names, step_names
-from cer_gpu.explain.words import in_words
-from cer_gpu.explain.writing import guard_text, predicate_text, stream_of_variable, variable_text
+from cer_gpu.explain.step_names import place_names, step_names, tests_text
 from cer_gpu.io.source import Source
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.pattern_spans import TAKES_BACK
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.planning.plan import LogicalPlan
+from cer_gpu.runtime.join_plan import JoinPlan
+
+_CURRENT = "~"
+_MARKED, _UNMARKED, _NONE = "●", "○", "∅"
+
+
+def rma_facts(automaton: RMA) -> dict[str, Any]:
+    """Return an automaton in the form of `cer_gpu.explain.facts.automaton_facts`, for the same pictures.
+
+    The text of a transition is ``f/rs/R/o``, as in the paper's figure 1: formula, register selection, write registers
+    and output.  `kept` names the event ``~`` if the output is ``●``.
+    """
+    order = [automaton.start, *(state for state in range(automaton.n_states) if state != automaton.start)]
+    numbers = {state: number for number, state in enumerate(order)}  # pictures begin with state 0
+    return {
+        "states": [{"id": numbers[state], "kind": _state_kind(automaton, state)} for state in order],
+        "transitions": [
+            {
+                "source": numbers[t.source],
+                "target": numbers[t.target],
+                "formula": formula_text(t),
+                "selection": [_register(register) for register in t.selection],
+                "writes": [_register(register) for register in sorted(t.writes)],
+                "text": _parts_text(t),
+                "kept": [_CURRENT] if t.marked else [],
+            }
+            for t in automaton.transitions
+        ],
+        "silent": [{"source": numbers[source], "target": numbers[target]} for source, target in automaton.silent],
+        "registers": [{"name": _register(i), "holds": name} for i, name in enumerate(automaton.registers)],
+    }
+
+
+def rma_text(automaton: RMA) -> str:
+    """Return an automaton as text: a line for its states, one for each register, and one for each transition.
+
+    A transition is written ``f/rs/R/o``, as in `rma_facts`.
+    """
+    finals = ", ".join(map(str, sorted(automaton.finals))) or "none"
+    states = "1 state" if automaton.n_states == 1 else f"{automaton.n_states:,} states"
+    lines = [f"{states}: {automaton.start} is the start, final: {finals}"]
+    lines += [f"{_register(i)} holds {name}" for i, name in enumerate(automaton.registers)]
+    for t in automaton.transitions:
+        lines.append(f"{t.source} → {t.target}  {_parts_text(t)}")
+    lines += [f"{source} → {target}  ε" for source, target in automaton.silent]
+    return "\n".join(lines)
+
+
+def formula_text(transition: RegisterTransition) -> str:
+    """Return the guard of a transition; the name of a register stands before the attributes of its event."""
+    literals = [_literal_text(formula, required) for formula, required in transition.guard]
+    return " AND ".join(literals) or "TRUE"
+
+
+def _parts_text(transition: RegisterTransition) -> str:
+    writes = ", ".join(map(_register, sorted(transition.writes)))
+    selection = ", ".join(map(_register, transition.selection))
+    if len(transition.selection) > 1:
+        selection = f"({selection})"
+    output = _MARKED if transition.marked else _UNMARKED
+    return f"{formula_text(transition)}/{selection}/{f'{{{writes}}}' if writes else _NONE}/{output}"
+
+
+def _literal_text(formula: RegisterFormula, required: bool) -> str:
+    text = " AND ".join(_condition_text(condition) for condition in formula) or "TRUE"
+    return text if required else f"NOT({text})"
+
+
+def _condition_text(condition: RegisterCondition) -> str:
+    if isinstance(condition.test, Guard):
+        return guard_text(condition.test, condition.negated)
+    text = predicate_text(_of_registers(condition))
+    if isinstance(condition.test, s.Or):
+        text = f"({text})"
+    return f"NOT({text})" if condition.negated else text
+
+
+def _of_registers(condition: RegisterCondition) -> Any:
+    """Return the predicate of a condition with registers in place of its variables."""
+    registers = dict(zip(condition.variables, condition.selection, strict=True))
+
+    def named(node: s.Attribute) -> s.Attribute:
+        if node.variable is None:
+            return node
+        register = registers[variable_name(node.variable)]
+        if node.past is not None:
+            return replace(node, variable=None if register == CURRENT else s.Name(_register(register)))
+        name = node.name if register == CURRENT else path_of((_register(register), *names_of(node.name)))
+        return s.Attribute(name, node.span, lag=node.lag)
+
+    return mapped(condition.test, s.Attribute, named)
+
+
+def _register(register: int) -> str:
+    return _CURRENT if register == CURRENT else f"r{register + 1}"
+
+
+def _state_kind(automaton: RMA, state: int) -> str:
+    if state == automaton.start:
+        return "initial"
+    return "final" if automaton.is_final(state) else "inner"
+
+
+def graph_facts(
+    plan: JoinPlan,
+    names: Sequence[str],
+    guards: Sequence[Guard],
+    streams: Sequence[str] = (),
+    selected: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Return a graph in the form of `cer_gpu.explain.facts.automaton_facts`, for the same pictures.
+
+    State 0 stands for no event read, every other for an atom: `label` is its name, and the sign before the test of an
+    event says if it comes later (``;``), or at the very next position (``:``).  Atoms that bar are no states, as no
+    match holds their events: they stand in the gaps of the transitions (``; !R ; B``), and in `absences`.
+
+    Parameters
+    ----------
+    plan
+    names
+        Names of the atoms of its graph (`cer_gpu.explain.step_names.step_names`).
+    guards
+        `LogicalPlan.guards`.
+    streams
+        Those that FROM names.
+    selected
+        Variables beside which `GraphAtom.kept` has others, or None if it has not.
+    """
+    graph = plan.graph
+    tests = [tests_text(atom.tests, guards) for atom in graph.atoms]
+    kept = [kept_texts(atom.kept, streams, selected) for atom in graph.atoms]
+    events = [i for i, atom in enumerate(graph.atoms) if not atom.bars]
+    numbers = {atom: number for number, atom in enumerate(events, 1)}
+
+    def edge(source: int, target: int, sign: str) -> dict[str, Any]:
+        return {
+            "source": source,
+            "target": numbers[target],
+            "text": sign + tests[target],
+            "kept": kept[target],
+            "takes_back": TAKES_BACK in graph.atoms[target].kept,
+        }
+
+    def sign(contiguous: bool, absent: tuple[int, ...]) -> str:
+        gap = "".join(f"; {names[graph.absences[number].atom]} " for number in absent)
+        return f"{gap}{':' if contiguous else ';'} "
+
+    first = [edge(0, i, "") for i in events if graph.atoms[i].initial]
+    steps = [each for each in graph.edges if not each.bars]
+    later = {(numbers[each.source], each.target, sign(each.contiguous, each.absent)): None for each in steps}
+    return {
+        "model": "atoms",
+        "states": [
+            {"id": 0, "kind": "initial", "name": ""},
+            *(
+                {"id": numbers[i], "kind": "final" if graph.atoms[i].final else "inner", "label": names[i]}
+                for i in events
+            ),
+        ],
+        "transitions": [*first, *(edge(*ends) for ends in sorted(later))],
+        "silent": [],
+        "absences": _absent_facts(plan, names, tests, numbers),
+    }
+
+
+def kept_texts(kept: Iterable[str], streams: Sequence[str], selected: Sequence[str] | None) -> list[str]:
+    """Return the texts of the variables that keep an event, sorted; without those that are not `selected`, if given."""
+    return sorted(variable_text(name, streams) for name in kept if selected is None or name in selected)
+
+
+def _absent_facts(
+    plan: JoinPlan, names: Sequence[str], tests: Sequence[str], numbers: Mapping[int, int]
+) -> list[dict[str, Any]]:
+    """Return the events that are absent from gaps, each with the states before the gap, and how it is known there.
+
+    One is known `at_once` where the event before the gap tells by itself which events bar it, and it is told by a mark
+    at that event.  Others are searched among all events of the gap while matches are listed.
+    """
+    graph, facts = plan.graph, []
+    for number, absence in enumerate(graph.absences):
+        sources = sorted({edge.source for edge in graph.edges if number in edge.absent})
+        facts.append(
+            {
+                "name": names[absence.atom],
+                "text": tests[absence.atom],
+                "filters": [predicate_text(graph.relations[r].predicate) for r in absence.relations],
+                "after": [numbers[source] for source in sources],
+                "at_once": [numbers[source] for source in sources if (number, source) in plan.watched],
+            }
+        )
+    return facts
 
 
 def explain(
@@ -49,9 +241,9 @@ def explain(
     bindings, notes
         Compiled query, and the remarks on it.
     source
-        Events in which to count those that satisfy each predicate; None: no counts.
+        Events in which to count those that satisfy each predicate, or None to count nothing.
     matches
-        Function that yields the complex events of a source, to measure the evaluation; None: no measurement.
+        Function that yields the matches of a source, to measure the evaluation, or None to measure nothing.
     """
     plan = bindings.plan
     syntax, formula = plan.syntax, plan.formula
@@ -66,7 +258,7 @@ def explain(
         "query": plan.text,
         "words": in_words(syntax, formula, plan.strategy),
         **_model(plan, plan.pattern, binding),
-        "variables": _variables(syntax, formula, plan),
+        "variables": _variable_facts(syntax, formula, plan),
         "properties": why_not_properties(syntax.formula),
         **_tests(plan, counts),
         "plan": {**choice_facts(plan, binding), "partners": _partners(plan, formula)},
@@ -131,12 +323,12 @@ def _parallel(plan: LogicalPlan, pattern: ParallelPattern, formula: NormalForm) 
 
 
 def _partners(plan: LogicalPlan, formula: NormalForm) -> dict[str, Any] | None:
-    """Return the semi-joins by which events without partners are dropped, or why there are none; None: not asked."""
+    """Return the semi-joins that drop events without partners, or why there are none; None if nothing is joined."""
     if plan.parallel is None:
         return None
     joins = physical_plan(plan, OUTPUTS["positions"]).semi_joins
-    if isinstance(joins, str):
-        return {"joins": [], "why": joins}
+    if isinstance(joins, Rejection):
+        return {"joins": [], "why": joins.reason}
     names = place_names(plan.parallel.graph, plan.pattern)
     return {"joins": ParallelFacts(plan.parallel, names, plan.guards, plan.streams).partners(joins), "why": None}
 
@@ -146,7 +338,7 @@ def automaton_facts(cea: CEA, streams: Sequence[str] = (), selected: Sequence[st
 
     A transition whose event must not satisfy any of some guards has their texts as `barred`.  One that `takes_back` is
     that of an event which is to be absent at the end of the pattern.  Variables of `kept` that are not
-    `selected` are left out; None: there are none.
+    `selected` are left out, or None if there are none.
     """
     kinds = {INITIAL: "initial", FINAL: "final"}
 
@@ -198,7 +390,7 @@ def _tests(plan: LogicalPlan, counts: TestCounts | None) -> dict[str, Any]:
     }
 
 
-def _variables(syntax: QuerySyntax, formula: NormalForm, plan: LogicalPlan) -> list[dict[str, Any]]:
+def _variable_facts(syntax: QuerySyntax, formula: NormalForm, plan: LogicalPlan) -> list[dict[str, Any]]:
     """Return the variables with the events that they can hold."""
     held: dict[str, dict[str, None]] = {}
     selected = frozenset(plan.variables)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import attributes
-from cer_gpu.explain.words import in_words
+from cer_gpu.explain.plain_words import in_words
 from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.printable import html_text, printable_lines
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from cer_gpu.automaton.normal_form import NormalForm
 from cer_gpu.automaton.parallel_pattern import NotParallelError, build_parallel
+from cer_gpu.explain.ceql_text import expression_text
 from cer_gpu.explain.joins import FilterPlaces
 from cer_gpu.explain.parallel_facts import ParallelFacts
 from cer_gpu.explain.recent import promises
 from cer_gpu.explain.step_names import place_names
-from cer_gpu.explain.writing import expression_text
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.physical import Model, PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import LogicalPlan
@@ -39,8 +39,8 @@ def model_facts(plan: LogicalPlan) -> dict[str, Any]:
         return _facts(plan, why, *promises(plan, plan.recent))
     if physical.runtime == "window_lister":
         name = plan.strategy.name
-        guaranteed = [f"exact: {name} chooses among all complex events in the window"]
-        missing = [f"constant time for each event: where complex events end, {name} reads the window again"]
+        guaranteed = [f"exact: {name} chooses among all matches in the window"]
+        missing = [f"constant time for each event: where matches end, {name} reads the window again"]
     if physical.waits:
         missing.append(f"{delay}: {_WAITS}")
     else:
@@ -59,9 +59,9 @@ def join_facts(
     places
         Places of the filters between events.
     why_not_registers
-        Reason why a bounded number of registers cannot test the filters between events; None: it can.
+        Reason why a bounded number of registers cannot test the filters between events, or None if it can.
     why_not_parallel
-        Reason why no parallelised automaton evaluates it (`why_not_parallel`); None: none was looked for.
+        Reason why no parallelised automaton evaluates it (`why_not_parallel`), or None if none was looked for.
     """
     whys = ["the pattern has a conjunction (ALL)"] if plan.cea is None else []
     if places.texts:
@@ -143,7 +143,7 @@ def _facts(
 
 
 def _guaranteed(places: FilterPlaces) -> Iterator[str]:
-    yield f"exact: every complex event{' that passes the filters' if places.texts else ''}, each once"
+    yield f"exact: every match{' that passes the filters' if places.texts else ''}, each once"
     yield "each event in reach is stored once for each step that it satisfies"
     if not places.searched:
         yield "no search from step to step: candidates are found by equal keys or by their position, or all of them fit"
@@ -159,7 +159,7 @@ def _not_guaranteed(plan: LogicalPlan, places: FilterPlaces, why_not_registers: 
     if in_vain:
         yield f"output-linear delay: {' and '.join(in_vain)} may be tested in vain"
     if places.plan.graph.ambiguous:
-        yield "one path for each complex event: those of one end are compared, and doubles dropped"
+        yield "one path for each match: those of one end are compared, and doubles dropped"
     if plan.strategy.compares:
         yield f"listing of the chosen alone: {plan.strategy.name} compares all that end at one event"
     if plan.trailing:
@@ -180,7 +180,7 @@ def _compares(physical: PhysicalPlan, facts: ParallelFacts) -> bool:
 def _parallel_guaranteed(plan: LogicalPlan, compares: bool) -> Iterator[str]:
     parallel = plan.parallel
     assert parallel is not None
-    what = "complex event that passes the filters" if parallel.graph.relations else "complex event"
+    what = "match that passes the filters" if parallel.graph.relations else "match"
     yield f"exact: every {what if plan.head is None else 'answer'}, each once"
     held = "events in the window" if plan.within is not None else "events so far"
     yield f"time logarithmic in the {held} for each event, on average (PCEA, theorem 5.1)"
@@ -194,7 +194,7 @@ def _parallel_guaranteed(plan: LogicalPlan, compares: bool) -> Iterator[str]:
 def _parallel_missing(physical: PhysicalPlan, facts: ParallelFacts, compares: bool) -> Iterator[str]:
     strategy = physical.plan.strategy
     if compares:
-        yield "one run for each complex event: those of one end are compared, and doubles dropped"
+        yield "one run for each match: those of one end are compared, and doubles dropped"
     if strategy.compares:
         yield f"listing of the chosen alone: {strategy.name} compares all that end at one event"
     if strategy.consecutive:

@@ -16,8 +16,8 @@ from cer_gpu.automaton.parallel_pattern import GatheredState, Member, ParallelPa
 from cer_gpu.automaton.semi_joins import SemiJoin
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import mapped
+from cer_gpu.explain.ceql_text import expression_text, name_text, predicate_text, variable_text
 from cer_gpu.explain.step_names import at_once, listed, tests_text
-from cer_gpu.explain.writing import expression_text, name_text, predicate_text, variable_text
 
 MAX_SHOWN_VALUES = 12
 """Most equal values that one line of a q-tree shows."""
@@ -109,8 +109,8 @@ class ParallelFacts:
         states: list[dict[str, Any]] = [{"id": 0, "kind": "initial", "name": ""}]
         for i, number in self._numbers.items():
             kind = "final" if i in pattern.finals else "inner"
-            states.append({"id": number, "kind": kind, "label": self._state(i)})
-        rules = [self._rule(t) for t in pattern.transitions]
+            states.append({"id": number, "kind": kind, "label": self._state_name(i)})
+        rules = [self._transition_rule(t) for t in pattern.transitions]
         edges: list[dict[str, Any]] = []
 
         def edge(source: int, target: int, text: str, kept: list[str]) -> None:
@@ -135,23 +135,23 @@ class ParallelFacts:
             "transitions": edges,
             "silent": [],
             "rules": rules,
-            "equal_values": [self._values(members) for members in pattern.variables],
+            "equal_values": [self._member_values(members) for members in pattern.variables],
             "q_tree": [line for places, tree in pattern.trees if tree.inner for line in self._tree(places, tree)],
         }
 
-    def _rule(self, t: ParallelTransition) -> dict[str, Any]:
+    def _transition_rule(self, t: ParallelTransition) -> dict[str, Any]:
         atoms = [self.pattern.graph.atoms[place] for place in t.places]
         tests = tests_text(dict.fromkeys(test for atom in atoms for test in atom.tests), self.guards)
         kept = frozenset[str]().union(*(atom.kept for atom in atoms))
         return {
             "sources": [self._numbers[source.state] for source in t.sources],
-            "keys": [list(self._keys(t, source)) for source in t.sources],
+            "keys": [list(self._key_equalities(t, source)) for source in t.sources],
             "target": self._numbers[t.target],
             "text": " AND ".join([tests, *self._alone(t)]),
             "kept": sorted(variable_text(name, self.streams) for name in kept),
         }
 
-    def _state(self, state: int) -> str:
+    def _state_name(self, state: int) -> str:
         return listed(self.names[place] for place in self.pattern.states[state])
 
     def partners(self, joins: Sequence[SemiJoin]) -> list[str]:
@@ -161,16 +161,17 @@ class ParallelFacts:
             groups = [listed(self.names[place] for place in group) for group in join.groups]
             here = {place for group in join.groups for place in group}
             shared = [
-                " = ".join(self._values(m for m in self.pattern.variables[v] if m.place in here)) for v in join.key
+                " = ".join(self._member_values(m for m in self.pattern.variables[v] if m.place in here))
+                for v in join.key
             ]
             order = " before " if join.ordered else " with "
             found.append(order.join(groups) + (f", {', '.join(shared)}" if shared else ""))
         return found
 
-    def _event(self, t: ParallelTransition) -> str:
+    def _event_text(self, t: ParallelTransition) -> str:
         return at_once([self.names[place] for place in t.places])
 
-    def _keys(self, t: ParallelTransition, source: GatheredState) -> Iterator[str]:
+    def _key_equalities(self, t: ParallelTransition, source: GatheredState) -> Iterator[str]:
         """Yield the equalities by which an event finds partial matches: filters, or what follows from several."""
         found = self.pattern.states[source.state]
         for v in source.key:
@@ -201,7 +202,7 @@ class ParallelFacts:
 
     # ---- values -----------------------------------------------------------------------------------------------
 
-    def _values(self, members: Iterable[Member]) -> list[str]:
+    def _member_values(self, members: Iterable[Member]) -> list[str]:
         return list(dict.fromkeys(expression_text(member.expression) for member in members))
 
     def _tree(self, places: tuple[int, ...], tree: QTree) -> Iterator[str]:
@@ -216,7 +217,7 @@ class ParallelFacts:
             for members in self.pattern.variables:
                 here = [member for member in members if member.place in places]
                 if below == {member.place for member in here}:
-                    values = self._values(here)
+                    values = self._member_values(here)
                     more = [f"{len(values) - MAX_SHOWN_VALUES:,} more"] if len(values) > MAX_SHOWN_VALUES else []
                     shared.append(" = ".join([*values[:MAX_SHOWN_VALUES], *more]))
             yield indent + (", ".join(shared) or "(no value in common)")
@@ -244,9 +245,9 @@ class ParallelFacts:
         """Return what the event of each transition finds, with the equalities that are its key."""
         return [
             {
-                "text": f"{self._event(t)} finds {self._state(source.state)}",
+                "text": f"{self._event_text(t)} finds {self._state_name(source.state)}",
                 "index": "hash" if source.key else "all",
-                "by_index": list(self._keys(t, source)),
+                "by_index": list(self._key_equalities(t, source)),
                 "tested": [],
             }
             for t in self.pattern.transitions
@@ -255,7 +256,7 @@ class ParallelFacts:
 
     def _tested(self, t: ParallelTransition) -> Iterator[tuple[int, str]]:
         """Yield the filters that a transition tests, each by its number with the words for the place."""
-        event = self._event(t)
+        event = self._event_text(t)
         held_by: dict[int, set[int]] = {place: {-1} for place in t.places}  # -1 is the event
         for source in t.sources:
             for place in self._held[source.state]:
@@ -267,7 +268,7 @@ class ParallelFacts:
                     case (-1, -1):
                         yield number, f"{event}: alone, as it is both {' and '.join(map(name_text, equality.names))}"
                     case (-1, state):
-                        yield number, f"{event} finds {self._state(state)}: hash"
+                        yield number, f"{event} finds {self._state_name(state)}: hash"
                     case (a, b) if a != b:
-                        both = f"{self._state(a)} and {self._state(b)}"
+                        both = f"{self._state_name(a)} and {self._state_name(b)}"
                         yield number, f"{event} finds {both}: hash, as both have its value"

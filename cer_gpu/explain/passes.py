@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from cer_gpu.automaton.normal_form import Absent, Atom, Both, Either, NormalForm, Related, Repeat, Then, Trailing
 from cer_gpu.ceql.syntax import ANY_TYPE
 from cer_gpu.ceql.traversal import children, fold, walk
-from cer_gpu.explain.writing import guard_text, name_text, predicate_text, stream_of_variable, variable_text
+from cer_gpu.explain.ceql_text import guard_text, name_text, predicate_text, stream_of_variable, variable_text
 from cer_gpu.planning.plan import LogicalPlan
 
 MAX_SHOWN = 50
@@ -71,7 +71,7 @@ def _graph(plan: LogicalPlan) -> str:
     return f"atoms {atoms:,}, edges {edges:,}, filters between events {filters:,}"
 
 
-def _automaton(plan: LogicalPlan) -> str:
+def _automaton_line(plan: LogicalPlan) -> str:
     if plan.cea is None:
         return "none, because the pattern has a conjunction"
     without = ", without the filters between events" if plan.relates else ""
@@ -87,7 +87,7 @@ LINES: Mapping[str, Callable[[LogicalPlan], str]] = {
     "recent": _recent,
     "parallel": _parallel,
     "atom graph": _graph,
-    "automaton": _automaton,
+    "automaton": _automaton_line,
 }
 
 

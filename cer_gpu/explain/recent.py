@@ -8,7 +8,7 @@ from typing import Any
 
 from cer_gpu.automaton.recent import RecentPattern
 from cer_gpu.ceql.syntax import Predicate
-from cer_gpu.explain.writing import attribute_text, guard_text, predicate_text
+from cer_gpu.explain.ceql_text import attribute_text, guard_text, predicate_text
 from cer_gpu.planning.plan import LogicalPlan
 
 
@@ -27,14 +27,14 @@ def key_lines(plan: LogicalPlan) -> list[str]:
 
 def memory_line(plan: LogicalPlan, pattern: RecentPattern) -> str:
     """Return what is kept, and until when."""
-    behind = "; and by the complex events that wait until their window has passed" if pattern.taking else ""
+    behind = "; and by the matches that wait until their window has passed" if pattern.taking else ""
     return _partial_matches(plan, pattern) + behind
 
 
 def _partial_matches(plan: LogicalPlan, pattern: RecentPattern) -> str:
     n = len(pattern.steps) - 1
     if not n:
-        return "no partial match: each event of the one step is a complex event"
+        return "no partial match: each event of the one step is a match"
     most = f"at most {n:,} partial match{'es' if n > 1 else ''}"
     if not pattern.keys and not plan.partition:
         return f"{most}, whatever the stream"
@@ -65,7 +65,7 @@ def relation_facts(plan: LogicalPlan, pattern: RecentPattern) -> list[dict[str, 
     places: dict[Predicate, dict[str, None]] = {}
     for predicate in pattern.equalities:
         places[predicate] = {"nowhere: it is a key, by which partial matches are found": None}
-    for place, predicate in _places(plan, pattern):
+    for place, predicate in _test_places(plan, pattern):
         places.setdefault(predicate, {})[place] = None
     return [
         {
@@ -79,7 +79,7 @@ def relation_facts(plan: LogicalPlan, pattern: RecentPattern) -> list[dict[str, 
     ]
 
 
-def _places(plan: LogicalPlan, pattern: RecentPattern) -> Iterator[tuple[str, Predicate]]:
+def _test_places(plan: LogicalPlan, pattern: RecentPattern) -> Iterator[tuple[str, Predicate]]:
     """Yield the places of all tests."""
 
     def kind(guard: int) -> str:

@@ -9,7 +9,7 @@ from cer_gpu.automaton.atom_graph import AtomGraph
 from cer_gpu.automaton.normal_form import Absent, Atom, Guard, NormalForm, Repeat, Then, copies_of
 from cer_gpu.ceql.syntax import ANY_TYPE
 from cer_gpu.ceql.traversal import children, fold
-from cer_gpu.explain.writing import guard_text, name_text
+from cer_gpu.explain.ceql_text import guard_text, name_text
 
 MAX_NAMES = 8
 """Most events that one name lists."""
@@ -27,7 +27,7 @@ def place_names(graph: AtomGraph, formula: NormalForm) -> list[str]:
     formula
     """
     names = []
-    for atom in _places(formula):
+    for atom in _events_in_order(formula):
         kind = "any event" if atom.guard.event_type is None else name_text(atom.guard.event_type)
         kind = f"NOT({kind})" if atom.negated else kind
         if isinstance(atom, Absent):
@@ -42,10 +42,10 @@ def place_names(graph: AtomGraph, formula: NormalForm) -> list[str]:
             names.append(name_text((related or aliases)[0]))
         else:
             names.append(kind)
-    return _numbered(names)
+    return _with_numbers(names)
 
 
-def _places(formula: NormalForm) -> list[Atom | Absent]:
+def _events_in_order(formula: NormalForm) -> list[Atom | Absent]:
     """Return the events of a formula in the order in which an atom graph numbers its places."""
 
     def below(part: NormalForm) -> Sequence[NormalForm]:
@@ -69,7 +69,7 @@ def step_names(graph: AtomGraph, formula: NormalForm) -> list[str]:
     """
     places = place_names(graph, formula)
     names = [at_once([places[place] for place in atom.places]) for atom in graph.atoms]
-    return _numbered(_with_order(graph, names, _with_history(graph, places, names)))
+    return _with_numbers(_with_order(graph, names, _with_history(graph, places, names)))
 
 
 def at_once(names: Sequence[str]) -> str:
@@ -90,7 +90,7 @@ def tests_text(tests: Iterable[tuple[int, bool]], guards: Sequence[Guard]) -> st
     return " AND ".join(guard_text(guards[guard], negated) for guard, negated in tests)
 
 
-def _numbered(names: Sequence[str]) -> list[str]:
+def _with_numbers(names: Sequence[str]) -> list[str]:
     often = Counter(names)
     return [name if often[name] == 1 else f"{name} (step {i})" for i, name in enumerate(names, 1)]
 

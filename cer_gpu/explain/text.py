@@ -25,9 +25,9 @@ def sections(facts: Facts) -> list[Section]:
         ("Model", list(_model(facts["model"]))),
         ("Filters between events", list(_relations(facts))),
         ("Q-tree of the conjunction", list(_q_tree(facts["automaton"]))),
-        ("Variables", _variables(facts)),
+        ("Variables", _variable_lines(facts)),
         ("Predicates", _predicates(facts)),
-        ("Automaton", list(_automaton(facts["automaton"]))),
+        ("Automaton", list(_automaton_lines(facts["automaton"]))),
         ("Plan", list(_plan(facts))),
         ("Properties", list(_properties(facts))),
         ("Notes", list(facts["notes"])),
@@ -61,7 +61,7 @@ def _relations(facts: Facts) -> Iterator[str]:
             yield "(for columns of numbers or times; the events, if given, tell it for their types)"
 
 
-def _variables(facts: Facts) -> list[str]:
+def _variable_lines(facts: Facts) -> list[str]:
     rows = []
     for variable in facts["variables"]:
         remarks = [
@@ -100,7 +100,7 @@ def _q_tree(automaton: Facts) -> Iterator[str]:
         yield f"and {len(lines) - _MAX_ROWS:,} more"
 
 
-def _automaton(automaton: Facts) -> Iterator[str]:
+def _automaton_lines(automaton: Facts) -> Iterator[str]:
     if automaton["model"] in ("PCEA", "atoms"):
         yield from _labelled(automaton)
         return
@@ -115,7 +115,7 @@ def _automaton(automaton: Facts) -> Iterator[str]:
     rows = [
         [
             f"{t['source']} → {t['target']}",
-            _mark(t),
+            _transition_mark(t),
             _formula(t) if registered else t["text"],
             f"into {', '.join(t['writes'])}" if registered and t["writes"] else "",
             f"in {', '.join(t['kept'])}" if t["kept"] and not registered else "",
@@ -146,17 +146,17 @@ def _labelled(automaton: Facts) -> Iterator[str]:
         rows.append(
             [
                 f"{_cut([str(source) for source in sources]) or '∅'} → {t['target']}",
-                _mark(t),
+                _transition_mark(t),
                 t["text"],
                 f"in {', '.join(t['kept'])}" if t["kept"] else "",
                 _cut(found, "; "),
             ]
         )
     yield from _shortened(rows)
-    yield from _absences(automaton.get("absences", ()))
+    yield from _absent_event_lines(automaton.get("absences", ()))
 
 
-def _absences(absences: Sequence[Facts]) -> Iterator[str]:
+def _absent_event_lines(absences: Sequence[Facts]) -> Iterator[str]:
     """Return the lines of the events that are absent from gaps."""
     rows = []
     for absence in absences:
@@ -172,17 +172,17 @@ def _absences(absences: Sequence[Facts]) -> Iterator[str]:
             if states:
                 rows.append([absence["name"], event, f"after {_cut([str(state) for state in states])}", way])
     if rows:
-        yield "absent from gaps, in no complex event:"
+        yield "absent from gaps, in no match:"
         yield from _shortened(rows)
 
 
 def _taking_back(automaton: Facts) -> Iterator[str]:
     """Yield the line on an absence at the end of the pattern, if there is one."""
     if any(t.get("takes_back") for t in automaton["transitions"]):
-        yield "✗ takes back the complex event that it follows; what none takes back within its window is reported"
+        yield "✗ takes back the match that it follows; what none takes back within its window is reported"
 
 
-def _mark(transition: Facts) -> str:
+def _transition_mark(transition: Facts) -> str:
     if transition.get("takes_back"):
         return "✗"
     return "●" if transition["kept"] else "○"
@@ -243,7 +243,7 @@ _THREADS = {
 _WAYS = {
     "key": "each gets all events of some keys",
     "range": "each gets a range of the stream and the window before it",
-    "broadcast": "each gets all events, and lists its share of the complex events",
+    "broadcast": "each gets all events, and lists its share of the matches",
 }
 
 
@@ -262,7 +262,7 @@ def _analysis(facts: Facts) -> Iterator[str]:
     rows = [
         ["events", f"{analysis['n_events']:,}"],
         ["relevant", f"{analysis['n_relevant']:,}" + (f" ({relevant})" if relevant else "")],
-        ["complex events", f"{analysis['n_complex_events']:,}"],
+        ["matches", f"{analysis['n_complex_events']:,}"],
         ["predicates", " and ".join(analysis["tiers"]) or "none evaluated"],
         ["memory", f"{analysis['memory_bytes']:,} bytes of partial matches and buffers at the end"],
     ]

@@ -11,12 +11,42 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.columnar.clocks import has_zone
+from cer_gpu.columnar.columns import MOMENT, kind_of
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.inputs import Inputs, Operand
 from cer_gpu.expressions.numbers import quotient_of, remainder_of, to_float
 from cer_gpu.expressions.operators import spelling
+
+LENGTH_HINT = "it is compared with a column of durations, or with the difference of two times: y.ts - x.ts <= 5 MINUTES"
+
+
+def length_of(expression: s.Expression) -> Fraction | None:
+    """Return the seconds of a length of time, with or without a sign; None for any other expression."""
+    if isinstance(expression, s.Negative):
+        inner = length_of(expression.operand)
+        return None if inner is None else -inner
+    return expression.length if isinstance(expression, s.Duration) else None
+
+
+def differ_by_length(later: pa.DataType, earlier: pa.DataType) -> bool:
+    """Return True if the difference of two types is a length of time."""
+    if pa.types.is_duration(later) or pa.types.is_duration(earlier):
+        return bool(pa.types.is_duration(later) and pa.types.is_duration(earlier))
+    same = pa.types.is_time(later) == pa.types.is_time(earlier) and has_zone(later) == has_zone(earlier)
+    return kind_of(later) == kind_of(earlier) == MOMENT and same
+
+
+def with_integer(op: str, bound: Fraction) -> tuple[str, int, bool]:
+    """Return operator and integer to compare integers with instead of a bound, and True if no integer can equal it."""
+    whole = bound.denominator == 1
+    if not whole:
+        op = {"<": "<=", ">=": ">"}.get(op, op)  # x < 2.5 is x <= 2, x >= 2.5 is x > 2
+    return op, bound.numerator // bound.denominator, not whole and op in ("=", "<>")
+
 
 IntegerEnds = tuple[int, int]
 """The least and the greatest value that an integer may have."""
@@ -49,7 +79,7 @@ def applied(op: str, operands: Sequence[Operand], dtype: str, inputs: Inputs, in
     if dtype == t.F8:
         return t.Apply(op, tuple(float_term(inputs, operand) for operand in operands))
     of = [ends_of(operand, inputs_of) for operand in operands]
-    found = _ends(op, of)
+    found = _result_ends(op, of)
     if all(_lies_in(each, _INT64) for each in (*of, found)):
         small = (x if isinstance(x, t.Value) else inputs.constant(x, t.I8) for x in operands)
         terms = tuple(small)
@@ -90,7 +120,7 @@ def ends_of(value: Operand, inputs_of: InputsOf, event: object = None) -> Intege
             low, high = ends_of(value.operand, inputs_of, event)
             return low * value.factor, high * value.factor
         case t.Apply():
-            return _ends(value.op, [ends_of(operand, inputs_of, event) for operand in value.operands])
+            return _result_ends(value.op, [ends_of(operand, inputs_of, event) for operand in value.operands])
     raise AssertionError(value)
 
 
@@ -98,7 +128,7 @@ def _lies_in(ends: IntegerEnds, of: IntegerEnds) -> bool:
     return of[0] <= ends[0] and ends[1] <= of[1]
 
 
-def _ends(op: str, of: Sequence[IntegerEnds]) -> IntegerEnds:
+def _result_ends(op: str, of: Sequence[IntegerEnds]) -> IntegerEnds:
     """Return the ends of the results of an operator, given those of its operands."""
     (low, high), (least, most) = (*of, (0, 0))[:2]
     farthest = max(-low, high, 0)
@@ -145,10 +175,10 @@ def float_term(inputs: Inputs, x: Any) -> t.Value:
     """Return a constant, or the term of a number, as the term of a float64."""
     if not isinstance(x, t.Value):
         return inputs.constant(float(x), t.F8)
-    return x if x.dtype == t.F8 else _coerced(t.ToFloat, x)
+    return x if x.dtype == t.F8 else _coerce_operand(t.ToFloat, x)
 
 
-def _coerced(coercion: Callable[[t.Value], t.Value], x: t.Value) -> t.Value:
+def _coerce_operand(coercion: Callable[[t.Value], t.Value], x: t.Value) -> t.Value:
     """Return a value in another type; one of several events, within the event."""
     return t.OfEvent(x.event, coercion(x.operand)) if isinstance(x, t.OfEvent) else coercion(x)
 

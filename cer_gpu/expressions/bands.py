@@ -44,7 +44,7 @@ class Difference:
         Over the columns of the event.
     factor, other_factor : int
     least, greatest : Fraction or None
-        None: there is no bound.
+        None if there is no bound.
     in_floats : bool
         True if the filter computes in floats.
     constants : Fraction
@@ -87,7 +87,7 @@ class Difference:
 
     @property
     def form(self) -> Any:
-        """Sums that wrap around: the event of all of them, or themselves if they are of two; None: none does."""
+        """Sums that wrap around: the event of all of them, or themselves if they are of two, or None if none does."""
         events = {event for event, _ in self.wrapping}
         return None if not events else self.wrapping if len(events) > 1 else events.pop()
 
@@ -164,13 +164,13 @@ def differences(test: t.BoundPredicate, inputs: Inputs, of_event: Inputs) -> Ite
         one.wraps_all and other.wraps_all,
     )
     yield found
-    digits = _digits(found, of_event)
+    digits = _decimal_digits(found, of_event)
     if digits is not None:
         yield _as_floats(found, digits, of_event)
 
 
-def _digits(found: Difference, inputs: Inputs) -> int | None:
-    """Return the digits behind the point of a difference of decimals that is computed exactly; None: it is none."""
+def _decimal_digits(found: Difference, inputs: Inputs) -> int | None:
+    """Return the digits behind the point of an exact difference of decimals, or None if it is not one."""
     scales = []
     for value, factor in ((found.value, found.factor), (found.other, found.other_factor)):
         if found.in_floats or not isinstance(value, t.Column):
@@ -265,7 +265,7 @@ class _Linear:
         return True
 
     def less(self, other: _Linear) -> list[tuple[_Place, Fraction]] | None:
-        """Return the values of this less another, the positive one first; None: they are not two, of two events."""
+        """Return the values of this less another, the positive one first, or None if not two, of two events."""
         for place, factor in other.coefficients.items():
             self.coefficients[place] = self.coefficients.get(place, Fraction(0)) - factor
         places = [(place, factor) for place, factor in self.coefficients.items() if factor]
@@ -319,7 +319,7 @@ def _alike(bounds: list[Difference]) -> Iterator[list[Difference]]:
 
 
 def _band(bounds: list[Difference]) -> Band | None:
-    """Return the band of bounds of one difference; None: there is none, or a grid cannot serve it."""
+    """Return the band of bounds of one difference, or None if there is none, or a grid cannot serve it."""
     leasts = [each.least for each in bounds if each.least is not None]
     greatests = [each.greatest for each in bounds if each.greatest is not None]
     if not leasts or not greatests or max(leasts) > min(greatests):

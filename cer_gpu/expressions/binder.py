@@ -16,23 +16,27 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.functions import TESTS
-from cer_gpu.ceql.paths import dotted, names_of
 from cer_gpu.ceql.traversal import children
 from cer_gpu.columnar.clocks import per_second, read_moment
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of
-from cer_gpu.columnar.fields import attribute_type, column_type, fields_hint
-from cer_gpu.errors import NULL_HINT, QueryTypeError, nearest
-from cer_gpu.expressions import lists, texts
+from cer_gpu.errors import QueryTypeError
+from cer_gpu.expressions import lists, string_tests
 from cer_gpu.expressions import terms as t
-from cer_gpu.expressions.arithmetic import applied, compare_scaled, exact_value, float_term
+from cer_gpu.expressions.arithmetic import (
+    LENGTH_HINT,
+    applied,
+    compare_scaled,
+    exact_value,
+    float_term,
+    length_of,
+    with_integer,
+)
 from cer_gpu.expressions.by_arrow import NullRows, arrow_rows, common_decimal, decimals, of_arrow
 from cer_gpu.expressions.derived import DerivedColumn, derive
-from cer_gpu.expressions.derived_names import is_derived, shown
+from cer_gpu.expressions.expression_kinds import ExpressionKinds
 from cer_gpu.expressions.globs.compiling import Pattern
 from cer_gpu.expressions.hints import article, comparison_hint, moment_hint
 from cer_gpu.expressions.inputs import CODES, FLOATS, NUMBERS, Inputs, Operand
-from cer_gpu.expressions.lengths import LENGTH_HINT, differ_by_length, length_of, with_integer
 from cer_gpu.expressions.operators import OPERATORS
 from cer_gpu.expressions.targets.numpy import rows_of
 
@@ -42,7 +46,7 @@ _WIDE = 2**120
 _MAX_FACTOR = 10**18
 
 
-class Binder:
+class Binder(ExpressionKinds):
     """Binder of predicates to the columns of one schema.
 
     Parameters
@@ -62,8 +66,7 @@ class Binder:
     """
 
     def __init__(self, schema: pa.Schema, text: str) -> None:
-        self.schema: pa.Schema = schema
-        self.text = text
+        super().__init__(schema, text)
         self.inputs: Inputs = Inputs(schema)
         self.derived: dict[str, DerivedColumn] = {}
         self._elements: dict[lists.Elements, tuple[Binder, lists.ElementTests]] = {}
@@ -172,7 +175,7 @@ class Binder:
         """Bind ``operand IN {v, ...}``: TRUE if it equals one of the values."""
         if all(_is_text(v) for v in predicate.values) and self.kind(predicate.operand) == STRING:
             values = tuple(Pattern(str(v.value), plain=True) for v in predicate.values)  # type: ignore[union-attr]
-            return self.by_value(predicate.operand, texts.OneOfPatterns(values), negated)
+            return self.by_value(predicate.operand, string_tests.OneOfPatterns(values), negated)
         equal = (s.Comparison("=", predicate.operand, value, value.span) for value in predicate.values)
         tests = [self.bound_test(each, negated) for each in equal]
         return (t.And if negated else t.Or)(tuple(tests))
@@ -185,7 +188,9 @@ class Binder:
                 f"{test.name} needs a string, and {self.describe(test.operand)} is none", test.operand.span
             )
         return (
-            t.ConstantPredicate(False) if kind == NOTHING else self.by_value(test.operand, texts.answer(test), negated)
+            t.ConstantPredicate(False)
+            if kind == NOTHING
+            else self.by_value(test.operand, string_tests.answer(test), negated)
         )
 
     def any_element(self, predicate: s.AnyElement, negated: bool) -> t.BoundPredicate:
@@ -256,7 +261,7 @@ class Binder:
                 if x is None or y is None:
                     return t.ConstantPredicate(False)
                 if t.WIDE in (x.dtype, y.dtype):
-                    x, y = (self._times(each, by) for each, by in zip((x, y), factors, strict=True))
+                    x, y = (self._scale_integer(each, by) for each, by in zip((x, y), factors, strict=True))
                     factors = [1, 1]
                 return compare_scaled(op, x, factors[0], y, factors[1], negated)
         return self.columns_by_arrow(op, left, right, negated, span)
@@ -269,7 +274,7 @@ class Binder:
         data_type = self.column(side)
         return data_type.scale if data_type.precision <= 18 and data_type.scale >= 0 else None
 
-    def _times(self, x: t.Value, factor: int) -> t.Value:
+    def _scale_integer(self, x: t.Value, factor: int) -> t.Value:
         """Return an integer times a factor, exactly."""
         found = applied("*", [x, factor], t.I8, self.inputs, self.inputs_of)
         assert isinstance(found, t.Value)
@@ -301,7 +306,7 @@ class Binder:
         data_type, name = self.column(column), column.name
         op, floor, never_equal = with_integer(op, bound)
         if never_equal or abs(floor) >= 10**data_type.precision:
-            holds = ((op == "<>") if never_equal else _holds(op, 0, floor)) != negated
+            holds = ((op == "<>") if never_equal else _compare_constants(op, 0, floor)) != negated
             return t.IsNotNull(self.stored(column)) if holds else t.ConstantPredicate(False)
         # Arrow compares no decimals of negative scale
         common = data_type if data_type.scale >= 0 else pa.decimal256(76, 0)
@@ -327,10 +332,6 @@ class Binder:
             lambda block: arrow_rows(function(*(decimals(block.array(name), common) for name in (a, b))), negated)
         )
 
-    def are_durations(self, left: s.Expression, right: s.Expression) -> bool:
-        """Return True if both operands are columns of durations, whose units may differ."""
-        return all(isinstance(x, s.Attribute) and pa.types.is_duration(self.column(x)) for x in (left, right))
-
     def moments(self, op: str, left: s.Expression, right: s.Expression, negated: bool) -> t.BoundPredicate:
         """Compare two columns of moments, or of durations, exactly: their units may differ."""
         assert isinstance(left, s.Attribute)
@@ -340,25 +341,7 @@ class Binder:
         factors = [int(max(units) / unit) for unit in units]
         return compare_scaled(op, self.stored(left), factors[0], self.stored(right), factors[1], negated)
 
-    def check_comparable(self, x: s.Attribute, y: s.Attribute) -> None:
-        """Refuse a time of day beside a date, and a local time beside an instant."""
-        if not differ_by_length(self.column(x), self.column(y)):
-            span = (min(x.span[0], y.span[0]), max(x.span[1], y.span[1]))
-            raise self.error(f"cannot compare {self.describe(x)} with {self.describe(y)}", span)
-
     # ---- lengths of time ------------------------------------------------------------------------------------
-
-    def is_distance(self, side: s.Expression) -> bool:
-        """Return True for a difference of times, or its absolute value."""
-        match side:
-            case s.Call(function="abs"):
-                return self.is_distance(side.operands[0])
-            case s.Arithmetic(op="-"):
-                return any(self.is_distance(part) or self._is_moment(part) for part in (side.left, side.right))
-        return False
-
-    def _is_moment(self, side: s.Expression) -> bool:
-        return isinstance(side, s.Attribute) and kind_of(self.column(side)) == MOMENT
 
     def length(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.BoundPredicate:
         """Compare lengths of time: literals such as 5 MINUTES, columns of durations, and differences, exactly."""
@@ -368,7 +351,7 @@ class Binder:
         length = lengths[1]
         if length is not None:
             if lengths[0] is not None:
-                return t.ConstantPredicate(_holds(op, lengths[0], length) != negated)
+                return t.ConstantPredicate(_compare_constants(op, lengths[0], length) != negated)
             if isinstance(left, s.Attribute) and pa.types.is_duration(self.column(left)):
                 return self.integers_with_rational(op, left, length * per_second(self.column(left)), negated)
         if not self.is_length(left) or not (length is not None or self.is_length(right)):
@@ -385,17 +368,6 @@ class Binder:
         if never_equal:
             return t.IsNotNull(x) if (op == "<>") != negated else t.ConstantPredicate(False)
         return t.Compare(op, x, self.inputs.constant(max(-_WIDE, min(bound, _WIDE)), t.WIDE), negated)
-
-    def is_length(self, side: s.Expression) -> bool:
-        """Return True for a column of durations, or a difference of times or durations."""
-        match side:
-            case s.Attribute():
-                return bool(pa.types.is_duration(self.column(side)))
-            case s.Arithmetic(op="-", left=s.Attribute() as later, right=s.Attribute() as earlier):
-                return differ_by_length(self.column(later), self.column(earlier))
-            case s.Arithmetic(op="-"):
-                return self.is_length(side.left) and self.is_length(side.right)
-        return False
 
     def length_of_event(self, side: s.Expression) -> tuple[t.Value, Fraction]:
         """Return a difference of times as a wide integer, and its units in a second."""
@@ -431,9 +403,9 @@ class Binder:
             left, right, op = right, left, t.MIRRORED[op]
         if isinstance(right, s.Literal):
             if isinstance(left, s.Literal):
-                return t.ConstantPredicate(_holds(op, str(left.value), str(right.value)) != negated)
+                return t.ConstantPredicate(_compare_constants(op, str(left.value), str(right.value)) != negated)
             if op in ("=", "<>"):
-                equal = texts.OneOfPatterns((Pattern(str(right.value), plain=True),))
+                equal = string_tests.OneOfPatterns((Pattern(str(right.value), plain=True),))
                 return self.by_value(left, equal, negated != (op == "<>"))
             value, compare = pa.scalar(str(right.value), pa.string()), of_arrow(op)
             return self.by_value(left, lambda texts: compare(texts, value), negated)
@@ -446,52 +418,11 @@ class Binder:
         if not isinstance(column, s.Attribute):
             raise self.error(f"expected a column, found {self.describe(column)}", column.span)
         codes = self.inputs.column(column.name, CODES)
-        if isinstance(test, texts.OneOfPatterns):
+        if isinstance(test, string_tests.OneOfPatterns):
             return t.Lookup(codes, self.inputs.text_table(codes, test, negated))
         return t.Lookup(codes, self.inputs.table(codes, lambda values: arrow_rows(test(values), negated)))
 
     # ---- expressions ----------------------------------------------------------------------------------------
-
-    def kind(self, expression: s.Expression) -> str:
-        """Return the kind of an expression's value."""
-        match expression:
-            case s.Literal():
-                return {bool: BOOLEAN, int: INTEGER, float: FLOAT, str: STRING}[type(expression.value)]
-            case s.Duration():
-                text = self.text[slice(*expression.span)]
-                raise self.error(f"{text} is a length of time, and no number", expression.span, LENGTH_HINT)
-            case s.Attribute():
-                kind = kind_of(self.column(expression))
-                if kind is None:
-                    data_type, name = self.column(expression), expression.name
-                    message = f"column {dotted(name)!r} is {article(data_type)}, which no predicate can read"
-                    hint = fields_hint(name, data_type) or lists.hint(name, data_type)
-                    raise self.error(message, expression.span, hint)
-                return kind
-            case s.Negative():
-                return self.arithmetic_kind(expression.operand)
-            case s.Arithmetic():
-                kinds = {self.arithmetic_kind(expression.left), self.arithmetic_kind(expression.right)}
-                return NOTHING if NOTHING in kinds else FLOAT if FLOAT in kinds else INTEGER
-            case s.Call() if expression.function in TESTS:
-                return BOOLEAN
-            case s.Call():  # of one event it is a column
-                if self.is_distance(expression):
-                    message = f"{expression.function} of a difference of times is a length of time, and no number"
-                    raise self.error(message, expression.span, LENGTH_HINT)
-                return self.arithmetic_kind(expression.operands[0])
-        raise AssertionError(expression)
-
-    def arithmetic_kind(self, operand: s.Expression) -> str:
-        """Return the kind of an operand of arithmetic, in which decimals are floats."""
-        kind = self.kind(operand)
-        if kind not in (INTEGER, FLOAT, DECIMAL, NOTHING):
-            raise self.error(f"arithmetic needs numbers, and {self.describe(operand)} is none", operand.span)
-        return FLOAT if kind == DECIMAL else kind
-
-    def column(self, attribute: s.Attribute) -> pa.DataType:
-        """Return the type of a column's values."""
-        return column_type(self.schema, attribute.name, self.text, attribute.span)
 
     def number(self, expression: s.Expression) -> Operand:
         """Bind a numeric or boolean expression."""
@@ -532,56 +463,18 @@ class Binder:
         if not isinstance(x, t.Value):
             assert not isinstance(y, t.Value)
             x, y = (float(x), float(y)) if as_float else (x, y)
-            return t.ConstantPredicate(_holds(op, x, y) != negated)
+            return t.ConstantPredicate(_compare_constants(op, x, y) != negated)
         if as_float or x.dtype == t.F8 or isinstance(y, float) or (isinstance(y, t.Value) and y.dtype == t.F8):
             return self.floats_compared(op, x, y, negated)
         if isinstance(y, t.Value):
             return compare_scaled(op, x, 1, y, 1, negated)
         if y not in _VALUES[x.dtype] and not t.goes_beyond(x):  # all values of x are on one side of y
-            return t.IsNotNull(x) if _holds(op, 0, y) != negated else t.ConstantPredicate(False)
+            return t.IsNotNull(x) if _compare_constants(op, 0, y) != negated else t.ConstantPredicate(False)
         return t.Compare(op, x, self.inputs.constant(y, x.dtype), negated)
 
     def floats_compared(self, op: str, x: t.Value, y: t.Value | float, negated: bool) -> t.BoundPredicate:
         """Compare numbers of which one is a float: as floats."""
         return t.Compare(op, float_term(self.inputs, x), float_term(self.inputs, y), negated)
-
-    def check_names(self, name: s.Expression, other: s.Expression) -> None:
-        """Raise an error for a name that is no column, and was meant as NULL or as a text."""
-        held = self.schema.get_all_field_indices  # the list of all names is long to make
-        if not isinstance(name, s.Attribute) or len(names_of(name.name)) > 1 or held(name.name):
-            return
-        message = f"the events have no column {name.name!r}"
-        if name.name.upper() == "NULL":
-            raise self.error(message, name.span, NULL_HINT)
-        known = isinstance(other, s.Attribute) and attribute_type(self.schema, other.name) is not None
-        if known and self.kind(other) == STRING:
-            close = nearest(name.name, self.schema.names)
-            quoted = "for a text write '{}'".format(name.name.replace("'", "''"))
-            raise self.error(message, name.span, f"did you mean {close!r}? Or {quoted}" if close else quoted)
-
-    # ---- messages -------------------------------------------------------------------------------------------
-
-    def describe(self, expression: s.Expression) -> str:
-        """Name an expression and its type."""
-        match expression:
-            case s.Literal(value=bool()):
-                return f"the boolean {str(expression.value).upper()}"
-            case s.Literal(value=str()):
-                return f"the string {expression.value!r}"
-            case s.Literal():
-                return f"the number {expression.text}"
-            case s.Attribute() if is_derived(expression.name):
-                return f"{shown(expression.name)} ({self.column(expression)})"
-            case s.Attribute():
-                return f"column {dotted(expression.name)!r} ({self.column(expression)})"
-            case s.Call() if expression.function in TESTS:
-                return f"the test {self.text[slice(*expression.span)]}"
-            case _:
-                return f"the number {self.text[slice(*expression.span)]}"
-
-    def error(self, message: str, span: s.Span, hint: str | None = None) -> QueryTypeError:
-        """Return an error that underlines a place in the query."""
-        return QueryTypeError(message, self.text, *span, hint=hint)
 
 
 def type_errors(predicates: Iterable[s.Predicate], bind: Callable[[s.Predicate], object]) -> list[QueryTypeError]:
@@ -598,7 +491,7 @@ def type_errors(predicates: Iterable[s.Predicate], bind: Callable[[s.Predicate],
 # ---- numbers -----------------------------------------------------------------------------------------------------
 
 
-def _holds(op: str, x: Any, y: Any) -> bool:
+def _compare_constants(op: str, x: Any, y: Any) -> bool:
     """Return ``x op y`` of two constants."""
     return bool(OPERATORS[op].of[t.I8].numpy(x, y))
 

@@ -49,7 +49,7 @@ def decimals(array: pa.Array, common: pa.DataType) -> pa.Array:
 
 
 def common_decimal(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    """Return the type that holds all values of two decimal (or integer) types; None: there is none."""
+    """Return the type that holds all values of two decimal (or integer) types, or None if there is none."""
     digits = [(t.precision, t.scale) if kind_of(t) == DECIMAL else (20, 0) for t in (a, b)]
     scale = max(0, *(scale for _, scale in digits))
     fits = max(precision - scale for precision, scale in digits) + scale <= 76

@@ -21,7 +21,7 @@ _MAX_KEYS = 2**62
 class Varying:
     """An operand that differs from row to row: row i is ``values[codes[i]]``, or NULL where not `valid[i]`.
 
-    `values` are texts as an Arrow array, or numbers and truths as one of NumPy; `valid` None: no row is NULL.
+    `values` are texts as an Arrow array, or numbers and truths as one of NumPy; `valid` is None if no row is NULL.
     """
 
     codes: Array
@@ -100,16 +100,16 @@ def _distinct(codes: Sequence[Array], sizes: Sequence[int]) -> tuple[list[Array]
     for i in range(1, len(codes)):
         size = max(1, sizes[i])
         if n_keys > _MAX_KEYS // size:
-            first, keys = _numbered(keys)
+            first, keys = _number_keys(keys)
             n_keys = len(first)
         keys = keys * size + codes[i]
         n_keys *= size
         found.append(codes[i])
-    first, rows = _numbered(keys)
+    first, rows = _number_keys(keys)
     return [own[first] for own in found], rows
 
 
-def _numbered(keys: Array) -> tuple[Array, Array]:
+def _number_keys(keys: Array) -> tuple[Array, Array]:
     """Return a row of each distinct key, and the number of the key of each row, as int32."""
     encoded = pa.array(keys).dictionary_encode()
     rows = encoded.indices.to_numpy()
@@ -142,9 +142,9 @@ class OfOneText:
         """Return the results of a block, texts as a dictionary."""
         coded, valid = block.coded(self._column), block.valid(self._column)
         codes = coded.codes.astype(np.int32, copy=False)
-        return column_of(self._results(coded.values), pa.array(codes, mask=None if valid is None else ~valid))
+        return column_of(self._look_up_results(coded.values), pa.array(codes, mask=None if valid is None else ~valid))
 
-    def _results(self, values: pa.Array) -> pa.Array:
+    def _look_up_results(self, values: pa.Array) -> pa.Array:
         if self._known is None:
             made = self._compute(values)
         else:

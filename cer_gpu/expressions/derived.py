@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.functions import DESCENDANT
+from cer_gpu.ceql.functions import DESCENDANT, TESTS
 from cer_gpu.ceql.traversal import children, fold, walk, with_children
 from cer_gpu.ceql.variables import of_event
 from cer_gpu.columnar.clocks import has_zone
@@ -34,16 +34,172 @@ from cer_gpu.columnar.columns import (
     plain_type,
 )
 from cer_gpu.errors import EventsError, did_you_mean
-from cer_gpu.expressions.calls import CallColumn, call_of_several
-from cer_gpu.expressions.combinations import OfOneText
+from cer_gpu.expressions.combinations import (
+    OfOneText,
+    RowsOperand,
+    Uniform,
+    Varying,
+    coded_numbers,
+    column_of,
+    combined,
+    results_of,
+)
 from cer_gpu.expressions.derived_names import derived_name, is_derived, text_of_operand
 from cer_gpu.expressions.functions import MAX_DIGITS
 from cer_gpu.expressions.inputs import ExpressionBinder, Inputs
 from cer_gpu.expressions.operators import FUNCTIONS, Function
 from cer_gpu.expressions.over_aggregates import OverColumn, bind_over_column, over_column_name
+from cer_gpu.expressions.string_functions import A_VALUE, KIND_OF_OPERAND, NOCASE, TEXT_FUNCTIONS, TextFunction
 from cer_gpu.expressions.targets.numpy import values_of
 from cer_gpu.expressions.terms import MIRRORED, Value
-from cer_gpu.expressions.text_functions import NOCASE, TextFunction
+
+Derive = Callable[[s.Call], s.Expression]
+"""Returns the expression that stands for a call."""
+
+_BY_NAME = {each.symbol: each for each in TEXT_FUNCTIONS}
+
+
+@dataclass(frozen=True)
+class CallColumn:
+    """A function of several values of one event.
+
+    Attributes
+    ----------
+    function : str
+        Name in `TEXT_FUNCTIONS`.
+    operands : tuple
+        Each the name of a column of texts, a number or truth with its inputs, or a constant (`Uniform`).
+    type : pyarrow.DataType
+        Type of the results; texts are a dictionary.
+    """
+
+    function: str
+    operands: tuple[str | tuple[Value, Inputs] | Uniform, ...]
+    type: pa.DataType
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns that it reads."""
+        found: list[str] = []
+        for operand in self.operands:
+            if isinstance(operand, str):
+                found.append(operand)
+            elif not isinstance(operand, Uniform):
+                found += [name for name, _ in operand[1].columns]
+        return found
+
+    def maker(self) -> Callable[[Block], pa.Array]:
+        """Return a function that makes the column of a block, for the blocks of one stream."""
+        if pa.types.is_null(self.type):
+            return lambda block: pa.nulls(block.n_rows)
+        varying = [each for each in self.operands if not isinstance(each, Uniform)]
+        if len(varying) == 1 and isinstance(varying[0], str):
+            return OfOneText(varying[0], self._of_texts)
+        compute = _BY_NAME[self.function].compute
+        return lambda block: column_of(
+            *combined(compute, [self._operand(each, block) for each in self.operands], self._plain_result_type)
+        )
+
+    @property
+    def _plain_result_type(self) -> pa.DataType:
+        return self.type.value_type if pa.types.is_dictionary(self.type) else self.type
+
+    def _of_texts(self, texts: pa.Array) -> pa.Array:
+        given = [each if isinstance(each, Uniform) else texts.to_pylist() for each in self.operands]
+        return results_of(_BY_NAME[self.function].compute, given, len(texts), self._plain_result_type)
+
+    def _operand(self, operand: str | tuple[Value, Inputs] | Uniform, block: Block) -> RowsOperand:
+        if isinstance(operand, Uniform):
+            return operand
+        if isinstance(operand, str):
+            coded = block.coded(operand)
+            return Varying(coded.codes, coded.values, block.valid(operand))
+        values, valid = values_of(*operand, block)
+        values = np.broadcast_to(np.asarray(values), (block.n_rows,))
+        return coded_numbers(values, None if valid is None else np.broadcast_to(valid, (block.n_rows,)))
+
+
+def call_of_several(call: s.Call, binder: ExpressionBinder, derived: Derive) -> s.Expression:
+    """Return what stands for a call of a function of several values: a derived column, or its value.
+
+    Parameters
+    ----------
+    call
+        Its operands have no calls any more.
+    binder
+    derived
+        As this function, for calls of any function.
+
+    Raises
+    ------
+    QueryTypeError
+        When an operand is of a type that the function does not take.
+    """
+    if call.function in NOCASE:
+        small = tuple(
+            derived(s.Call("lower", (each,), each.span)) if binder.kind(each) == STRING else each
+            for each in call.operands
+        )
+        call = s.Call(NOCASE[call.function], small, call.span)
+    function = _BY_NAME[call.function]
+    example = f"as in {function.example}" if function.example else None
+    if not function.takes_so_many(len(call.operands)):
+        expected = f"{call.function} takes {function.counted}"
+        raise binder.error(f"{expected}, not {len(call.operands)}", call.span, example)
+    kinds = function.kinds(len(call.operands))
+    operands = []
+    for operand, kind in zip(call.operands, kinds, strict=True):
+        if kind == A_VALUE and binder.kind(operand) not in (STRING, NOTHING):
+            operand = derived(s.Call("string", (operand,), operand.span))
+        found = binder.kind(operand)
+        if found not in (KIND_OF_OPERAND[kind], NOTHING):
+            raise binder.error(
+                f"{call.function} takes {kind} there, and {binder.describe(operand)} is none",
+                operand.span,
+                example,
+            )
+        operands.append(operand)
+    call = s.Call(call.function, tuple(operands), call.span)
+    of = {(a.variable and a.variable.name, a.event): a for a in s.attributes(call)}
+    if len(of) > 1 and call.function in TESTS:
+        return call  # `cer_gpu.expressions.relations` binds it, where a predicate stands
+    if len(of) > 1:
+        raise binder.error(
+            f"{call.function} reads one event, and this one several",
+            call.span,
+            "compare functions of each of them",
+        )
+    bound = tuple(_bind_operand(of_event(operand), binder) for operand in operands)
+    column = CallColumn(call.function, bound, _result_type(function, bound))
+    if not of and not pa.types.is_null(column.type):
+        value = function.compute(*(each.value for each in bound if isinstance(each, Uniform)))
+        if value is not None:
+            return s.Literal(value, "" if isinstance(value, str | bool) else repr(value), call.span)
+        column = replace(column, type=pa.null())
+    attribute = next(iter(of.values()), s.Attribute(""))
+    name = derived_name(f"{call.function}({', '.join(text_of_operand(of_event(each)) for each in operands)})")
+    binder.add_derived(name, column)
+    return s.Attribute(name, call.span, attribute.variable, attribute.event)
+
+
+def _bind_operand(operand: s.Expression, binder: ExpressionBinder) -> str | tuple[Value, Inputs] | Uniform:
+    """Return an operand of a column."""
+    kind = binder.kind(operand)
+    if kind == NOTHING:
+        return Uniform(None)
+    if kind == STRING:
+        return Uniform(operand.value) if isinstance(operand, s.Literal) else operand.name  # type: ignore[union-attr]
+    number, inputs = binder.number_apart(operand)
+    if isinstance(number, Value):
+        return number, inputs
+    return Uniform(bool(number) if kind == BOOLEAN and number is not None else number)
+
+
+def _result_type(function: TextFunction, operands: tuple[str | tuple[Value, Inputs] | Uniform, ...]) -> pa.DataType:
+    if any(isinstance(each, Uniform) and each.value is None for each in operands):
+        return pa.null()
+    return pa.dictionary(pa.int32(), function.type) if is_string(function.type) else function.type
+
 
 MAX_DERIVED_LAG = 1_000_000
 """Most events that LAG goes back: so many values are kept, for each key of PARTITION BY that has as many events."""
@@ -81,7 +237,7 @@ class FunctionColumn:
             return lambda block: pa.nulls(block.n_rows)
         made, operand = _single(self.function).arrow(self.digits, self.operand_type), self.operand
         if not isinstance(operand, str):
-            return lambda block: made(_numbers(*operand, block))
+            return lambda block: made(_term_array(*operand, block))
         if is_string(self.operand_type):
             return OfOneText(operand, made)
         return lambda block: made(block.array(operand))
@@ -221,7 +377,7 @@ def _call(call: s.Call, binder: ExpressionBinder) -> s.Expression:
     if not 1 <= len(call.operands) <= function.most_operands:
         expected = "one operand" if function.most_operands == 1 else "a number and perhaps the digits after the point"
         raise binder.error(f"{call.function} takes {expected}, not {len(call.operands)} operands", call.span)
-    digits = _digits(call, binder)
+    digits = _round_digits(call, binder)
     operand = call.operands[0]
     of = {(a.variable and a.variable.name, a.event): a for a in s.attributes(operand)}
     if call.function == "abs" and not isinstance(operand, s.Attribute) and _is_difference(operand, binder):
@@ -235,7 +391,7 @@ def _call(call: s.Call, binder: ExpressionBinder) -> s.Expression:
             )
         return call
     if not of:
-        return _constant(call, digits, binder)
+        return _fold_constant(call, digits, binder)
     alone = of_event(operand)
     attribute = next(iter(of.values()))
     name = derived_name(f"{call.function}({', '.join(map(text_of_operand, (alone, *call.operands[1:])))})")
@@ -243,7 +399,7 @@ def _call(call: s.Call, binder: ExpressionBinder) -> s.Expression:
     return s.Attribute(name, call.span, attribute.variable, attribute.event)
 
 
-def _digits(call: s.Call, binder: ExpressionBinder) -> int:
+def _round_digits(call: s.Call, binder: ExpressionBinder) -> int:
     if len(call.operands) < 2:
         return 0
     given = call.operands[1]
@@ -275,14 +431,14 @@ def _function_column(call: s.Call, operand: s.Expression, digits: int, binder: E
         given = (number, inputs)  # type: ignore[assignment]
     if kind == NOTHING or pa.types.is_null(data_type):
         return FunctionColumn(call.function, digits, given, pa.null(), pa.null())
-    _check(call, operand, data_type, binder)
+    _check_operand_type(call, operand, data_type, binder)
     result = _single(call.function).gives(data_type)
     if is_string(result) and is_string(data_type):
         result = pa.dictionary(pa.int32(), result)
     return FunctionColumn(call.function, digits, given, data_type, result)
 
 
-def _check(call: s.Call, operand: s.Expression, data_type: pa.DataType, binder: ExpressionBinder) -> None:
+def _check_operand_type(call: s.Call, operand: s.Expression, data_type: pa.DataType, binder: ExpressionBinder) -> None:
     """Refuse a type that a function does not take, and a time zone that Arrow does not know."""
     function = _single(call.function)
     if not function.takes(data_type):
@@ -305,7 +461,7 @@ def _check(call: s.Call, operand: s.Expression, data_type: pa.DataType, binder: 
 _KINDS = {STRING: "texts", MOMENT: "times", DECIMAL: "decimals"}
 
 
-def _constant(call: s.Call, digits: int, binder: ExpressionBinder) -> s.Literal:
+def _fold_constant(call: s.Call, digits: int, binder: ExpressionBinder) -> s.Literal:
     """Return the value of a function of constants."""
     operand = call.operands[0]
     kind = binder.kind(operand)
@@ -315,12 +471,12 @@ def _constant(call: s.Call, digits: int, binder: ExpressionBinder) -> s.Literal:
     if value is None:
         raise binder.error(f"{call.function} takes {_single(call.function).expected}", call.span)
     array = pa.array([bool(value) if kind == BOOLEAN else value])
-    _check(call, operand, array.type, binder)
+    _check_operand_type(call, operand, array.type, binder)
     result = _single(call.function).arrow(digits, array.type)(array)[0].as_py()
     return s.Literal(result, "" if isinstance(result, str) else repr(result), call.span)
 
 
-def _numbers(term: Value, inputs: Inputs, block: Block) -> pa.Array:
+def _term_array(term: Value, inputs: Inputs, block: Block) -> pa.Array:
     """Return the values of a term as an array."""
     values, valid = values_of(term, inputs, block)
     values = np.broadcast_to(np.asarray(values), (block.n_rows,))

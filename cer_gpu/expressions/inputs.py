@@ -20,9 +20,9 @@ from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.resident import is_resident
 from cer_gpu.errors import QueryTypeError
 from cer_gpu.expressions.numbers import floats
+from cer_gpu.expressions.string_sets import TestTable, TextSet
+from cer_gpu.expressions.string_tests import OneOfPatterns
 from cer_gpu.expressions.terms import BIT, F8, I8, STORED, U8, WIDE, Column, Constant, ExternalPredicate, Value
-from cer_gpu.expressions.text_sets import TestTable, TextSet
-from cer_gpu.expressions.texts import OneOfPatterns
 
 Rows = Bools | bool
 """Answer for each row, or one for all of them."""
@@ -47,7 +47,7 @@ class Stored:
     first_bit
         Position of the first value, for `BIT`; meaningless otherwise.
     valid : uint8 or None
-        Validity bits: 1 for rows that are not NULL; None: no row is NULL.
+        Validity bits: 1 for rows that are not NULL, or None if no row is NULL.
     first_valid
         Position of the first row's validity bit.
     resident
@@ -153,11 +153,11 @@ class Inputs:
         if read == FLOATS:
             return Column(slot, F8)
         if read == CODES:
-            return Column(slot, _stored(data_type.index_type) if dictionary else "i4")
+            return Column(slot, _stored_kind(data_type.index_type) if dictionary else "i4")
         data_type = data_type.value_type if dictionary else data_type
         if pa.types.is_decimal(data_type) and data_type.byte_width > 8:
             return Column(slot, I8, data_type.byte_width // 8)
-        return Column(slot, _stored(data_type))
+        return Column(slot, _stored_kind(data_type))
 
     def constant(self, value: Any, dtype: str) -> Constant:
         """Add a constant and return its term."""
@@ -240,7 +240,7 @@ def _validity(array: pa.Array) -> tuple[npt.NDArray[np.uint8] | None, int]:
     )
 
 
-def _stored(data_type: pa.DataType) -> str:
+def _stored_kind(data_type: pa.DataType) -> str:
     """Return the `Column.stored` of a type that is no dictionary."""
     if pa.types.is_boolean(data_type):
         return BIT

@@ -151,10 +151,10 @@ class ElementTests:
         events
         """
         some_rows = isinstance(events, RowsOfBlock)
-        read = self._read(events.whole if some_rows else events)  # type: ignore[attr-defined]
+        read = self._read_elements(events.whole if some_rows else events)  # type: ignore[attr-defined]
         few = self._few(test, negated, read)
         if few is None and some_rows:
-            read = self._taken(events)
+            read = self._take_elements(events)
         found = np.zeros(len(read.valid), np.bool_)
         if few is None:
             passing = np.asarray(rows_of(test, self._inputs, read.block), np.bool_)
@@ -164,15 +164,15 @@ class ElementTests:
         found = read.valid & ~found if negated else found
         return found if read.events is events else events.at(found)  # type: ignore[attr-defined]
 
-    def _read(self, events: Block) -> _Read:
+    def _read_elements(self, events: Block) -> _Read:
         """Return the elements of a block, kept until the next block."""
         if self._last is None or self._last.events is not events:
-            self._last = self._taken(events)
+            self._last = self._take_elements(events)
         elif len(self._derived) > self._n_derived:  # a test that was bound since reads other columns
             self._derive(self._last.block)
         return self._last
 
-    def _taken(self, events: Block) -> _Read:
+    def _take_elements(self, events: Block) -> _Read:
         lists = events.array(self._elements.list)
         lengths = pc.list_value_length(lists).fill_null(0).to_numpy()
         rows = np.repeat(np.arange(len(lists)), lengths)

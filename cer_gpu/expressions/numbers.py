@@ -96,7 +96,7 @@ def widened(x: Any, factor: int = 1) -> Any:
         return int(x) * factor
     if factor == 1 and x.dtype != np.uint64:
         return x.astype(np.int64, copy=False)
-    low, high = _ends(x)
+    low, high = _integer_range(x)
     if min(low, low * factor) < _LEAST or max(high, high * factor) > _GREATEST:
         return x.astype(object) * factor
     return x.astype(np.int64) * np.int64(factor)
@@ -115,25 +115,25 @@ def remainder_of(x: int, y: int) -> int:
 
 def wide_sums(x: Any, y: Any) -> Any:
     """Return ``x + y`` of wide integers."""
-    (x_low, x_high), (y_low, y_high) = _ends(x), _ends(y)
+    (x_low, x_high), (y_low, y_high) = _integer_range(x), _integer_range(y)
     return operator.add(*_wide_enough(x, y, x_low + y_low, x_high + y_high))
 
 
 def wide_differences(x: Any, y: Any) -> Any:
     """Return ``x - y`` of wide integers."""
-    (x_low, x_high), (y_low, y_high) = _ends(x), _ends(y)
+    (x_low, x_high), (y_low, y_high) = _integer_range(x), _integer_range(y)
     return operator.sub(*_wide_enough(x, y, x_low - y_high, x_high - y_low))
 
 
 def wide_products(x: Any, y: Any) -> Any:
     """Return ``x * y`` of wide integers."""
-    corners = [x_end * y_end for x_end in _ends(x) for y_end in _ends(y)]
+    corners = [x_end * y_end for x_end in _integer_range(x) for y_end in _integer_range(y)]
     return operator.mul(*_wide_enough(x, y, min(corners), max(corners)))
 
 
 def wide_quotients(x: Any, y: Any) -> Any:
     """Return ``x / y`` of wide integers, truncated toward zero; any value where `y` is 0."""
-    return _wide_divided(divide, quotient_of, x, y, _ends(x)[0] == _LEAST and _ends(y)[0] <= -1)
+    return _wide_divided(divide, quotient_of, x, y, _integer_range(x)[0] == _LEAST and _integer_range(y)[0] <= -1)
 
 
 def wide_remainders(x: Any, y: Any) -> Any:
@@ -150,12 +150,12 @@ def _wide_divided(of_int64: Any, of_each: Any, x: Any, y: Any, overflows: bool) 
 
 def wide_negatives(x: Any) -> Any:
     """Return ``-x`` of wide integers."""
-    return operator.neg(_wide_enough(x, 0, -_ends(x)[1], -_ends(x)[0])[0])
+    return operator.neg(_wide_enough(x, 0, -_integer_range(x)[1], -_integer_range(x)[0])[0])
 
 
 def wide_absolutes(x: Any) -> Any:
     """Return the absolute values of wide integers."""
-    return abs(_wide_enough(x, 0, 0, max(map(abs, _ends(x))))[0])
+    return abs(_wide_enough(x, 0, 0, max(map(abs, _integer_range(x))))[0])
 
 
 def _wide_enough(x: Any, y: Any, low: int, high: int) -> tuple[Any, Any]:
@@ -192,7 +192,7 @@ def float_order(x: Any, y: Any) -> Any:
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 
 
-def _ends(x: Any) -> tuple[int, int]:
+def _integer_range(x: Any) -> tuple[int, int]:
     """Return the least and the greatest of some integers."""
     if not isinstance(x, np.ndarray):
         return int(x), int(x)

@@ -6,7 +6,7 @@ docs/reference/ceql_predicates.md defines ("Numbers"); tests/expressions holds e
 
 A new operator is a record here, and for compiled code a function in `cer_gpu.backend.operations` and one in
 ``kernels/numbers.cuh``.  Functions of one event are columns that Arrow makes, or Python from distinct operands
-(`cer_gpu.expressions.text_functions`); every target reads them.
+(`cer_gpu.expressions.string_functions`); every target reads them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 from cer_gpu.backend import operations
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, is_string, kind_of
 from cer_gpu.expressions import functions, numbers
+from cer_gpu.expressions.string_functions import TEXT_FUNCTIONS, TextFunction
 from cer_gpu.expressions.terms import COMPARISONS, F8, I8, U8, WIDE
-from cer_gpu.expressions.text_functions import TEXT_FUNCTIONS, TextFunction
 
 MIXED = "float and wide"
 """Operands of a comparison: a float64 at the left, and a wide integer."""
@@ -44,7 +44,8 @@ class Spelling:
     cuda : str
         The same in CUDA C++; a truth is a bool.
     program : int or None
-        Code within the instructions of a program for such operands; None: they have it as an instruction of its own.
+        Code within the instructions of a program for such operands, or None if they have it as an instruction of its
+        own.
     arrow : callable or None
         Function of arrays or scalars, of measures; it refuses integers that do not fit.  None: Arrow has no such type.
     """
@@ -68,7 +69,7 @@ class Operator:
     of : dict from str to Spelling
         By the type of the operands: `I8`, `U8`, `F8`, `WIDE` (of terms), or `MIXED`.
     exact : callable or None
-        Function of Arrow for decimals and times, of measures; None: there is none.
+        Function of Arrow for decimals and times, of measures, or None if there is none.
     null : str
         Operands for which a number is NULL, or a comparison is not TRUE, nor its negation.
     overflow : str
@@ -128,7 +129,9 @@ _WIDE_COMPARED = {
 """Comparisons of wide integers for Numba."""
 
 
-def _comparison(symbol: str, holds: Callable[[Any, Any], Any], device: str, arrow: Callable[..., Any]) -> Operator:
+def _comparison_operator(
+    symbol: str, holds: Callable[[Any, Any], Any], device: str, arrow: Callable[..., Any]
+) -> Operator:
     """Return a comparison, given as functions of Python, CUDA and Arrow."""
     code, written = COMPARISONS.index(symbol), {"=": "==", "<>": "!="}.get(symbol, symbol)
     cuda = f"{device}({{x}}, {{y}})"
@@ -163,12 +166,12 @@ def _arithmetic(
 
 
 _RECORDS: tuple[Operator | Function | TextFunction, ...] = (
-    _comparison("=", operator.eq, "cer_eq", pc.equal),
-    _comparison("<>", operator.ne, "cer_ne", pc.not_equal),
-    _comparison("<", operator.lt, "cer_lt", pc.less),
-    _comparison("<=", operator.le, "cer_le", pc.less_equal),
-    _comparison(">", operator.gt, "cer_gt", pc.greater),
-    _comparison(">=", operator.ge, "cer_ge", pc.greater_equal),
+    _comparison_operator("=", operator.eq, "cer_eq", pc.equal),
+    _comparison_operator("<>", operator.ne, "cer_ne", pc.not_equal),
+    _comparison_operator("<", operator.lt, "cer_lt", pc.less),
+    _comparison_operator("<=", operator.le, "cer_le", pc.less_equal),
+    _comparison_operator(">", operator.gt, "cer_gt", pc.greater),
+    _comparison_operator(">=", operator.ge, "cer_ge", pc.greater_equal),
     _arithmetic(
         "+",
         operator.add,

@@ -35,7 +35,7 @@ class OverColumn:
     ----------
     past : Past
     values : pyarrow.DataType or None
-        Type of the attribute that it is of, without a dictionary; None: it counts events.
+        Type of the attribute that it is of, without a dictionary, or None if it counts events.
     type : pyarrow.DataType
         Type of its results.
     """

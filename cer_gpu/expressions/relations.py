@@ -30,11 +30,11 @@ from cer_gpu.columnar.columns import DECIMAL, FLOAT, MOMENT, NOTHING, STRING, ki
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.expressions import terms as t
+from cer_gpu.expressions.arithmetic import length_of
 from cer_gpu.expressions.bands import Difference, differences
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.derived import PositionColumn
 from cer_gpu.expressions.inputs import NUMBERS, Inputs, Operand
-from cer_gpu.expressions.lengths import length_of
 from cer_gpu.expressions.relation_terms import Argument, Comparison, Condition, argument_of, arguments_of
 from cer_gpu.expressions.side_columns import (
     MAX_COLUMNS,
@@ -251,7 +251,10 @@ class RelationBinder(Binder):
         if sides is None:
             return self.program(predicate, test)
         op, left, right = sides
-        (one, other), ranked = _events(test), any(isinstance(part, t.Text) and part.ranked for part in t.parts(test))
+        (one, other), ranked = (
+            _events_of_comparison(test),
+            any(isinstance(part, t.Text) and part.ranked for part in t.parts(test)),
+        )
         return Comparison(op, one, self.column_number(left), other, self.column_number(right), ranked)
 
     def program(self, predicate: s.Predicate, test: t.BoundPredicate) -> Condition:
@@ -296,7 +299,7 @@ class RelationBinder(Binder):
         sides = left, right
         are_lengths = [length_of(side) is not None or self.is_length(side) for side in sides]
         if not all(are_lengths) and any(length_of(side) is not None or self.is_distance(side) for side in sides):
-            named = " with ".join(self._named(side) for side in sides)
+            named = " with ".join(self._describe_side(side) for side in sides)
             raise self.error(f"cannot compare {named}", span, _BY_DIFFERENCE)
         return super().comparison(op, left, right, negated, span)
 
@@ -348,7 +351,7 @@ class RelationBinder(Binder):
         distance = t.Apply("-", (t.ToWide(x), t.ToWide(y)))
         return t.Compare("<=", distance, self.inputs.constant(int(length), t.WIDE), negated)
 
-    def _named(self, side: s.Expression) -> str:
+    def _describe_side(self, side: s.Expression) -> str:
         """Name a side of a comparison, of which one is a length of time."""
         if isinstance(side, s.Attribute | s.Literal):
             return self.describe(side)
@@ -388,7 +391,7 @@ class RelationBinder(Binder):
             y = self.inputs.constant(y, t.WIDE) if exact else self.inputs.constant(float(y), t.F8)
         if y.dtype == t.F8:
             x, y, op = y, x, t.MIRRORED[op]
-        return super().floats_compared(op, x, y, negated) if y.dtype == t.F8 else t.Compare(op, x, _wide(y), negated)
+        return super().floats_compared(op, x, y, negated) if y.dtype == t.F8 else t.Compare(op, x, _as_wide(y), negated)
 
     def numeric(self, op: str, left: s.Expression, right: s.Expression, negated: bool) -> t.BoundPredicate:
         """Compare integers, floats or booleans, and decimals with floats."""
@@ -431,14 +434,14 @@ class RelationBinder(Binder):
         return [self._exact_column(expression) for expression in expressions]
 
     def _equal_columns(self, x: s.Expression, y: s.Expression) -> tuple[SideColumn, SideColumn] | None:
-        """Return columns of two expressions over one event each that are equal where the values are; None: none are."""
+        """Return columns that are equal where two expressions over one event each are, or None if none are."""
         of_x, of_y = (partial(replace, variable=s.Name(name), event="EACH") for name in ("x", "y"))
         sides = [mapped(self.derive(side), s.Attribute, named) for side, named in ((x, of_x), (y, of_y))]
         test = self.bound_test(s.Comparison("=", sides[0], sides[1], x.span), False)
         found = self._separated(test)
         if found is None:
             return None
-        return found[1:] if _events(test)[0].variable == "x" else found[:0:-1]
+        return found[1:] if _events_of_comparison(test)[0].variable == "x" else found[:0:-1]
 
     def _check_transitive(self, expressions: Sequence[s.Expression]) -> None:
         """Refuse decimals and floats among three values or more that are to be equal, as a decimal is compared rounded.
@@ -474,8 +477,8 @@ class RelationBinder(Binder):
     # ---- separable comparisons ----------------------------------------------------------------------------
 
     def _separated(self, test: t.BoundPredicate) -> tuple[str, SideColumn, SideColumn] | None:
-        """Return a comparison of two events as an operator on columns of integers; None: it is none."""
-        if not isinstance(test, t.Compare) or len(_events(test)) != 2:
+        """Return a comparison of two events as an operator on columns of integers, or None if it is none."""
+        if not isinstance(test, t.Compare) or len(_events_of_comparison(test)) != 2:
             return None
         op, left, right = test.op, test.left, test.right
         if test.negated:
@@ -486,11 +489,11 @@ class RelationBinder(Binder):
             case t.OfEvent(operand=t.Text() as x), t.OfEvent(operand=t.Text() as y):
                 return op, TextNumber(x.column), TextNumber(y.column)
             case t.OfEvent(dtype=t.F8), t.OfEvent(dtype=t.WIDE):
-                return None if op == "<>" else (inclusive(op), *_bound(left, op, right))
+                return None if op == "<>" else (inclusive(op), *_integer_bound(left, op, right))
             case (t.OfEvent(dtype=t.WIDE), t.ToWide(operand=t.OfEvent() as y, factor=1)) if op != "<>":
-                return (inclusive(op), *_bound(left, op, y))
+                return (inclusive(op), *_integer_bound(left, op, y))
             case (t.ToWide(operand=t.OfEvent() as x, factor=1), t.OfEvent(dtype=t.WIDE)) if op != "<>":
-                return (inclusive(op), *_bound(right, t.MIRRORED[op], x)[::-1])
+                return (inclusive(op), *_integer_bound(right, t.MIRRORED[op], x)[::-1])
             case t.OfEvent(dtype=t.WIDE), t.OfEvent(dtype=t.WIDE):
                 return op, OrderKey(left.operand), OrderKey(right.operand)
             case (t.OfEvent(dtype=t.WIDE), _) | (_, t.OfEvent(dtype=t.WIDE)):
@@ -500,7 +503,7 @@ class RelationBinder(Binder):
                     None if left.dtype == t.F8 and op == "<>" else (op, OrderKey(left.operand), OrderKey(right.operand))
                 )
             case t.OfEvent(), t.ToWide(operand=t.OfEvent() as y):
-                return None if op == "<>" else (inclusive(op), *_bound(left, op, y))
+                return None if op == "<>" else (inclusive(op), *_integer_bound(left, op, y))
             case t.ToWide(), t.ToWide():
                 return _scaled(op, left, right)
             case t.Apply(op="-", operands=(t.ToWide() as x, t.ToWide() as y)), t.Constant():
@@ -508,16 +511,16 @@ class RelationBinder(Binder):
         return None
 
 
-def _bound(x: t.OfEvent, op: str, y: t.OfEvent) -> tuple[SideColumn, SideColumn]:
+def _integer_bound(x: t.OfEvent, op: str, y: t.OfEvent) -> tuple[SideColumn, SideColumn]:
     """Return columns for ``x op y`` of a number and an integer: a bound of the integer, and that."""
     return Bound(x.operand, t.MIRRORED[op], unsigned=y.dtype == t.U8), OrderKey(y.operand)
 
 
-def _wide(value: t.Value) -> t.Value:
+def _as_wide(value: t.Value) -> t.Value:
     return value if value.dtype == t.WIDE else t.ToWide(value)
 
 
-def _events(test: t.BoundPredicate) -> list[Argument]:
+def _events_of_comparison(test: t.BoundPredicate) -> list[Argument]:
     """Return the events of a comparison, in order, each once."""
     return list(dict.fromkeys(part.event for part in t.parts(test) if isinstance(part, t.OfEvent)))
 

@@ -41,7 +41,7 @@ from cer_gpu.expressions.targets.numpy import both, rows_of, values_of
 from cer_gpu.expressions.terms import IN_ORDER, RAW, WIDE, BoundPredicate, Sides, Value, goes_beyond
 
 Keys = tuple[Int64, Bools | None]
-"""Values of a column, and a mask of the valid ones (None: all)."""
+"""Values of a column, and a mask of the valid ones (None if all are)."""
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 _INFINITY = 0x7FF0000000000000
@@ -64,7 +64,7 @@ class TextNumbers:
     Parameters
     ----------
     change
-        Function of texts that is applied before; None: none.
+        Function of texts that is applied before, or None for none.
     """
 
     def __init__(self, change: Callable[[pa.Array], pa.Array] | None = None) -> None:
@@ -200,7 +200,7 @@ class Bound:
         """Return the bounds of a block's rows, and True for those under which some integer passes."""
         values, valid = values_at(self.term, inputs, view)
         least, greatest = (0, 2**64 - 1) if self.unsigned else (LEAST, GREATEST)
-        bounds, possible = _bounds(values, self.op, self.divisor, self.plus, least, greatest)
+        bounds, possible = _inclusive_bounds(values, self.op, self.divisor, self.plus, least, greatest)
         return bounds, both(valid, possible)
 
 
@@ -234,9 +234,9 @@ class ExactText:
             valid = both(valid, ~np.isnan(values))
             values = np.where(np.isnan(values), 0.0, values)
         distinct, rows = np.unique(values, return_inverse=True)
-        return numbers.of_texts([self._text(value) for value in distinct.tolist()])[rows], valid
+        return numbers.of_texts([self._number_text(value) for value in distinct.tolist()])[rows], valid
 
-    def _text(self, value: float) -> str:
+    def _number_text(self, value: float) -> str:
         return str(value) if isinstance(value, float) and math.isinf(value) else str(Fraction(value) / self.scale)
 
 
@@ -384,7 +384,7 @@ class SideColumns:
         return found
 
     def _computed_at(self, block: Block, rows: npt.NDArray[np.int32]) -> Int64 | None:
-        """Return what a device computed, at some rows; None: it was not asked."""
+        """Return what a device computed, at some rows, or None if it was not asked."""
         if self._computed is None or self._computed[0] is not block:
             return None
         _, known, sides = self._computed
@@ -435,7 +435,7 @@ def _as_int64(values: npt.NDArray[Any]) -> Int64:
     return np.ascontiguousarray(values).view(np.int64)
 
 
-def _bounds(
+def _inclusive_bounds(
     values: npt.NDArray[Any], op: str, divisor: int, plus: int, least: int, greatest: int
 ) -> tuple[Int64, Bools | None]:
     """Return for ``x op (value + plus) / divisor`` the inclusive bounds of x, and where any x can pass.

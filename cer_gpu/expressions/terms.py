@@ -219,7 +219,7 @@ class GuardProgram:
     n_guards
         Bits of a word.
     types, streams
-        Codes of each event's type and stream, which index two tables of the guards that they allow; None: all.
+        Codes of each event's type and stream, which index two tables of the guards that they allow, or None for all.
     tests
         Guards with a further test, in ascending order, each with that.
     """

@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.explain.writing import name_text, predicate_text
+from cer_gpu.explain.ceql_text import name_text, predicate_text
 from cer_gpu.forecast.reading import OTHER, StateForm
 from cer_gpu.forecast.tree import AGE, ROOT, STEP, ContextTree
 from cer_gpu.planning.plan import LogicalPlan

@@ -29,7 +29,7 @@ def types_outside(types: Iterable[str], paths: Sequence[str], column: str) -> tu
     (list of str, (str, str)) or None
         None where not all of them are Parquet files on this machine whose footers have bounds.
     """
-    files = [file for path in paths for file in _files(path)]
+    files = [file for path in paths for file in _parquet_files(path)]
     bounds = [each for file in files for each in _bounds_in(file, column)]
     known = [each for each in bounds if each is not None]
     if not known or len(known) < len(bounds):
@@ -38,7 +38,7 @@ def types_outside(types: Iterable[str], paths: Sequence[str], column: str) -> tu
     return [name for name in types if not least <= name <= greatest], (least, greatest)
 
 
-def _files(path: str) -> list[str]:
+def _parquet_files(path: str) -> list[str]:
     if os.path.isdir(path):
         return sorted(
             os.path.join(folder, name)
@@ -50,7 +50,7 @@ def _files(path: str) -> list[str]:
 
 
 def _bounds_in(file: str, column: str) -> list[_Bounds | None]:
-    """Return the bounds of a column in each row group that has rows; None: they are not known."""
+    """Return the bounds of a column in each row group that has rows, or None if they are not known."""
     try:
         with open_local(file) as opened:
             footer = pq.ParquetFile(opened).metadata

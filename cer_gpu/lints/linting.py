@@ -22,7 +22,7 @@ from cer_gpu.ceql.traversal import walk
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.engine.evaluation_options import options_by_name
 from cer_gpu.errors import QueryError
-from cer_gpu.explain.writing import expression_text
+from cer_gpu.explain.ceql_text import expression_text
 from cer_gpu.lints.truths import OF_NULL, OF_ORDER, OF_TEST, OF_VALUE, Contradiction, Truths, TypeOf, below_of, truths
 
 NO_WINDOW, NEVER_TRUE, ALWAYS_TRUE, UNUSED, NO_TYPE = "no window", "never", "always", "unused variable", "no such type"
@@ -88,7 +88,7 @@ class _Linter:
         self.query = query
         self.found: list[Lint] = []
         self._told: set[tuple[str, s.Span]] = set()
-        self._type_of = _types(schema)
+        self._type_of = _type_function(schema)
         self._language = language
         self._of_constants = language == _CEQL and schema is None
 
@@ -173,7 +173,7 @@ class _Linter:
             elif isinstance(always, Contradiction):
                 below = [] if isinstance(node, s.Not) else [each for each in below if _is_always(without[id(each)])]
                 if not below and (always.kind or self._of_constants):
-                    names = ", ".join(dict.fromkeys(map(_shown, read)))
+                    names = ", ".join(dict.fromkeys(map(_expression_text, read)))
                     with_values = f"every event with a value of {names}" if names else "every event"
                     self.tell(ALWAYS_TRUE, f"{with_values} passes this", place)
             todo += [(each, place, isinstance(node, s.Or)) for each in below]
@@ -221,7 +221,7 @@ def _variables_of(item: s.VariableFilter | s.Relation) -> tuple[str, ...]:
     return tuple(sorted({role.variable.name for role in item.roles}))
 
 
-def _shown(expression: s.Expression) -> str:
+def _expression_text(expression: s.Expression) -> str:
     if isinstance(expression, s.Attribute) and not expression.looks_back and expression.event == "EACH":
         return expression_text(expression).replace("`", "")
     return expression_text(expression)
@@ -230,11 +230,11 @@ def _shown(expression: s.Expression) -> str:
 def _why(reason: Contradiction) -> str:
     """Return the words for a contradiction."""
     if reason.kind == OF_VALUE:
-        return f"no value of {_shown(reason.of)!r} passes all of its tests"
+        return f"no value of {_expression_text(reason.of)!r} passes all of its tests"
     if reason.kind == OF_NULL:
-        return f"{_shown(reason.of)!r} would have to be NULL and not NULL"
+        return f"{_expression_text(reason.of)!r} would have to be NULL and not NULL"
     if reason.kind == OF_ORDER:
-        one, other = map(_shown, reason.of)
+        one, other = map(_expression_text, reason.of)
         return f"the tests of {one!r} and {other!r} exclude each other"
     if reason.kind == OF_TEST:
         return "a test and its negation exclude each other"
@@ -252,7 +252,7 @@ def _outside_windows(formula: s.Formula) -> Iterator[s.Formula]:
         todo += reversed(s.subformulas(node))
 
 
-def _types(schema: pa.Schema | None) -> TypeOf:
+def _type_function(schema: pa.Schema | None) -> TypeOf:
     """Return the function that tells types of attributes of the event that a test is of."""
 
     def type_of(attribute: s.Attribute) -> pa.DataType | None:

@@ -1,4 +1,4 @@
-"""Necessary under which predicates are TRUE or FALSE, as far as constants tell them.
+"""Necessary conditions for predicates to be TRUE or FALSE, derived from their constants.
 
 For each node of a predicate two sets of conditions are computed, for it to be TRUE and for it to be FALSE: what has to
 hold of single values (`x` lies in an interval), of NULL, of the order of two values, and of other tests.  They are
@@ -7,17 +7,120 @@ necessary, and not always enough: where they contradict each other, the node is 
 
 from __future__ import annotations
 
+import itertools
+import math
 import operator
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import fold
-from cer_gpu.lints.values import MAX_INTERVALS, ValueSet, one_of, values_that_are
+
+MAX_INTERVALS = 256
+"""Most intervals of a set; a set of more is not looked at."""
+
+
+class Interval(NamedTuple):
+    """Interval from `low` to `high`; an open end excludes its bound, and None means unbounded."""
+
+    low: Any
+    low_open: bool
+    high: Any
+    high_open: bool
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no value lies in it."""
+        if self.low is None or self.high is None:
+            return False
+        return bool(self.low > self.high or (self.low == self.high and (self.low_open or self.high_open)))
+
+
+@dataclass(frozen=True)
+class ValueSet:
+    """A set of values.
+
+    Attributes
+    ----------
+    intervals : tuple of Interval
+    nan : bool
+        True if NaN is in it.
+    """
+
+    intervals: tuple[Interval, ...]
+    nan: bool = False
+
+    def __bool__(self) -> bool:
+        """Return True if there are values in it."""
+        return bool(self.intervals) or self.nan
+
+    def meet(self, other: ValueSet) -> ValueSet:
+        """Return the values that are in both sets."""
+        both = (_both(mine, its) for mine in self.intervals for its in other.intervals)
+        return _value_set(both, self.nan and other.nan)
+
+    def join(self, other: ValueSet) -> ValueSet | None:
+        """Return the values that are in one of the sets; None: too many intervals."""
+        joined = tuple(dict.fromkeys((*self.intervals, *other.intervals)))
+        return ValueSet(joined, self.nan or other.nan) if len(joined) <= MAX_INTERVALS else None
+
+    def of_integers(self, least: int | None = None, most: int | None = None) -> ValueSet:
+        """Return the values that are whole numbers from `least` to `most`."""
+        between = Interval(least, False, most, False)
+        return _value_set(_both(_whole_numbers(each), between) for each in self.intervals)
+
+
+def values_that_are(op: str, constant: Any) -> ValueSet:
+    """Return the values that are ``= <> < <= > >=`` a constant."""
+    below, above = Interval(None, False, constant, True), Interval(constant, True, None, False)
+    point = Interval(constant, False, constant, False)
+    return {
+        "=": ValueSet((point,)),
+        "<>": ValueSet((below, above)),
+        "<": ValueSet((below,)),
+        "<=": ValueSet((Interval(None, False, constant, False),)),
+        ">": ValueSet((above,)),
+        ">=": ValueSet((Interval(constant, False, None, False),)),
+    }[op]
+
+
+def one_of(constants: Iterable[Any], *, negated: bool = False) -> ValueSet:
+    """Return the values that are among constants, or not among them."""
+    points = sorted(set(constants))
+    if not negated:
+        return ValueSet(tuple(Interval(point, False, point, False) for point in points))
+    ends = [None, *points, None]
+    return ValueSet(tuple(Interval(low, True, high, True) for low, high in itertools.pairwise(ends)))
+
+
+def _value_set(intervals: Iterable[Interval], nan: bool = False) -> ValueSet:
+    return ValueSet(tuple(dict.fromkeys(each for each in intervals if not each.is_empty)), nan)
+
+
+def _both(one: Interval, other: Interval) -> Interval:
+    """Return the values in two intervals."""
+    low, low_open = one.low, one.low_open
+    if other.low is not None and (low is None or other.low > low or (other.low == low and other.low_open)):
+        low, low_open = other.low, other.low_open
+    high, high_open = one.high, one.high_open
+    if other.high is not None and (high is None or other.high < high or (other.high == high and other.high_open)):
+        high, high_open = other.high, other.high_open
+    return Interval(low, low_open, high, high_open)
+
+
+def _whole_numbers(interval: Interval) -> Interval:
+    """Return the whole numbers in an interval of numbers."""
+    low, high = interval.low, interval.high
+    if low is not None:
+        low = math.floor(low) + 1 if interval.low_open else math.ceil(low)
+    if high is not None:
+        high = math.ceil(high) - 1 if interval.high_open else math.floor(high)
+    return Interval(None if low is None else Fraction(low), False, None if high is None else Fraction(high), False)
+
 
 _FLIPPED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
@@ -26,7 +129,7 @@ _OF_BOOLEANS = {"=": operator.eq, "<>": operator.ne}
 OF_VALUE, OF_NULL, OF_ORDER, OF_TEST = "value", "null", "order", "test"
 
 TypeOf = Callable[[s.Attribute], pa.DataType | None]
-"""Function that returns the type of an attribute; None: it is not known."""
+"""Function that returns the type of an attribute, or None if it is not known."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +154,7 @@ NecessaryConditions = Mapping[Hashable, Any] | Contradiction
 
 @dataclass(frozen=True)
 class Truths:
-    """Necessary of a node: for it to be TRUE, and to be FALSE."""
+    """Conditions that must hold for a node to be TRUE, and for it to be FALSE."""
 
     if_true: NecessaryConditions
     if_false: NecessaryConditions
@@ -157,7 +260,7 @@ def _of_leaf(leaf: Any, about: Assumptions) -> Truths:
 
 def _of_comparison(leaf: s.Comparison, about: Assumptions) -> Truths:
     op, left, right = leaf.op, leaf.left, leaf.right
-    one, other = _constant(left), _constant(right)
+    one, other = _constant_kind(left), _constant_kind(right)
     if one is not None and other is not None:
         return _of_constants(op, one, other)
     if one is not None:
@@ -190,9 +293,9 @@ def _of_constants(op: str, one: tuple[str, Any], other: tuple[str, Any]) -> Trut
 
 
 def _of_membership(leaf: s.Membership, about: Assumptions) -> Truths:
-    constants = [_constant(value) for value in leaf.values]
+    constants = [_constant_kind(value) for value in leaf.values]
     kinds = {None if each is None else each[0] for each in constants}
-    if len(kinds) != 1 or None in kinds or _constant(leaf.operand) is not None or len(constants) >= MAX_INTERVALS:
+    if len(kinds) != 1 or None in kinds or _constant_kind(leaf.operand) is not None or len(constants) >= MAX_INTERVALS:
         return Truths({(OF_TEST, leaf): frozenset({True})}, {(OF_TEST, leaf): frozenset({False})})
     kind = next(each[0] for each in constants if each is not None)
     values = [each[1] for each in constants if each is not None]
@@ -235,8 +338,8 @@ def _there(operand: s.Expression) -> dict[Hashable, Any]:
     return {(OF_NULL, operand): frozenset({False})} if isinstance(operand, s.Attribute) else {}
 
 
-def _constant(expression: s.Expression) -> tuple[str, Any] | None:
-    """Return the kind and the value of a constant; None: it is none."""
+def _constant_kind(expression: s.Expression) -> tuple[str, Any] | None:
+    """Return the kind and the value of a constant, or None if it is none."""
     match expression:
         case s.Literal(value=bool()):
             return "boolean", expression.value
@@ -250,6 +353,6 @@ def _constant(expression: s.Expression) -> tuple[str, Any] | None:
         case s.Duration():
             return "duration", expression.length
         case s.Negative():
-            inner = _constant(expression.operand)
+            inner = _constant_kind(expression.operand)
             return (inner[0], -inner[1]) if inner is not None and inner[0] in ("number", "duration") else None
     return None

@@ -145,7 +145,7 @@ class LeafSource(Protocol):
 
 @dataclass(frozen=True)
 class BoundMeasures:
-    """Measures bound to a schema; made by `bind_measures`, or of a row pattern by `cer_gpu.row_patterns.measures`.
+    """Measures bound to a schema; made by `bind_measures`, or of a row pattern by `cer_gpu.row_patterns.row_measures`.
 
     Attributes
     ----------

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Int32, Int64
-from cer_gpu.automaton.chain import ChainStep
+from cer_gpu.automaton.chain import ChainStep, Rejection
 from cer_gpu.automaton.chain_sums import Weighing
 from cer_gpu.automaton.normal_form import variable_name
 from cer_gpu.backend.chains.weighing import FINITE, INFINITE, NEGATIVE, NOT_A_NUMBER
@@ -69,26 +69,26 @@ class Linear:
         return [number for pair in (*self.terms.values(), self.constant) for number in pair]
 
 
-def linear(expression: s.Expression, steps: Sequence[ChainStep]) -> Linear | str:
+def linear(expression: s.Expression, steps: Sequence[ChainStep]) -> Linear | Rejection:
     """Return an expression as a sum of terms over the steps of a chain, else the reason why it is none."""
     if any(step.labels is None for step in steps):
-        return "the variables of a step depend on the event"
+        return Rejection("the variables of a step depend on the event")
 
-    def value(node: s.Expression, below: list[Linear | str]) -> Linear | str:
+    def value(node: s.Expression, below: list[Linear | Rejection]) -> Linear | Rejection:
         for each in below:
-            if isinstance(each, str):
+            if isinstance(each, Rejection):
                 return each
         parts = [each for each in below if isinstance(each, Linear)]
         match node:
             case s.Literal() if isinstance(node.value, int | float) and not isinstance(node.value, bool):
                 if isinstance(node.value, int) and abs(node.value) >= MAX_WEIGHT:
-                    return f"the number {node.value} is large"
+                    return Rejection(f"the number {node.value} is large")
                 return Linear({}, (node.value, abs(node.value)))
             case s.Attribute() if node.variable is not None and not node.lag:
                 name = variable_name(node.variable)
                 at = [k for k, step in enumerate(steps) if name in (step.labels or ())]
                 if len(at) != 1 or steps[at[0]].repeated:
-                    return f"{name} may hold several events"
+                    return Rejection(f"{name} may hold several events")
                 return Linear({(at[0], node.name): (1, 1)})
             case s.Negative():
                 return parts[0].times(-1, 1)
@@ -100,15 +100,17 @@ def linear(expression: s.Expression, steps: Sequence[ChainStep]) -> Linear | str
                 return parts[1].times(*parts[0].constant)
             case s.Arithmetic(op="*") if not parts[1].terms:
                 return parts[0].times(*parts[1].constant)
-        return "its expression is no sum of numbers times attributes"
+        return Rejection("its expression is no sum of numbers times attributes")
 
-    found: Linear | str = fold(expression, value, lambda node: () if isinstance(node, s.Aggregate) else children(node))
-    if isinstance(found, str):
+    found: Linear | Rejection = fold(
+        expression, value, lambda node: () if isinstance(node, s.Aggregate) else children(node)
+    )
+    if isinstance(found, Rejection):
         return found
     if not found.terms:
-        return "its expression has no attribute"
+        return Rejection("its expression has no attribute")
     if not all(map(math.isfinite, found.numbers)):
-        return "its expression has a number that is not finite"
+        return Rejection("its expression has a number that is not finite")
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
+from cer_gpu.automaton.chain import Rejection
 from cer_gpu.automaton.chain_sums import MAX_ROWS, n_sums
 from cer_gpu.automaton.normal_form import Both, Related
 from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent
@@ -119,25 +120,25 @@ def with_aggregate(plan: LogicalPlan, text: str) -> LogicalPlan:
     return replace(plan, measures=measures, aggregate=asked, weights=_weights(plan, operand))
 
 
-def _weights(plan: LogicalPlan, operand: Expression) -> Linear | str:
+def _weights(plan: LogicalPlan, operand: Expression) -> Linear | Rejection:
     """Return the terms of an aggregate over complex events that need not be listed, else the reason to list them."""
     if plan.chain is None or plan.relates:
-        return plan.why_not_chain or "the pattern is no chain"
+        return Rejection(plan.why_not_chain or "the pattern is no chain")
     if plan.strategy is not ALL:
-        return f"the strategy is {plan.strategy.name}"
+        return Rejection(f"the strategy is {plan.strategy.name}")
     if plan.trailing:
-        return "the pattern ends with an absence"
+        return Rejection("the pattern ends with an absence")
     for clause, given in (
         ("PARTITION BY", plan.partition),
         ("CONSUME BY", plan.consume != "NONE"),
         ("LIMIT", plan.limit is not None),
     ):
         if given:
-            return f"the query has {clause}"
+            return Rejection(f"the query has {clause}")
     if any(step.neighbour for step in plan.chain):
-        return "events are to be neighbours"
+        return Rejection("events are to be neighbours")
     if n_sums(plan.chain) > MAX_ROWS:
-        return "the pattern has many steps"
+        return Rejection("the pattern has many steps")
     return linear(operand, plan.chain)
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cer_gpu.automaton.atom_graph import AtomGraph, build_atom_graph
 from cer_gpu.automaton.cea import CEA, build_cea
-from cer_gpu.automaton.chain import ChainStep, are_neighbours, find_chain
+from cer_gpu.automaton.chain import ChainStep, Rejection, are_neighbours, find_chain
 from cer_gpu.automaton.normal_form import (
     Absent,
     Atom,
@@ -255,9 +255,9 @@ class Draft:
         The formula that is evaluated: `formula`, or that of an absence at its end (`cer_gpu.planning.pattern_spans`).
     alone : NormalForm
         `pattern` without its filters between events.
-    chain : tuple of Step or str
-        Steps of `alone` as a chain, or the reason why it is none; "" for a conjunction.
-    steps : tuple of Step or str
+    chain : tuple of ChainStep or Rejection
+        Steps of `alone` as a chain, or the reason why it is none.
+    steps : tuple of ChainStep or Rejection
         Steps that stacks evaluate in place of an automaton, or the reason why there are none.
 
     The others are those of `LogicalPlan`.
@@ -279,8 +279,8 @@ class Draft:
     alone: NormalForm = field(init=False)
     guards: tuple[Guard, ...] = field(init=False)
     conjunction: bool = field(init=False)
-    chain: tuple[ChainStep, ...] | str = field(init=False)
-    steps: tuple[ChainStep, ...] | str = field(init=False)
+    chain: tuple[ChainStep, ...] | Rejection = field(init=False)
+    steps: tuple[ChainStep, ...] | Rejection = field(init=False)
     parallel: ParallelPattern | None = None
     why_not_parallel: str | None = None
     graph: AtomGraph | None = None
@@ -295,7 +295,7 @@ class Draft:
     @property
     def n_steps(self) -> int:
         """Number of steps of the chain; 0: there is none."""
-        return 0 if isinstance(self.chain, str) else len(self.chain)
+        return 0 if isinstance(self.chain, Rejection) else len(self.chain)
 
 
 def _selection_pass(draft: Draft) -> None:
@@ -349,18 +349,21 @@ def _chain(draft: Draft) -> None:
     """Find the steps of a chain, and whether stacks can evaluate them in place of an automaton."""
     syntax, relates = draft.syntax, draft.relates
     strict = not relates and STRATEGIES[syntax.select.strategy].consecutive
-    draft.chain = "" if draft.conjunction else find_chain(draft.alone, draft.guards, draft.selected, strict=strict)
+    if draft.conjunction:
+        draft.chain = Rejection("the query has a conjunction")
+    else:
+        draft.chain = find_chain(draft.alone, draft.guards, draft.selected, strict=strict)
     draft.steps = draft.chain
     if STRATEGIES[syntax.select.strategy].pending:
-        draft.steps = f"the strategy is {syntax.select.strategy}"
+        draft.steps = Rejection(f"the strategy is {syntax.select.strategy}")
     elif relates:
-        draft.steps = f"the query has {'a conjunction' if draft.conjunction else 'filters between events'}"
-    elif not isinstance(draft.chain, str):
+        draft.steps = Rejection(f"the query has {'a conjunction' if draft.conjunction else 'filters between events'}")
+    elif not isinstance(draft.chain, Rejection):
         close = any(step.neighbour for step in draft.chain)
         if draft.within is None and close and not (syntax.partition and are_neighbours(draft.chain)):
-            draft.steps = "there is no WITHIN, and stacks would keep what no neighbour followed"
+            draft.steps = Rejection("there is no WITHIN, and stacks would keep what no neighbour followed")
     if draft.trailing:
-        draft.steps = "an absence at the end may take back what was found"
+        draft.steps = Rejection("an absence at the end may take back what was found")
 
 
 def _recent_pass(draft: Draft) -> None:
@@ -450,8 +453,8 @@ def plan_of(
         parallel=draft.parallel,
         recent=draft.recent,
         why_not_parallel=draft.why_not_parallel,
-        chain=None if isinstance(draft.steps, str) else draft.steps,
-        why_not_chain=draft.steps if isinstance(draft.steps, str) else None,
+        chain=None if isinstance(draft.steps, Rejection) else draft.steps,
+        why_not_chain=draft.steps.reason if isinstance(draft.steps, Rejection) else None,
         strategy=STRATEGIES[syntax.select.strategy],
         variables=draft.variables,
         attributes=draft.attributes,

@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 
 from cer_gpu.automaton.alphabet import Table
 from cer_gpu.automaton.atom_graph import AtomTable
-from cer_gpu.automaton.chain import Chain, are_neighbours
+from cer_gpu.automaton.chain import Chain, Rejection, are_neighbours
 from cer_gpu.automaton.chain_sums import MAX_ROWS, n_sums
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.latest_starts import WindowTable
@@ -147,17 +147,17 @@ class PhysicalPlan:
         return self.plan.having is not None and self.plan.limit is not None and self.output.may_choose
 
     @cached_property
-    def semi_joins(self) -> list[SemiJoin] | str:
+    def semi_joins(self) -> list[SemiJoin] | Rejection:
         """Semi-joins by which events without partners are dropped unread; or the reason why there are none."""
         plan = self.plan
         if plan.parallel is None:
-            return "the pattern has no parallelised automaton"
+            return Rejection("the pattern has no parallelised automaton")
         if self.waits:
-            return "complex events wait for the end of their windows"
+            return Rejection("complex events wait for the end of their windows")
         if plan.within is None:
-            return "there is no WITHIN, so that a partner may come at any time"
+            return Rejection("there is no WITHIN, so that a partner may come at any time")
         if plan.partition and plan.within.kind == "events":
-            return "the window counts the events of each partition"
+            return Rejection("the window counts the events of each partition")
         return semi_joins(plan.parallel)
 
     @cached_property
@@ -356,8 +356,8 @@ def physical_plan(plan: LogicalPlan, output: type[Output], *, shard: bool = Fals
     why_not_chain = plan.why_not_chain if plan.strategy.on_chains else f"the strategy is {plan.strategy.name}"
     if chosen.runtime == "automaton" and why_not_chain is not None:
         reason += f" (no stacks: {why_not_chain})"
-    if output is Aggregated and isinstance(plan.weights, str):
-        reason += f" (complex events are listed for the aggregate: {plan.weights})"
+    if output is Aggregated and isinstance(plan.weights, Rejection):
+        reason += f" (complex events are listed for the aggregate: {plan.weights.reason})"
     waits = plan.within is not None and not plan.partition and not output.retains(plan.head, plan.having)
     return PhysicalPlan(
         plan,

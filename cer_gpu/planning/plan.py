@@ -8,7 +8,7 @@ from typing import Any
 
 from cer_gpu.automaton.atom_graph import AtomGraph
 from cer_gpu.automaton.cea import CEA
-from cer_gpu.automaton.chain import ChainStep
+from cer_gpu.automaton.chain import ChainStep, Rejection
 from cer_gpu.automaton.normal_form import Guard, NormalForm
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.recent import RecentPattern
@@ -96,7 +96,7 @@ class LogicalPlan:
         True: nothing is looked for, and each event is handed over with its symbol (`cer_gpu.planning.state_steps`).
     aggregate : Aggregation or None
         Aggregate that "count" shows in place of the number of complex events; `measures` has its expression.
-    weights : Linear or str or None
+    weights : Linear or Rejection or None
         The terms of the aggregate, by which nothing need be listed, or the reason why complex events are.
     """
 
@@ -131,7 +131,7 @@ class LogicalPlan:
     lasts: Within | None = None
     measures: QueryMeasures = NO_MEASURES
     aggregate: Aggregation | None = None
-    weights: Linear | str | None = None
+    weights: Linear | Rejection | None = None
     recent: RecentPattern | None = None
     pipes: tuple[Pipe, ...] = ()
     reads_symbols: bool = False

@@ -110,7 +110,7 @@ class _Writer(NumbaWriter):
         loop: list[str] = []
         if tests[1]:
             loop = ["for r in range(m):", *_indented(["i = U(begin + r)", *tests[0], f"allowed[U(r)] = {tests[1][0]}"])]
-        self._begin()
+        self._begin_source()
         words = [*(["allowed[U(r)]"] if loop else []), *self._allowed_by_codes("")]
         word = f"{cast}({' & '.join(words)})" if words else f"{cast}({(1 << program.n_guards) - 1})"
         select = [
@@ -139,7 +139,7 @@ class _Writer(NumbaWriter):
 
     def _write_wide(self) -> list[str]:
         lines, rows = self._tests()
-        self._begin()
+        self._begin_source()
         loop = ["i = U(r)", *self._prefetches(), *lines]
         for k in range(self._program.n_parts):
             allowed = [*self._allowed_by_codes(f", U({k})"), *rows[k : k + 1]]
@@ -155,8 +155,8 @@ class _Writer(NumbaWriter):
         """Return lines that compute all tests, and for each part of the word an expression of the bits they leave."""
         if not self._program.tests:
             return [], []
-        self._begin()
-        results = {guard: self._test(test) for guard, test in self._program.tests}
+        self._begin_source()
+        results = {guard: self._truth_name(test) for guard, test in self._program.tests}
         cast, words = CASTS[self._program.word], []
         for k in range(self._program.n_parts):
             untested = _bits(guard for guard in self._write_part(k) if guard not in results)

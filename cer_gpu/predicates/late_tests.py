@@ -16,8 +16,8 @@ from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.by_arrow import arrow_rows
 from cer_gpu.expressions.derived import Maker, makers_of
+from cer_gpu.expressions.string_sets import TestTable
 from cer_gpu.expressions.targets.numpy import rows_of
-from cer_gpu.expressions.text_sets import TestTable
 
 MAX_OF = 4
 """Rows of a block for each row in question, from which on these are tested alone."""

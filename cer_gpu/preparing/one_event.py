@@ -29,7 +29,7 @@ from cer_gpu.preparing.interned import Interned
 from cer_gpu.query import Query
 from cer_gpu.resolution.ceql import WrittenCeql
 from cer_gpu.resolution.predicates import predicate_of_truth
-from cer_gpu.resolution.query import ResolvedQuery, SchemaDependentQuery
+from cer_gpu.resolution.resolved_query import ResolvedQuery, SchemaDependentQuery
 
 
 class OneEvent:
@@ -63,8 +63,8 @@ class OneEvent:
 
 
 def one_event_of(query: CompiledQuery) -> OneEvent | None:
-    """Return a compiled query as one of one event and one filter; None: it is another one, or reads earlier events."""
-    if not isinstance(query, Query) or not _is_plain(query):
+    """Return a compiled query as one of one event and one filter, or None if it is not, or reads other events."""
+    if not isinstance(query, Query) or not _is_single_event_query(query):
         return None
     plan = query._plan
     filters = [node for node in walk(plan.syntax.formula) if isinstance(node, s.VariableFilter)]
@@ -74,7 +74,7 @@ def one_event_of(query: CompiledQuery) -> OneEvent | None:
     return OneEvent(f"{_without_comments(plan.text[:begin])}[]{plan.text[end:]}", filters[0].predicate)
 
 
-def _is_plain(query: Query) -> bool:
+def _is_single_event_query(query: Query) -> bool:
     plan = query._plan
     if isinstance(query, SchemaDependentQuery):
         source, _, changes = query._made_of
@@ -139,7 +139,7 @@ class Frame:
         self.empty: Query = Query(with_guards(compiled._plan, compiled.text, guards))
 
     def fitted(self, predicate: s.Predicate, beside: tuple[str, ...]) -> FittedFilter | None:
-        """Return the filter of a query over the schema; None: it has none there, or cannot be decided without its text.
+        """Return the filter of a query over the schema, or None if it has none, or needs its text to be decided.
 
         Parameters
         ----------
@@ -184,13 +184,13 @@ class KeptFilters:
         self._content = content
 
     @cached_property
-    def _read(self) -> tuple[list[str], dict[str, Any]]:
+    def _load_plain(self) -> tuple[list[str], dict[str, Any]]:
         frames, plain = json.loads(self._content)
         return frames, plain
 
     def of(self, name: str) -> OneEvent | None:
-        """Return the query of a name; None: it is not among them."""
-        frames, plain = self._read
+        """Return the query of a name, or None if it is not among them."""
+        frames, plain = self._load_plain
         if name not in plain:
             return None
         frame, predicate = plain[name]

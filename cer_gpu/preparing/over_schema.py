@@ -28,8 +28,7 @@ from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.predicates.kept_tables import digest_of, from_plain, to_plain
 from cer_gpu.predicates.shared_guards import UnboundGuards
 from cer_gpu.preparing.copies import ProcessCopy
-from cer_gpu.preparing.interned import Interned
-from cer_gpu.preparing.kept import FROM_QUERIES, VERSIONS
+from cer_gpu.preparing.interned import FROM_QUERIES, VERSIONS, Interned
 from cer_gpu.preparing.one_event import Frame, OneEvent, with_guards
 from cer_gpu.preparing.queries import PreparedQuery
 from cer_gpu.query import Query
@@ -53,7 +52,7 @@ class OverQuery:
     sleeps : bool
         True if it need not be bound before its first relevant event.
     kept : tuple of str or None
-        Columns that it needs of all events; None: it needs all columns of them (`cer_gpu.planning.file_pruning`).
+        Columns that it needs of all events, or None if it needs all columns of them (`cer_gpu.planning.file_pruning`).
     notes, missing_fields : tuple of str
         As of `cer_gpu.evaluable.CompiledQuery`.
     model : str or None
@@ -105,7 +104,7 @@ class OverSchema:
         self.schema = schema
         self.queries: Mapping[str, OverQuery] = queries
         self._compiled, self._outputs = compiled, outputs
-        self._over: dict[str, CompiledQuery] = {}
+        self._bound_queries: dict[str, CompiledQuery] = {}
         self._bindings: dict[str, Bindings] = {}
         self._fitting: list[pa.Schema] = [schema]
 
@@ -124,9 +123,9 @@ class OverSchema:
 
     def query(self, name: str) -> CompiledQuery:
         """Return a compiled query over the schema; CerError: it does not fit."""
-        if name not in self._over:
-            self._over[name] = self._compiled[name].compiled.bind(self.schema)
-        return self._over[name]
+        if name not in self._bound_queries:
+            self._bound_queries[name] = self._compiled[name].compiled.bind(self.schema)
+        return self._bound_queries[name]
 
     def bindings(self, name: str) -> Bindings:
         """Return the bindings of a query's plan over the schema."""
@@ -145,12 +144,12 @@ class OverSchema:
         """Return True if what is known of a query holds over another schema, too."""
         if any(other is known for known in self._fitting):
             return True
-        if self._same(self.attributes, other):
+        if self._same_types(self.attributes, other):
             self._fitting = [*self._fitting[-3:], other]
             return True
-        return self._same(self.queries[name].attributes, other)
+        return self._same_types(self.queries[name].attributes, other)
 
-    def _same(self, names: Sequence[str], other: pa.Schema) -> bool:
+    def _same_types(self, names: Sequence[str], other: pa.Schema) -> bool:
         return all(attribute_type(other, name) == attribute_type(self.schema, name) for name in names)
 
     @cached_property
@@ -160,7 +159,7 @@ class OverSchema:
 
     @cached_property
     def needs(self) -> FilePruning | None:
-        """Needs of the queries over events that lie in files; None: they need all."""
+        """Needs of the queries over events that lie in files, or None if they need all."""
         of = [query.kept for query in self.queries.values()]
         kept = [names for names in of if names is not None]
         if self.wrong or not kept or len(kept) < len(of):
@@ -183,26 +182,26 @@ def over_schema(compiled: Mapping[str, CompiledQuery], schema: pa.Schema, output
             copy.ask(_request(schema, {name: outputs[name] for name in names}))
         elsewhere = {name for names in copies.values() for name in names}
         over = OverSchema(compiled, outputs, schema, {})
-        found = _made(over, [name for name in compiled if name not in elsewhere])
+        found = _describe_queries(over, [name for name in compiled if name not in elsewhere])
         for copy, names in copies.items():
             content = copy.answer()
             copy.close()
-            found |= _made(over, names) if content is None else _read(json.loads(content))
+            found |= _describe_queries(over, names) if content is None else _load_queries(json.loads(content))
         over.queries = {name: found[name] for name in compiled if name in found}
         return over
 
     def read(content: bytes) -> OverSchema:
-        return OverSchema(compiled, outputs, schema, _read(json.loads(content)))
+        return OverSchema(compiled, outputs, schema, _load_queries(json.loads(content)))
 
     by = {name: query.compiled_by for name, query in compiled.items()}
     if len(compiled) < FROM_QUERIES or None in by.values():
         return make()
     made_of = [VERSIONS, schema.serialize().to_pybytes(), *(repr((name, by[name], outputs[name])) for name in compiled)]
     # a later process would compile the queries as well, which takes some twenty times as long
-    return disk_cached("over", made_of, make, lambda over: _written(over.queries), read, dearer=20)
+    return disk_cached("over", made_of, make, lambda over: _dump_queries(over.queries), read, dearer=20)
 
 
-def _made(over: OverSchema, names: Sequence[str]) -> dict[str, OverQuery]:
+def _describe_queries(over: OverSchema, names: Sequence[str]) -> dict[str, OverQuery]:
     """Return what is known of those of some queries that fit the schema."""
     found: dict[str, OverQuery] = {}
     models: dict[str, LogicalPlan] = {}
@@ -213,12 +212,12 @@ def _made(over: OverSchema, names: Sequence[str]) -> dict[str, OverQuery]:
             continue
         try:
             query = over.query(name)
-            found[name] = _over(query, over.schema, over._outputs[name], name, models)
+            found[name] = _describe_query(query, over.schema, over._outputs[name], name, models)
             framed.add(name, query, found[name])
         except CerError:
             continue
         if name not in models and len(over._compiled) >= FROM_QUERIES:
-            over._over.pop(name, None)  # all of them would take much memory
+            over._bound_queries.pop(name, None)  # all of them would take much memory
     if len(over._compiled) < FROM_QUERIES:
         return found
     return {name: replace(query, digests=_digests(query.guards)) for name, query in found.items()}
@@ -243,14 +242,14 @@ class _Framed:
     """
 
     def __init__(self, over: OverSchema, models: dict[str, LogicalPlan]) -> None:
-        self._over, self._models = over, models
+        self._over_schema, self._models = over, models
         self._frames: dict[tuple[str, str, str], tuple[Frame, OverQuery]] = {}
 
     def over(self, name: str) -> OverQuery | None:
-        """Return what is known of a query, if another one of its frame is compiled; None: it has to be compiled."""
-        query = self._over._compiled[name]
+        """Return what a compiled query of the same frame tells of a query, or None if it has to be compiled."""
+        query = self._over_schema._compiled[name]
         single = _one_event(query)
-        known = None if single is None else self._frames.get(self._key(name, single))
+        known = None if single is None else self._frames.get(self._cache_key(name, single))
         if single is None or known is None:
             return None
         frame, empty = known
@@ -267,21 +266,21 @@ class _Framed:
 
     def add(self, name: str, query: CompiledQuery, found: OverQuery) -> None:
         """Note a query over the schema, by which others of its frame are known."""
-        single = _one_event(self._over._compiled[name])
-        if single is None or (key := self._key(name, single)) in self._frames:
+        single = _one_event(self._over_schema._compiled[name])
+        if single is None or (key := self._cache_key(name, single)) in self._frames:
             return
         model = name if found.model is None else found.model
         if not found.sleeps or model not in self._models or found.guards[0].predicate is None:
             return
-        written = self._over._compiled[name].compiled
+        written = self._over_schema._compiled[name].compiled
         assert isinstance(query, Query)
         assert isinstance(written, Query)
-        frame = Frame(query, written, self._over.schema)
-        empty = _over(frame.empty, self._over.schema, self._over._outputs[name], name, {})
+        frame = Frame(query, written, self._over_schema.schema)
+        empty = _describe_query(frame.empty, self._over_schema.schema, self._over_schema._outputs[name], name, {})
         self._frames[key] = frame, replace(empty, model=model)
 
-    def _key(self, name: str, single: OneEvent) -> tuple[str, str, str]:
-        return single.frame, self._over._outputs[name], self._over._compiled[name].language
+    def _cache_key(self, name: str, single: OneEvent) -> tuple[str, str, str]:
+        return single.frame, self._over_schema._outputs[name], self._over_schema._compiled[name].language
 
 
 def _one_event(query: CompiledQuery) -> OneEvent | None:
@@ -297,10 +296,12 @@ def answer_over(compiled: Mapping[str, CompiledQuery], request: bytes) -> bytes:
     """Return what is known of some of the queries over a schema, as it is kept."""
     written, outputs = json.loads(request)
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(written)))
-    return _written(_made(OverSchema(compiled, outputs, schema, {}), list(outputs)))
+    return _dump_queries(_describe_queries(OverSchema(compiled, outputs, schema, {}), list(outputs)))
 
 
-def _over(query: CompiledQuery, schema: pa.Schema, output: str, name: str, models: dict[str, LogicalPlan]) -> OverQuery:
+def _describe_query(
+    query: CompiledQuery, schema: pa.Schema, output: str, name: str, models: dict[str, LogicalPlan]
+) -> OverQuery:
     """Return what is known of a compiled query over a schema; it may become the model of others."""
     found = OverQuery(
         result_schema=query.output_schema(schema, output),
@@ -344,7 +345,7 @@ def _model(name: str, plan: LogicalPlan, models: dict[str, LogicalPlan]) -> str 
 # ---- as JSON --------------------------------------------------------------------------------------------------------
 
 
-def _written(found: Mapping[str, OverQuery]) -> bytes:
+def _dump_queries(found: Mapping[str, OverQuery]) -> bytes:
     """Return what is known of the queries; ValueError, RecursionError: a predicate cannot be written."""
     schemas, lists, numbers = Interned(), Interned(), dict[Guard, tuple[int, str]]()
     queries = {}
@@ -368,8 +369,8 @@ def _written(found: Mapping[str, OverQuery]) -> bytes:
     return json.dumps(kept).encode()
 
 
-def _read(kept: Any) -> dict[str, OverQuery]:
-    """Return the queries of what `_written` returned."""
+def _load_queries(kept: Any) -> dict[str, OverQuery]:
+    """Return the queries of what `_dump_queries` returned."""
     schemas = [pa.ipc.read_schema(pa.py_buffer(base64.b64decode(each))) for each in kept["schemas"]]
     lists = []
     for attributes, clocks, type_column, sleeps, needed, missing in kept["lists"]:

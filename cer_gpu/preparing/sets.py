@@ -14,8 +14,7 @@ from cer_gpu.compilation import analyse_member, compile_member
 from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.preparing.copies import ProcessCopy, processes_for
 from cer_gpu.preparing.facts import QueryFacts
-from cer_gpu.preparing.interned import Interned
-from cer_gpu.preparing.kept import FROM_QUERIES, VERSIONS
+from cer_gpu.preparing.interned import FROM_QUERIES, VERSIONS, Interned
 from cer_gpu.preparing.one_event import KeptFilters, written_filters
 from cer_gpu.preparing.over_schema import answer_over
 from cer_gpu.preparing.queries import PreparedQuery

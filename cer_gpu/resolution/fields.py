@@ -34,7 +34,7 @@ class FoundField:
 
 
 def find_field(schema: pa.Schema | pa.DataType, names: tuple[str, ...]) -> FoundField | None:
-    """Return where a field is, the longest names of columns and fields first; None: there is none, or several.
+    """Return where a field is, the longest names of columns and fields first, or None if there is none, or several.
 
     Examples
     --------
@@ -42,23 +42,25 @@ def find_field(schema: pa.Schema | pa.DataType, names: tuple[str, ...]) -> Found
     >>> find_field(schema, ("a", "b", "c")).attribute, find_field(schema, ("x",)).in_list
     ('`a.b`.`c`', True)
     """
-    return next(_found(schema, names, ()), None)
+    return next(_find_below(schema, names, ()), None)
 
 
-def _found(holder: pa.Schema | pa.DataType, names: tuple[str, ...], above: tuple[str, ...]) -> Iterator[FoundField]:
+def _find_below(
+    holder: pa.Schema | pa.DataType, names: tuple[str, ...], above: tuple[str, ...]
+) -> Iterator[FoundField]:
     for n in range(len(names), 0, -1):
         name = ".".join(names[:n])
         indices = holder.get_all_field_indices(name)
         if len(indices) != 1:
             continue
-        path, data_type = (*above, name), _plain(holder.field(indices[0]).type)
+        path, data_type = (*above, name), _value_type_of(holder.field(indices[0]).type)
         rest = names[n:]
         if is_list(data_type):
-            yield from _in_list(path, _plain(data_type.value_type), rest)
+            yield from _in_list(path, _value_type_of(data_type.value_type), rest)
         elif not rest:
             yield FoundField(path_of(path), data_type)
         elif isinstance(data_type, pa.StructType):
-            yield from _found(data_type, rest, path)
+            yield from _find_below(data_type, rest, path)
 
 
 def _in_list(path: tuple[str, ...], element: pa.DataType, rest: tuple[str, ...]) -> Iterator[FoundField]:
@@ -77,7 +79,7 @@ def fields_of(struct: pa.StructType, names: tuple[str, ...]) -> Iterator[tuple[t
         indices = struct.get_all_field_indices(name)
         if len(indices) != 1:
             continue
-        data_type = _plain(struct.field(indices[0]).type)
+        data_type = _value_type_of(struct.field(indices[0]).type)
         if not rest:
             yield (name,), data_type
         elif isinstance(data_type, pa.StructType):
@@ -121,11 +123,11 @@ def _paths(schema: pa.Schema) -> Iterator[tuple[str, ...]]:
     todo: list[tuple[tuple[str, ...], pa.DataType]] = [((field.name,), field.type) for field in reversed(list(schema))]
     while todo:
         path, data_type = todo.pop()
-        data_type = _plain(data_type)
+        data_type = _value_type_of(data_type)
         yield path
         if isinstance(data_type, pa.StructType):
             todo += [((*path, field.name), field.type) for field in reversed(list(data_type))]
 
 
-def _plain(data_type: pa.DataType) -> pa.DataType:
+def _value_type_of(data_type: pa.DataType) -> pa.DataType:
     return data_type.value_type if pa.types.is_dictionary(data_type) else data_type

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, overload
 
 import pyarrow as pa
 
@@ -29,7 +29,7 @@ _COMPARED = {
 
 
 def find_attribute(schema: pa.Schema, names: tuple[str, ...]) -> pa.DataType | None:
-    """Return the type of a column, or of a field by its path; None: there is none."""
+    """Return the type of a column, or of a field by its path, or None if there is none."""
     return attribute_type(schema, names[0] if len(names) == 1 else ".".join(f"`{name}`" for name in names))
 
 
@@ -43,7 +43,7 @@ class PredicateFitter:
     Attributes
     ----------
     found : dict from tuple of str to object
-        Places of the attributes in the schema, by the names on their paths; None: there is none.
+        Places of the attributes in the schema, by the names on their paths, or None if there is none.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -51,7 +51,7 @@ class PredicateFitter:
         self.found: dict[tuple[str, ...], Any] = {}
 
     def find(self, schema: pa.Schema, names: tuple[str, ...]) -> Any:
-        """Return the place of an attribute in a schema; None: there is none."""
+        """Return the place of an attribute in a schema, or None if there is none."""
         return find_attribute(schema, names)
 
     def place(self, attribute: str) -> Any:
@@ -84,7 +84,7 @@ class PredicateFitter:
             return joined_truths(s.And if isinstance(node, s.And) != negated else s.Or, parts, node.span)
         return self.leaf(node, negated)
 
-    def leaf(self, node: Any, negated: bool) -> FittedTruth:
+    def leaf(self, node: s.Predicate, negated: bool) -> FittedTruth:
         """Return where a test is TRUE; negated, where it is FALSE."""
         if isinstance(node, s.AnyElement):
             return self.of_elements(node, negated)
@@ -98,11 +98,11 @@ class PredicateFitter:
             values = values[: len(fitted)]
         if None in fitted or len(fitted) < 1 + isinstance(node, s.Membership):
             return False
-        node = rebuilt(node, values, fitted)
-        constant = constant_truth(node)
+        leaf: s.Predicate = rebuilt(node, values, fitted)
+        constant = constant_truth(leaf)
         if constant is not None:
             return constant != negated
-        return negation(node) if negated else node
+        return negation(leaf) if negated else leaf
 
     def of_elements(self, node: s.AnyElement, negated: bool) -> FittedTruth:
         """Return where a test of the elements of a list is TRUE, or FALSE."""
@@ -122,7 +122,7 @@ class PredicateFitter:
     # ---- values ---------------------------------------------------------------------------------------------------
 
     def value(self, node: s.Expression) -> s.Expression | None:
-        """Return a value over the schema; None: it is NULL, as it reads what is missing."""
+        """Return a value over the schema, or None if it is NULL, as it reads what is missing."""
         if isinstance(node, s.Attribute):
             return self.attribute(node)
         values = children(node)
@@ -132,7 +132,7 @@ class PredicateFitter:
         return None if None in fitted else rebuilt(node, values, fitted)
 
     def attribute(self, node: s.Attribute) -> s.Expression | None:
-        """Return an attribute over the schema, or a value in its place; None: it is NULL."""
+        """Return an attribute over the schema, or a value in its place, or None if it is NULL."""
         if node.past is None:
             return None if self.place(node.name) is None else node
         past = node.past
@@ -190,8 +190,14 @@ def rebuilt(node: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
     return node if same else with_children(node, new)
 
 
-def negation(predicate: s.Predicate) -> s.Predicate:
-    """Return the negation of a predicate."""
+@overload
+def negation(predicate: s.Predicate) -> s.Predicate: ...
+@overload
+def negation(predicate: FittedTruth) -> FittedTruth: ...
+def negation(predicate: FittedTruth) -> FittedTruth:
+    """Return the negation of a predicate, or of what it is for every event."""
+    if isinstance(predicate, bool):
+        return not predicate
     return predicate.operand if isinstance(predicate, s.Not) else s.Not(predicate, predicate.span)
 
 
@@ -216,7 +222,7 @@ def predicate_of_truth(truth: FittedTruth) -> s.Predicate | None:
 
 
 def constant_truth(node: Any) -> bool | None:
-    """Return the truth of a comparison of two numbers, or of two truths; None: it is no such."""
+    """Return the truth of a comparison of two numbers, or of two truths, or None if it is no such."""
     if not isinstance(node, s.Comparison):
         return None
     values = [each.value for each in (node.left, node.right) if isinstance(each, s.Literal)]

@@ -1,4 +1,4 @@
-"""Bounds: conditions that fail of all rows behind one of which they fail.
+"""Monotone bounds: conditions that, once false for a row, are false for every later row.
 
 ``ts - R.ts <= 1800`` is one where ``ts`` does not decrease along the rows and the row of R is held.  If every way from
 a place to the end takes a row of which a bound must hold, and it fails of the next row, no later row will do.
@@ -11,7 +11,7 @@ from row to row, and lies in a range, so that integers are known to fit.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -25,8 +25,8 @@ from cer_gpu.backend.joins import filters as f
 from cer_gpu.backend.operations import MINUS, PLUS, TIMES
 from cer_gpu.expressions.side_columns import GREATEST, LEAST, Raw, SideColumn
 from cer_gpu.expressions.terms import COMPARISONS, F8, U8
+from cer_gpu.row_patterns.live_arguments import OfPlace, RowArgument, backwards
 from cer_gpu.row_patterns.program import RowProgram
-from cer_gpu.row_patterns.reading import OfPlace, RowArgument, backwards
 
 Instruction = tuple[int, int, int]
 SAMPLE = 1 << 10
@@ -38,7 +38,7 @@ _COMPARE = (f.COMPARE_INTEGERS, f.COMPARE_FLOATS, f.COMPARE_WIDE, f.COMPARE_MIXE
 
 @dataclass(frozen=True)
 class RowBound:
-    """A condition that fails of all rows behind one of which it fails.
+    """A monotone condition: once false for a row, it is false for every later row, so the search may stop.
 
     Attributes
     ----------
@@ -100,18 +100,18 @@ class ReadColumns:
     ends: Int64
 
     @cached_property
-    def _known(self) -> dict[int, _Value | None]:
+    def _cached_values(self) -> dict[int, _Value | None]:
         return {}
 
     def value(self, column: int) -> _Value | None:
-        """Return a column, by its number from 1, from row to row; None: it keeps no order, or has NULL or NaN."""
-        if column not in self._known:
-            self._known[column] = self._value(column)
-        return self._known[column]
+        """Return a column, by its number from 1, from row to row, or None if it keeps no order or has NULL or NaN."""
+        if column not in self._cached_values:
+            self._cached_values[column] = self._column_direction(column)
+        return self._cached_values[column]
 
     def held(self, column: int) -> _Value | None:
         """Return a column of a row that stays the same."""
-        read = self._numbers(column)
+        read = self._column_numbers(column)
         if read is None:
             return None
         values, valid = read
@@ -120,8 +120,10 @@ class ReadColumns:
             return _Value(0, 0, 0)
         return _Value(0, values.min().item(), values.max().item())
 
-    def _numbers(self, column: int, stop: int | None = None) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]] | None:
-        """Return the numbers of a column, and which are known; None: it has others than integers and finite floats."""
+    def _column_numbers(
+        self, column: int, stop: int | None = None
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]] | None:
+        """Return the numbers of a column and their validity, or None if not all are integers or finite floats."""
         kind = self.kinds[column - 1]
         dtype = kind.term.dtype if isinstance(kind, Raw) else ""
         values = np.ascontiguousarray(self.values[:stop, column])
@@ -134,14 +136,14 @@ class ReadColumns:
                 return None
         return values, valid
 
-    def _value(self, column: int) -> _Value | None:
+    def _column_direction(self, column: int) -> _Value | None:
         n = len(self.values)
         found = self._ordered(column, min(n, SAMPLE))
         return self._ordered(column, n) if found is not None and n > SAMPLE else found
 
     def _ordered(self, column: int, stop: int) -> _Value | None:
         """Return a column as `value` does, as far as its first rows tell."""
-        read = self._numbers(column, stop)
+        read = self._column_numbers(column, stop)
         if read is None or not stop or not read[1].all():
             return None
         values = read[0]
@@ -165,7 +167,7 @@ def bounds_after(
     Parameters
     ----------
     program, holds, conditions
-        As of `cer_gpu.row_patterns.reading.read_after`.
+        As of `cer_gpu.row_patterns.live_arguments.read_after`.
     columns
     growing
         The functions over the match so far that do not decrease, each with its set.
@@ -175,7 +177,7 @@ def bounds_after(
     def bound_of(place: int, i: int) -> RowBound | None:
         condition, read_by = conditions[place][i]
         if id(condition) not in found:
-            found[id(condition)] = _bound(condition.instructions, read_by, columns, growing)
+            found[id(condition)] = _monotone_bound(condition.instructions, read_by, columns, growing)
         return found[id(condition)]
 
     own = [
@@ -194,60 +196,114 @@ def bounds_after(
     return [[bound for bound in order if bound in each] for each in after]
 
 
-def _bound(
+def _monotone_bound(
     code: Sequence[Instruction],
-    read_by: Sequence[RowArgument],
+    args: Sequence[RowArgument],
     columns: ReadColumns,
     growing: Mapping[int, int],
 ) -> RowBound | None:
-    """Return a condition as a bound; None: it is none."""
-    needed = {(number, nth) for kind, number, nth, _ in read_by if kind == k.FIRST_ROW}
-    needed |= {(growing[number], 0) for kind, number, *_ in read_by if kind == k.TOTAL and number in growing}
-    at_hand = [kind == k.AT_HAND and offset == 0 for kind, _, _, offset in read_by]
-    kinds = {kind for kind, *_ in read_by}
-    moves = any(at_hand) or any(kind == k.TOTAL for kind in kinds)
-    around = any(kind == k.AT_HAND and offset for kind, _, _, offset in read_by)
-    if not moves or around or len(needed) > 1 or kinds & {k.LAST_CLASS, k.FIRST_CLASS, k.BEST_ROW}:
+    """Return the condition as a monotone bound, or None if monotonicity cannot be proved."""
+    needed = {(number, nth) for kind, number, nth, _ in args if kind == k.FIRST_ROW}
+    needed |= {(growing[number], 0) for kind, number, *_ in args if kind == k.TOTAL and number in growing}
+    if len(needed) > 1 or not _is_eligible(args):
         return None
-    if any(op == f.COLUMN and at_hand[a] and (b < 0 or columns.value(b) is None) for op, a, b in code):
-        return None
-    stack: list[_OnStack] = []
-    made: list[Instruction] = []
+    interpreter = _DirectionInterpreter(args, columns, growing)
+    instructions: list[Instruction] = []
     for op, a, b in code:
-        instruction = op, a, b
-        if op == f.COLUMN:
-            if read_by[a][0] == k.TOTAL:
-                value = _Value(1, 0, GREATEST) if read_by[a][1] in growing else None
-            elif b < 0:
-                value = None
-            else:
-                value = columns.value(b) if at_hand[a] else columns.held(b)
-            stack.append(value)
-        elif op == f.CONSTANT:
-            stack.append((columns.constants[a], columns.constants[b]))
-        elif op in (f.TO_FLOAT, f.WIDE_TO_FLOAT, f.TO_WIDE):
-            value = _wide(stack.pop()) if op == f.WIDE_TO_FLOAT else _integer(stack.pop())
-            if value is not None:
-                by = (lambda x, a=a: x * a) if op == f.TO_WIDE else (lambda x: float(x))
-                value = replace(value, low=by(value.low), high=by(value.high))
-            stack.append(value if op != f.TO_WIDE or a > 0 else None)
-        elif op in _COMPARE:
-            y, x = stack.pop(), stack.pop()
-            compared = _falls(op, a, b, x, y)
-            if compared is None:
-                return None
-            instruction = op, compared, b
-            stack.append(None)
-        elif op in (f.AND, f.OR):
-            stack.pop()
-        elif op in (f.TWO_INTEGERS, f.TWO_FLOATS, f.TWO_WIDE):
-            y, x = stack.pop(), stack.pop()
-            stack.append(_combined(op, a, x, y))
-        else:
+        handler = _HANDLERS.get(op)
+        instruction = None if handler is None else handler(interpreter, op, a, b)
+        if instruction is None:
             return None
-        made.append(instruction)
-    arguments = tuple((k.NEXT_ROW, 0, 0, 0) if here else each for here, each in zip(at_hand, read_by, strict=True))
-    return RowBound(tuple(made), arguments, *needed)
+        instructions.append(instruction)
+    arguments = tuple((k.NEXT_ROW, 0, 0, 0) if _is_at_hand(arg) else arg for arg in args)
+    return RowBound(tuple(instructions), arguments, *needed)
+
+
+def _is_at_hand(arg: RowArgument) -> bool:
+    """Return True for the row that the condition is tested of."""
+    kind, _, _, offset = arg
+    return kind == k.AT_HAND and offset == 0
+
+
+def _is_eligible(args: Sequence[RowArgument]) -> bool:
+    """Return True if a condition reads the row at hand, or a total, and else only rows that stay the same."""
+    kinds = {kind for kind, *_ in args}
+    moves = k.TOTAL in kinds or any(map(_is_at_hand, args))
+    reads_around = any(kind == k.AT_HAND and offset for kind, _, _, offset in args)
+    return moves and not reads_around and not kinds & {k.LAST_CLASS, k.FIRST_CLASS, k.BEST_ROW}
+
+
+class _DirectionInterpreter:
+    """Abstract interpreter of a condition: its stack holds the direction and the range of each value.
+
+    Each method takes an instruction and returns the one of the bound in its place, or None if the condition is no
+    monotone bound.
+
+    Parameters
+    ----------
+    args, columns, growing
+        As of `bounds_after`.
+    """
+
+    def __init__(self, args: Sequence[RowArgument], columns: ReadColumns, growing: Mapping[int, int]) -> None:
+        self._args, self._columns, self._growing = args, columns, growing
+        self._stack: list[_OnStack] = []
+
+    def push_column(self, op: int, a: int, b: int) -> Instruction | None:
+        """Push a column of a row, or a total."""
+        kind, number, *_ = self._args[a]
+        at_hand = _is_at_hand(self._args[a])
+        value = None
+        if kind == k.TOTAL:
+            value = _Value(1, 0, GREATEST) if number in self._growing else None
+        elif b >= 0:
+            value = self._columns.value(b) if at_hand else self._columns.held(b)
+        self._stack.append(value)
+        return None if at_hand and value is None else (op, a, b)
+
+    def push_constant(self, op: int, a: int, b: int) -> Instruction:
+        """Push both halves of a constant."""
+        self._stack.append((self._columns.constants[a], self._columns.constants[b]))
+        return op, a, b
+
+    def convert(self, op: int, a: int, b: int) -> Instruction:
+        """Convert the value on top to another type; TO_WIDE multiplies it by `a`."""
+        value = (_wide_value if op == f.WIDE_TO_FLOAT else _integer)(self._stack.pop())
+        if op == f.TO_WIDE:
+            value = None if value is None or a <= 0 else replace(value, low=value.low * a, high=value.high * a)
+        elif value is not None:
+            value = replace(value, low=float(value.low), high=float(value.high))
+        self._stack.append(value)
+        return op, a, b
+
+    def compare(self, op: int, a: int, b: int) -> Instruction | None:
+        """Replace two values by their comparison, of which nothing is known."""
+        y, x = self._stack.pop(), self._stack.pop()
+        self._stack.append(None)
+        operator = _monotone_operator(op, a, b, x, y)
+        return None if operator is None else (op, operator, b)
+
+    def connect(self, op: int, a: int, b: int) -> Instruction:
+        """Replace two truths by their conjunction or disjunction."""
+        self._stack.pop()
+        return op, a, b
+
+    def combine(self, op: int, a: int, b: int) -> Instruction:
+        """Replace two numbers by their sum, difference or product."""
+        y, x = self._stack.pop(), self._stack.pop()
+        self._stack.append(_combined(op, a, x, y))
+        return op, a, b
+
+
+_HANDLERS: dict[int, Callable[[_DirectionInterpreter, int, int, int], Instruction | None]] = {
+    f.COLUMN: _DirectionInterpreter.push_column,
+    f.CONSTANT: _DirectionInterpreter.push_constant,
+    **dict.fromkeys((f.TO_FLOAT, f.WIDE_TO_FLOAT, f.TO_WIDE), _DirectionInterpreter.convert),
+    **dict.fromkeys(_COMPARE, _DirectionInterpreter.compare),
+    **dict.fromkeys((f.AND, f.OR), _DirectionInterpreter.connect),
+    **dict.fromkeys((f.TWO_INTEGERS, f.TWO_FLOATS, f.TWO_WIDE), _DirectionInterpreter.combine),
+}
+"""Handler of each instruction that a monotone bound may have."""
 
 
 def _integer(value: _OnStack) -> _Value | None:
@@ -262,7 +318,7 @@ def _float(value: _OnStack) -> _Value | None:
     return _Value(0, number, number) if math.isfinite(number) else None
 
 
-def _wide(value: _OnStack) -> _Value | None:
+def _wide_value(value: _OnStack) -> _Value | None:
     if not isinstance(value, tuple):
         return value
     number = (value[1] << 64) + (value[0] & (1 << 64) - 1)
@@ -270,8 +326,8 @@ def _wide(value: _OnStack) -> _Value | None:
 
 
 def _combined(op: int, a: int, x: _OnStack, y: _OnStack) -> _Value | None:
-    """Return a sum, a difference or a product of two values; None: it keeps no order, or may not fit."""
-    read = {f.TWO_INTEGERS: _integer, f.TWO_FLOATS: _float, f.TWO_WIDE: _wide}[op]
+    """Return a sum, a difference or a product of two values, or None if it keeps no order or may not fit."""
+    read = {f.TWO_INTEGERS: _integer, f.TWO_FLOATS: _float, f.TWO_WIDE: _wide_value}[op]
     x, y = read(x), read(y)
     if x is None or y is None or a not in (PLUS, MINUS, TIMES):
         return None
@@ -293,13 +349,13 @@ def _combined(op: int, a: int, x: _OnStack, y: _OnStack) -> _Value | None:
     return found if least <= found.low <= found.high <= greatest else None
 
 
-def _falls(op: int, a: int, negated: int, x: _OnStack, y: _OnStack) -> int | None:
-    """Return the operator of a comparison that fails behind a row of which it fails; None: it is none.
+def _monotone_operator(op: int, a: int, negated: int, x: _OnStack, y: _OnStack) -> int | None:
+    """Return the operator of a comparison as a monotone one, or None if it is not monotone.
 
     Equal values are at most, and at least, as great as one another: of these two one may be a bound.
     """
-    left = {f.COMPARE_FLOATS: _float, f.COMPARE_MIXED: _float, f.COMPARE_WIDE: _wide}.get(op, _integer)
-    right = {f.COMPARE_FLOATS: _float, f.COMPARE_MIXED: _wide, f.COMPARE_WIDE: _wide}.get(op, _integer)
+    left = {f.COMPARE_FLOATS: _float, f.COMPARE_MIXED: _float, f.COMPARE_WIDE: _wide_value}.get(op, _integer)
+    right = {f.COMPARE_FLOATS: _float, f.COMPARE_MIXED: _wide_value, f.COMPARE_WIDE: _wide_value}.get(op, _integer)
     x, y = left(x), right(y)
     if x is None or y is None:
         return None

@@ -14,11 +14,11 @@ from cer_gpu.errors import CerError, OptionError, QueryError, QueryTooLargeError
 from cer_gpu.row_patterns.conditions import MAX_CONDITIONS, Conditions
 from cer_gpu.row_patterns.expressions import Translator
 from cer_gpu.row_patterns.leaves import Null, RowAggregate, RowLeaf, RowValue, name_among, shown_leaf
-from cer_gpu.row_patterns.matching import PAST_LAST_ROW, TO_FIRST, TO_LAST, TO_NEXT_ROW, Skip
-from cer_gpu.row_patterns.measures import Measures
 from cer_gpu.row_patterns.pattern import has_exclusion, variables_in
 from cer_gpu.row_patterns.program import RowProgram, program_of
-from cer_gpu.row_patterns.query import RowPatternQuery
+from cer_gpu.row_patterns.row_matching import PAST_LAST_ROW, TO_FIRST, TO_LAST, TO_NEXT_ROW, Skip
+from cer_gpu.row_patterns.row_measures import Measures
+from cer_gpu.row_patterns.row_pattern_query import RowPatternQuery
 from cer_gpu.row_patterns.searching import Searched
 from cer_gpu.row_patterns.statement import WITH_UNMATCHED, Statement, parse_statement
 
@@ -64,7 +64,7 @@ def compile_row_pattern(text: str) -> RowPatternQuery:
     return RowPatternQuery(text, statement, program, made["conditions"], made["measures"], made["skip"])
 
 
-def _places(statement: Statement) -> RowProgram:
+def _build_program(statement: Statement) -> RowProgram:
     return _program(statement, may_count=True)
 
 
@@ -106,13 +106,15 @@ def _split(statement: Statement, predicates: Mapping[str, s.Predicate], leaves: 
         here: list[s.Predicate] = []
         there: list[s.Predicate] = []
         for part in _conjuncts(predicates[each.name]):
-            read = {a.name: _refused(leaves[a.name], statement, each.name, a.span) for a in s.attributes(part)}
+            read = {
+                a.name: _check_define_leaf(leaves[a.name], statement, each.name, a.span) for a in s.attributes(part)
+            }
             if all(_is_around(leaf, mine) for leaf in read.values()):
                 here.append(part)
                 around |= {name: leaf for name, leaf in read.items() if isinstance(leaf, RowValue | Null)}
                 continue
             names = {name: name_among(_relative(leaf, mine), others) for name, leaf in read.items()}
-            there.append(_renamed(part, names))
+            there.append(_rename_variables(part, names))
         if here:
             local[each.name] = here[0] if len(here) == 1 else s.And(tuple(here), (here[0].span[0], here[-1].span[1]))
         if there:
@@ -139,7 +141,7 @@ def _relative(leaf: RowLeaf, mine: Container[str | None]) -> RowLeaf:
     return replace(leaf, variable=None) if isinstance(leaf, RowValue) and _is_around(leaf, mine) else leaf
 
 
-def _refused(leaf: RowLeaf, statement: Statement, name: str, span: s.Span) -> RowLeaf:
+def _check_define_leaf(leaf: RowLeaf, statement: Statement, name: str, span: s.Span) -> RowLeaf:
     """Return a leaf that may stand in DEFINE; refuse others."""
     reason = ""
     if leaf.final:
@@ -151,14 +153,14 @@ def _refused(leaf: RowLeaf, statement: Statement, name: str, span: s.Span) -> Ro
     return leaf
 
 
-def _renamed(predicate: s.Predicate, names: Mapping[str, str]) -> s.Predicate:
+def _rename_variables(predicate: s.Predicate, names: Mapping[str, str]) -> s.Predicate:
     def combine(node: Any, parts: list[Any]) -> Any:
         return replace(node, name=names[node.name]) if isinstance(node, s.Attribute) else with_children(node, parts)
 
     return fold(predicate, combine, children)  # type: ignore[no-any-return]
 
 
-def _check(statement: Statement) -> None:
+def _check_statement(statement: Statement) -> None:
     """Refuse variables that are not there, and clauses that do not go together."""
     text, primary = statement.text, _primary(statement)
     if not (statement.all_rows or statement.measures or statement.partition):
@@ -198,8 +200,8 @@ def _skip(statement: Statement) -> Skip:
 
 
 PASSES: tuple[tuple[str, Callable[[Statement], Any]], ...] = (
-    ("places", _places),
-    ("names", _check),
+    ("places", _build_program),
+    ("names", _check_statement),
     ("conditions", _conditions),
     ("measures", _measures),
     ("skip", _skip),

@@ -20,9 +20,9 @@ from cer_gpu.expressions.derived import makers_of
 from cer_gpu.predicates.guards import BoundGuards, GuardEvaluator
 from cer_gpu.predicates.placement import CUDA, Placement
 from cer_gpu.row_patterns.leaves import Null, RowLeaf, RowValue
-from cer_gpu.row_patterns.matching import Searching, Skip
 from cer_gpu.row_patterns.ordering import OrderedRows
 from cer_gpu.row_patterns.program import RowProgram
+from cer_gpu.row_patterns.row_matching import Searching, Skip
 from cer_gpu.row_patterns.searching import BoundSearch, Searched
 
 CONDITION_ROWS = 1 << 15
@@ -47,7 +47,7 @@ class Conditions:
     around : dict from str to RowValue or Null
         Values of the row and of rows before and after it.
     searched : Searched or None
-        The parts that read other rows of the match; None: there are none.
+        The parts that read other rows of the match, or None if there are none.
     """
 
     predicates: Mapping[str, s.Predicate]

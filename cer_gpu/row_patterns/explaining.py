@@ -56,7 +56,7 @@ class RowPatternExplanation(Explanation):
         found: list[Section] = [
             ("In words", self.words),
             ("Conditions", list(_conditions(facts["conditions"]))),
-            ("Places", list(_places(facts["places"]))),
+            ("Places", list(_place_lines(facts["places"]))),
             ("Plan", aligned_lines([[title, line] for title, line in facts["plan"].items()])),
         ]
         return [(title, [printable(line) for line in lines]) for title, lines in found]
@@ -81,7 +81,7 @@ def explain_row_pattern(
     return RowPatternExplanation(
         {
             "query": text,
-            "words": list(_words(statement, pattern, MATCH_END in program.starts_at_first)),
+            "words": list(_statement_words(statement, pattern, MATCH_END in program.starts_at_first)),
             "conditions": [
                 {
                     "variable": name,
@@ -92,7 +92,7 @@ def explain_row_pattern(
                 for name in dict.fromkeys(variables_in(statement.pattern))
             ],
             "places": _place_facts(program),
-            "automaton": _automaton(program, conditions),
+            "automaton": _places_as_automaton(program, conditions),
             "plan": {
                 "time": _SEARCH if searched else _COUNTED if program.counts else _LINEAR,
                 "memory": "the columns that are read, and "
@@ -103,12 +103,12 @@ def explain_row_pattern(
                 ),
                 "order": "rows are moved only where they do not come partition by partition, each in its order",
             },
-            "passes": [{"name": name, "did": did} for name, did in _passes(statement, program, bits, searched)],
+            "passes": [{"name": name, "did": did} for name, did in _pass_lines(statement, program, bits, searched)],
         }
     )
 
 
-def _passes(
+def _pass_lines(
     statement: Statement, program: RowProgram, bits: Sequence[str], searched: Collection[str]
 ) -> Iterator[tuple[str, str]]:
     """Yield name and line of each pass, in the order of `cer_gpu.row_patterns.compiling.PASSES`."""
@@ -121,16 +121,16 @@ def _passes(
     yield "skip", f"after a match, {' '.join(statement.skip)}"
 
 
-def _order(statement: Statement) -> list[str]:
+def _order_lines(statement: Statement) -> list[str]:
     return [
         each.column + ("" if each.ascending else " DESC") + (" NULLS FIRST" if each.nulls_first else "")
         for each in statement.order
     ]
 
 
-def _words(statement: Statement, pattern: str, may_be_empty: bool) -> Iterator[str]:
+def _statement_words(statement: Statement, pattern: str, may_be_empty: bool) -> Iterator[str]:
     keys = ", ".join(name for name, _ in statement.partition)
-    order = f"in the order of {', '.join(_order(statement))}" if statement.order else "in the order of the input"
+    order = f"in the order of {', '.join(_order_lines(statement))}" if statement.order else "in the order of the input"
     whose = f"Rows of {statement.table} with the same {keys} are a partition" if keys else f"Rows of {statement.table}"
     yield f"{whose}, {order}." if keys else f"{whose} are taken {order}."
     yield f"Row by row, the preferred match of {pattern or '()'} that begins there is found."
@@ -164,7 +164,9 @@ def _conditions(conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _place_facts(program: RowProgram) -> list[dict[str, Any]]:
     """Return, for the start and each place, the places that may take the next row, in the order of preference."""
-    shown = [_name(place, number) + _times(program, number) for number, place in enumerate(program.places)]
+    shown = [
+        _place_name(place, number) + _quantifier_text(program, number) for number, place in enumerate(program.places)
+    ]
 
     def names(places: Sequence[int]) -> list[str]:
         return ["the end" if place == MATCH_END else shown[place] for place in places]
@@ -179,11 +181,11 @@ def _place_facts(program: RowProgram) -> list[dict[str, Any]]:
     return found
 
 
-def _name(place: PatternPlace, number: int) -> str:
+def _place_name(place: PatternPlace, number: int) -> str:
     return f"{place.variable}.{number + 1}"
 
 
-def _times(program: RowProgram, number: int) -> str:
+def _quantifier_text(program: RowProgram, number: int) -> str:
     """Return the quantifier of a place; "": it takes one row."""
     count = program.counts[number] if program.counts else None
     if count is None or count.least == count.most == 1:
@@ -194,7 +196,7 @@ def _times(program: RowProgram, number: int) -> str:
     return f"{{{count.least},{most}}}" + ("" if count.greedy else "?")
 
 
-def _places(places: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _place_lines(places: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "a row is taken by the first of the places behind it of which the condition holds, and which can finish"
     yield from aligned_lines(
         [[each["place"], "→ " + (", ".join(each["next"]) or "none")] for each in places[:_MAX_PLACES]]
@@ -203,7 +205,7 @@ def _places(places: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"and {len(places) - _MAX_PLACES:,} more"
 
 
-def _automaton(program: RowProgram, conditions: Mapping[str, str]) -> dict[str, Any]:
+def _places_as_automaton(program: RowProgram, conditions: Mapping[str, str]) -> dict[str, Any]:
     """Return the places as an automaton that `cer_gpu.explain` draws: state 0 is the start, n the n-th place."""
     transitions = []
     for source, nexts in enumerate((program.starts_at_first, *program.nexts)):
@@ -211,7 +213,7 @@ def _automaton(program: RowProgram, conditions: Mapping[str, str]) -> dict[str, 
         for rank, target in enumerate(taken, 1):
             place = program.places[target]
             text = conditions.get(place.variable, EVERY_ROW)
-            text += f" {times}" if (times := _times(program, target)) else ""
+            text += f" {times}" if (times := _quantifier_text(program, target)) else ""
             transitions.append(
                 {
                     "source": source,

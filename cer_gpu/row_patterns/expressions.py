@@ -20,7 +20,7 @@ from cer_gpu.ceql.functions import SCALAR
 from cer_gpu.ceql.syntax import Span
 from cer_gpu.errors import QueryError, QuerySyntaxError
 from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, name_among
-from cer_gpu.row_patterns.nesting import check_expression, check_words, operands_of, too_deep_for_sql
+from cer_gpu.row_patterns.pattern import check_expression, check_words, operands_of, too_deep_for_sql
 
 _Node = exp.Expr
 """An expression as sqlglot parses it."""
@@ -125,7 +125,7 @@ class Translator:
     def measure(self, span: Span) -> s.Expression:
         """Return the expression in a part of the statement; its attributes, of a match, are named as `leaves` are."""
         self._of_match = s.Name("match")
-        return self._value(self._parsed(span))
+        return self._bind_value(self._parsed(span))
 
     def _parsed(self, span: Span) -> _Node:
         self._span = span
@@ -148,11 +148,11 @@ class Translator:
             raise QuerySyntaxError(reason, self.text, at, at + max(1, len(seen))) from None
         self._spans = {}
         for node in reversed(list(parsed.walk())):  # children before their parents
-            self._place(node)
+            self._locate_node(node)
         check_expression(parsed, self.text, self._at)
         return parsed
 
-    def _place(self, node: _Node) -> None:
+    def _locate_node(self, node: _Node) -> None:
         """Find the span of a node: from its first word or child to its last, with the signs around them."""
         spans = [self._spans[id(child)] for child in node.iter_expressions() if id(child) in self._spans]
         before, after = _AROUND.get(type(node), ("", ""))
@@ -169,7 +169,7 @@ class Translator:
         """Return the place of a node in the statement; that of the whole expression where it is not known."""
         return self._spans.get(id(node), self._span)
 
-    def _error(self, message: str, hint: str = "", name: str = "", node: _Node | None = None) -> QueryError:
+    def _statement_error(self, message: str, hint: str = "", name: str = "", node: _Node | None = None) -> QueryError:
         """Return an error at a word of a node, or of the whole expression, or at all of it."""
         places = [self._span] if node is None else [self._at(node), self._span]
         found = (re.search(rf"(?i)\b{re.escape(name)}", self.text[slice(*place)]) for place in places if name)
@@ -183,9 +183,9 @@ class Translator:
         name = node.sql_name() if isinstance(node, exp.Func) else node.key
         name = node.name if isinstance(node, exp.Anonymous) else name
         if type(node) in _COMPARISONS or isinstance(node, exp.Connector | exp.Not):
-            return self._error("conditions stand in DEFINE, and not in MEASURES", node=node)
+            return self._statement_error("conditions stand in DEFINE, and not in MEASURES", node=node)
         hint = _INSTEAD.get(type(node), _OUTSIDE)
-        return self._error(f"{name.upper()} is not supported in MATCH_RECOGNIZE", hint, name=name, node=node)
+        return self._statement_error(f"{name.upper()} is not supported in MATCH_RECOGNIZE", hint, name=name, node=node)
 
     # ---- conditions ------------------------------------------------------------------------------------------
 
@@ -203,18 +203,19 @@ class Translator:
             case exp.Not():
                 return s.Not(self._predicate(node.this), span)
             case exp.Between():
-                value = self._value(node.this)
-                low, high = self._value(node.args["low"]), self._value(node.args["high"])
+                value = self._bind_value(node.this)
+                low, high = self._bind_value(node.args["low"]), self._bind_value(node.args["high"])
                 return s.And(
-                    (self._comparison(">=", value, low, span), self._comparison("<=", value, high, span)), span
+                    (self._bind_comparison(">=", value, low, span), self._bind_comparison("<=", value, high, span)),
+                    span,
                 )
             case exp.In() if node.expressions:
-                values = tuple(self._value(each) for each in node.expressions)
-                return s.Membership(self._value(node.this), values, span)
+                values = tuple(self._bind_value(each) for each in node.expressions)
+                return s.Membership(self._bind_value(node.this), values, span)
             case exp.Is() if isinstance(node.expression, exp.Null):
-                return s.IsNull(self._value(node.this), span)
+                return s.IsNull(self._bind_value(node.this), span)
             case exp.NullSafeEQ() | exp.NullSafeNEQ():
-                same = self._same(self._value(node.this), self._value(node.expression), span)
+                same = self._not_distinct(self._bind_value(node.this), self._bind_value(node.expression), span)
                 return same if isinstance(node, exp.NullSafeEQ) else s.Not(same, span)
             case exp.Like() if isinstance(node.expression, exp.Literal) and node.expression.is_string:
                 return self._like(node.this, _like(node.expression.name, None), span)
@@ -226,13 +227,13 @@ class Translator:
                 truth = s.Literal(1, "1", span)
                 return s.Comparison("=" if node.this else "<>", truth, truth, span)
             case exp.Column() | exp.Anonymous() | exp.Null():  # a column of booleans
-                return s.Comparison("=", self._value(node), s.Literal(True, "", span), span)
+                return s.Comparison("=", self._bind_value(node), s.Literal(True, "", span), span)
         op = _COMPARISONS.get(type(node))
         if op is None:
             raise self._unsupported(node)
-        return self._comparison(op, self._value(node.this), self._value(node.expression), span)
+        return self._bind_comparison(op, self._bind_value(node.this), self._bind_value(node.expression), span)
 
-    def _same(self, x: s.Expression, y: s.Expression, span: Span) -> s.Predicate:
+    def _not_distinct(self, x: s.Expression, y: s.Expression, span: Span) -> s.Predicate:
         """Return ``x IS NOT DISTINCT FROM y``, which is never unknown."""
         nulls = s.IsNull(x, span), s.IsNull(y, span)
         known = tuple(s.Not(each, span) for each in nulls)
@@ -240,9 +241,9 @@ class Translator:
         return s.Or((s.And(nulls, span), equal), span)
 
     def _like(self, operand: _Node, regex: str, span: Span) -> s.Like:
-        return s.Like("LIKE", self._value(operand), (s.Literal(regex, "", span),), span=span)
+        return s.Like("LIKE", self._bind_value(operand), (s.Literal(regex, "", span),), span=span)
 
-    def _comparison(self, op: str, left: s.Expression, right: s.Expression, span: Span) -> s.Comparison:
+    def _bind_comparison(self, op: str, left: s.Expression, right: s.Expression, span: Span) -> s.Comparison:
         """Return a comparison; times with intervals added to them are compared by their difference."""
         (x, before), (y, after) = _without_lengths(left), _without_lengths(right)
         left = s.Duration(before, left.span) if x is None and before is not None else left
@@ -254,17 +255,17 @@ class Translator:
 
     # ---- values ----------------------------------------------------------------------------------------------
 
-    def _value(self, node: _Node) -> s.Expression:
+    def _bind_value(self, node: _Node) -> s.Expression:
         leaf, span = self._leaf(node), self._at(node)
         if leaf is not None:
-            return self._attribute(leaf, span)
+            return self._leaf_attribute(leaf, span)
         match node:
             case exp.Paren():
-                return self._value(node.this)
+                return self._bind_value(node.this)
             case exp.Neg():
-                return s.Negative(self._value(node.this), span)
+                return s.Negative(self._bind_value(node.this), span)
             case exp.Null():
-                return self._attribute(Null(), span)
+                return self._leaf_attribute(Null(), span)
             case exp.Boolean():
                 return s.Literal(bool(node.this), "", span)
             case exp.Literal() if node.is_string:
@@ -278,37 +279,37 @@ class Translator:
                 if node.to.this in exp.DataType.TEMPORAL_TYPES:
                     return s.Literal(node.this.name, "", span)
             case exp.Cast() if node.to.this in exp.DataType.TEXT_TYPES:
-                return s.Call("string", (self._value(node.this),), span)
+                return s.Call("string", (self._bind_value(node.this),), span)
             case exp.Cast() if node.to.this in (exp.DataType.Type.DATE, exp.DataType.Type.DATE32):
-                return s.Call("date", (self._value(node.this),), span)
+                return s.Call("date", (self._bind_value(node.this),), span)
             case exp.TimestampTrunc() | exp.DateTrunc() if _unit_of(node) == "DAY":
-                return s.Call("date", (self._value(node.this),), span)
+                return s.Call("date", (self._bind_value(node.this),), span)
             case exp.Anonymous() if node.name.lower() in SCALAR:
-                return s.Call(node.name.lower(), tuple(self._value(each) for each in node.expressions), span)
+                return s.Call(node.name.lower(), tuple(self._bind_value(each) for each in node.expressions), span)
             case exp.Extract() if node.name.upper() in _PARTS:
-                return s.Call(_PARTS[node.name.upper()], (self._value(node.expression),), span)
+                return s.Call(_PARTS[node.name.upper()], (self._bind_value(node.expression),), span)
         op = _ARITHMETIC.get(type(node))
         if op is not None:
-            return s.Arithmetic(op, self._value(node.this), self._value(node.expression), span)
+            return s.Arithmetic(op, self._bind_value(node.this), self._bind_value(node.expression), span)
         function = _FUNCTIONS.get(type(node)) or _PARTS_OF.get(type(node))
         if function is None or (function == "round" and node.args.get("decimals") is not None):
             raise self._unsupported(node)
-        return s.Call(function, (self._value(node.this),), span)
+        return s.Call(function, (self._bind_value(node.this),), span)
 
     def _interval(self, node: exp.Interval) -> s.Duration:
         unit = node.unit.name.upper().rstrip("S") if node.unit is not None else "SECOND"
         if unit not in _SECONDS or not re.fullmatch(r"[0-9]+(\.[0-9]+)?", node.name):
-            raise self._error("an INTERVAL is a number of weeks or less, like INTERVAL '5' MINUTE", node=node)
+            raise self._statement_error("an INTERVAL is a number of weeks or less, like INTERVAL '5' MINUTE", node=node)
         return s.Duration(Fraction(node.name) * _SECONDS[unit], self._at(node))
 
     # ---- leaves ----------------------------------------------------------------------------------------------
 
-    def _attribute(self, leaf: RowLeaf, span: Span) -> s.Attribute:
+    def _leaf_attribute(self, leaf: RowLeaf, span: Span) -> s.Attribute:
         return s.Attribute(name_among(leaf, self.leaves), span, self._of_match)
 
     def _leaf(self, node: _Node, final: bool | None = None) -> RowLeaf | None:
         if isinstance(node, exp.Column):
-            column, variable = self._column(node)
+            column, variable = self._resolve_column(node)
             return RowValue(column, variable, final=final)
         name, arguments = self._call(node)
         for word, said in (("FINAL_", True), ("RUNNING_", False)):
@@ -325,10 +326,12 @@ class Translator:
             self._expect_arguments(name, arguments, 0, 0)
             return MatchNumber()
         if name in _AGGREGATES:
-            return self._aggregate(name, arguments, final)
+            return self._bind_aggregate(name, arguments, final)
         if final is not None:
             word = "FINAL" if final else "RUNNING"
-            raise self._error(f"{word} stands before FIRST, LAST or an aggregate, not before {name}", name=word)
+            raise self._statement_error(
+                f"{word} stands before FIRST, LAST or an aggregate, not before {name}", name=word
+            )
         return None
 
     def _call(self, node: _Node) -> tuple[str, list[_Node]]:
@@ -353,74 +356,76 @@ class Translator:
     def _expect_arguments(self, name: str, arguments: list[Any], least: int, most: int) -> None:
         if not least <= len(arguments) <= most:
             wanted = str(least) if least == most else f"{least} or {most}"
-            raise self._error(f"{name} takes {wanted} arguments, got {len(arguments)}", name=name)
+            raise self._statement_error(f"{name} takes {wanted} arguments, got {len(arguments)}", name=name)
 
-    def _count(self, name: str, arguments: list[_Node], default: int) -> int:
+    def _offset_of(self, name: str, arguments: list[_Node], default: int) -> int:
         if len(arguments) < 2:
             return default
         node = arguments[1]
         if not isinstance(node, exp.Literal) or node.is_string or not node.name.isdigit():
-            raise self._error(f"the second argument of {name} is a number of rows, 0 or more", name=name)
+            raise self._statement_error(f"the second argument of {name} is a number of rows, 0 or more", name=name)
         if len(node.name) > 10 or int(node.name) > _MAX_ROWS:
-            raise self._error(f"{name} goes {_MAX_ROWS:,} rows at most", name=name)
+            raise self._statement_error(f"{name} goes {_MAX_ROWS:,} rows at most", name=name)
         return int(node.name)
 
     def _physical(self, name: str, arguments: list[_Node], final: bool | None) -> RowValue:
         self._expect_arguments(name, arguments, 1, 2)
-        n = self._count(name, arguments, 1)
+        n = self._offset_of(name, arguments, 1)
         inner = self._leaf(arguments[0], final)
         if not isinstance(inner, RowValue) or inner.offset:
             hint = f"{name}(x), {name}(A.x, 2) or {name}(LAST(A.x, 1), 2); arithmetic stands outside: {name}(x) + 1"
-            raise self._error(f"{name} takes a column, or FIRST or LAST of one", hint, name)
+            raise self._statement_error(f"{name} takes a column, or FIRST or LAST of one", hint, name)
         return RowValue(inner.column, inner.variable, inner.first, inner.nth, -n if name == "PREV" else n, inner.final)
 
     def _logical(self, name: str, arguments: list[_Node], final: bool | None) -> RowLeaf:
         self._expect_arguments(name, arguments, 1, 2)
-        n = self._count(name, arguments, 0)
+        n = self._offset_of(name, arguments, 0)
         inner = self._leaf(arguments[0], final)
         if isinstance(inner, Classifier):
             return Classifier(inner.variable, name == "FIRST", n, final)
         if not isinstance(inner, RowValue) or inner.offset or not isinstance(arguments[0], exp.Column):
-            raise self._error(f"{name} takes a column: {name}(A.x) or {name}(A.x, 1)", name=name)
+            raise self._statement_error(f"{name} takes a column: {name}(A.x) or {name}(A.x, 1)", name=name)
         return RowValue(inner.column, inner.variable, name == "FIRST", n, 0, final)
 
-    def _aggregate(self, name: str, arguments: list[_Node], final: bool | None) -> RowAggregate:
+    def _bind_aggregate(self, name: str, arguments: list[_Node], final: bool | None) -> RowAggregate:
         self._expect_arguments(name, arguments, 1, 1)
         argument = arguments[0]
         if isinstance(argument, exp.Star):
             column, variable = None, None
         elif isinstance(argument, exp.Column):
             is_star = isinstance(argument.this, exp.Star)
-            column, variable = (None, self._variable_of(argument)) if is_star else self._column(argument)
+            column, variable = (None, self._variable_of(argument)) if is_star else self._resolve_column(argument)
         else:
-            raise self._error(f"{name} takes a column: {name}(A.x)", name=name)
+            raise self._statement_error(f"{name} takes a column: {name}(A.x)", name=name)
         if column is None and name != "COUNT":
-            raise self._error(f"{name} takes a column: {name}(A.x)", name=name)
+            raise self._statement_error(f"{name} takes a column: {name}(A.x)", name=name)
         return RowAggregate(name, column, variable, final)
 
-    def _column(self, node: exp.Column) -> tuple[str, str | None]:
+    def _resolve_column(self, node: exp.Column) -> tuple[str, str | None]:
         if isinstance(node.this, exp.Star):
-            raise self._error("* stands in COUNT only")
+            raise self._statement_error("* stands in COUNT only")
         variable, *path = [part for part in node.parts if isinstance(part, exp.Identifier)]
         if not path:
             return node.name, None
-        return ".".join(part.name for part in path), self._known(variable)  # a field of a struct has several names
+        return ".".join(part.name for part in path), self._known_name(variable)  # a field of a struct has several names
 
     def _variable_of(self, node: exp.Column) -> str | None:
         """Return the variable before the dot."""
         table = node.args.get("table")
-        return None if table is None else self._known(table)
+        return None if table is None else self._known_name(table)
 
     def _variable(self, node: _Node) -> str:
         if not isinstance(node, exp.Column) or node.args.get("table") is not None:
-            raise self._error("CLASSIFIER takes the name of a variable", name="CLASSIFIER")
-        return self._known(node.this)
+            raise self._statement_error("CLASSIFIER takes the name of a variable", name="CLASSIFIER")
+        return self._known_name(node.this)
 
-    def _known(self, identifier: exp.Identifier) -> str:
+    def _known_name(self, identifier: exp.Identifier) -> str:
         name = identifier.name if identifier.args.get("quoted") else identifier.name.upper()
         if name not in self.variables:
             known = ", ".join(sorted(self.variables))
-            raise self._error(f"{identifier.name} is no variable of PATTERN", f"they are {known}", node=identifier)
+            raise self._statement_error(
+                f"{identifier.name} is no variable of PATTERN", f"they are {known}", node=identifier
+            )
         return name
 
 
@@ -431,7 +436,7 @@ def _unit_of(node: _Node) -> str:
 
 
 def _without_lengths(value: s.Expression) -> tuple[s.Expression | None, Fraction | None]:
-    """Return a value without the lengths of time added to it, and their sum in seconds; None: there is none."""
+    """Return a value without the lengths of time added to it, and their sum in seconds, or None if there is none."""
     match value:
         case s.Duration():
             return None, value.length

@@ -13,7 +13,7 @@ class RowValue:
     ----------
     column : str
     variable : str or None
-        A variable or subset; None: all rows of the match.
+        A variable or subset, or None for all rows of the match.
     first : bool
         True: the `nth` of the variable's rows (from 0); False: the `nth` from the last.
     nth, offset : int

@@ -59,9 +59,9 @@ def ordered_rows(table: pa.Table, partition: Sequence[str], order: Sequence[Orde
         rows = np.argsort(codes, kind="stable")
         begins = np.flatnonzero(np.diff(codes[rows], prepend=-1))
     ends = np.append(begins[1:], n)
-    if order and not _in_order(batch, order, rows, begins):
+    if order and not _is_in_order(batch, order, rows, begins):
         numbers = np.repeat(np.arange(len(begins), dtype=np.int64), np.diff(begins, append=n))
-        rows = _sorted(batch if rows is None else batch.take(pa.array(rows)), numbers, order, rows)
+        rows = _sort_rows(batch if rows is None else batch.take(pa.array(rows)), numbers, order, rows)
     if rows is not None:
         batch = batch.take(pa.array(rows))
     return OrderedRows(batch, ends)
@@ -166,7 +166,7 @@ def _changes(key: pa.Array) -> Bools:
     return np.asarray(differs.to_numpy(zero_copy_only=False), np.bool_)
 
 
-def _in_order(batch: pa.RecordBatch, order: Sequence[Order], rows: Int64 | None, begins: Int64) -> bool:
+def _is_in_order(batch: pa.RecordBatch, order: Sequence[Order], rows: Int64 | None, begins: Int64) -> bool:
     """Return True if rows are known to be in order; only one column without NULL is looked at."""
     column = batch.column(order[0].column)
     plain = pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_temporal(column.type)
@@ -180,7 +180,7 @@ def _in_order(batch: pa.RecordBatch, order: Sequence[Order], rows: Int64 | None,
     return bool(fits.all())
 
 
-def _sorted(batch: pa.RecordBatch, numbers: Int64, order: Sequence[Order], rows: Int64 | None) -> Int64:
+def _sort_rows(batch: pa.RecordBatch, numbers: Int64, order: Sequence[Order], rows: Int64 | None) -> Int64:
     """Return the rows of the input in the order of their partitions and of ORDER BY."""
     names = ["partition"]
     columns: list[pa.Array] = [pa.array(numbers)]

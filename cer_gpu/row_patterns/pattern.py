@@ -2,18 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 
 import lark
 from lark.visitors import Transformer_NonRecursive
+from sqlglot import exp
 
+from cer_gpu.ceql.grammar import MAX_NESTING
 from cer_gpu.ceql.syntax import Span
-from cer_gpu.errors import QuerySyntaxError
-from cer_gpu.row_patterns.nesting import check_pattern
+from cer_gpu.errors import QuerySyntaxError, QueryTooLargeError
+
+MAX_BRACKETS = 25
+"""Most brackets, CASEs and signs around one word of an expression: sqlglot needs some 24 frames of Python for each."""
+
+_OPENING, _CLOSING = ("(", "CASE", "["), (")", "END", "]")
+_SIGNS = ("NOT", "INTERVAL", "-", "+", "~")
+_OF_BRACKETS = "leave out brackets that are not needed, or make a part of it a column of its own"
+_OF_TREES = "a chain of AND, or of OR, is one level, however long; a long sum can be a column of its own"
+_OF_PATTERNS = "parentheses add no level, and | is one, however many patterns it joins"
+
+_N = TypeVar("_N")
+
+
+def check_pattern(tree: Any, text: str, begin: int) -> None:
+    """Raise QueryTooLargeError if the parse tree of a pattern, whose text begins there in `text`, is too deep."""
+
+    def parts(node: Any) -> Iterable[Any]:
+        return (each for each in node.children if isinstance(each, lark.Tree))
+
+    deep = _too_deep(tree, parts, lambda node: node.data in ("pattern", "permutation", "exclusion", "repetition"))
+    if deep is not None:
+        at = begin + (getattr(deep.meta, "start_pos", 0) or 0)
+        what = f"the pattern is nested more than {MAX_NESTING} levels deep"
+        raise QueryTooLargeError(what, text, at, at + 1, _OF_PATTERNS)
+
+
+def check_words(tokens: Iterable[Any], text: str, begin: int) -> None:
+    """Raise QueryTooLargeError if too many brackets or signs are around a word of an expression.
+
+    `tokens` are those of sqlglot; the expression begins at `begin` of `text`.
+    """
+    n_open = n_signs = 0
+    for token in tokens:
+        word = text[begin + token.start : begin + token.end + 1].upper()
+        n_signs = n_signs + 1 if word in _SIGNS else 0
+        n_open += (word in _OPENING) - (word in _CLOSING)
+        if n_open + max(0, n_signs - 1) > MAX_BRACKETS:  # the first may stand between two operands
+            raise too_deep_for_sql(text, (begin + token.start, begin + token.end + 1))
+
+
+def too_deep_for_sql(text: str, span: Span) -> QueryTooLargeError:
+    """Return the error of an expression that has too many brackets around a word."""
+    return QueryTooLargeError(
+        f"the expression is nested more than {MAX_BRACKETS} levels deep", text, *span, _OF_BRACKETS
+    )
+
+
+def check_expression(tree: exp.Expr, text: str, at: Callable[[exp.Expr], Span]) -> None:
+    """Raise QueryTooLargeError if an expression is too deep; `at` tells where a part of it is.
+
+    Parentheses add no level, and a chain of AND, or of OR, is one, of any length.
+    """
+
+    def parts(node: exp.Expr) -> Iterable[exp.Expr]:
+        return operands_of(node) if isinstance(node, exp.And | exp.Or) else node.iter_expressions()
+
+    deep = _too_deep(tree, parts, lambda node: not isinstance(node, exp.Paren))
+    if deep is not None:
+        raise QueryTooLargeError(
+            f"the expression is nested more than {MAX_NESTING} levels deep", text, *at(deep), _OF_TREES
+        )
+
+
+def operands_of(chain: exp.And | exp.Or) -> list[exp.Expr]:
+    """Return the operands of a chain of AND, or of OR, from left to right."""
+    kind = exp.And if isinstance(chain, exp.And) else exp.Or
+    found: list[exp.Expr] = []
+    todo: list[exp.Expr] = [chain]
+    while todo:
+        node = todo.pop()
+        inner = node
+        while isinstance(inner, exp.Paren):
+            inner = inner.this
+        if isinstance(inner, kind):
+            todo += [inner.right, inner.left]
+        else:
+            found.append(node)
+    return found
+
+
+def _too_deep(tree: _N, parts: Callable[[_N], Iterable[_N]], is_level: Callable[[_N], bool]) -> _N | None:
+    """Return the first node that is too deep, or None."""
+    todo = [(tree, 0)]
+    while todo:
+        node, level = todo.pop()
+        level += is_level(node)
+        if level > MAX_NESTING:
+            return node
+        todo += [(each, level) for each in reversed(list(parts(node)))]
+    return None
 
 
 @dataclass(frozen=True)
@@ -53,7 +144,7 @@ class Permutation:
 
 @dataclass(frozen=True)
 class Repetition:
-    """A pattern `least` to `most` times (None: no bound); `greedy` prefers more."""
+    """A pattern `least` to `most` times (None if unbounded); `greedy` prefers more."""
 
     part: RowPattern
     least: int
@@ -180,7 +271,7 @@ def _one_behind_another(parts: Sequence[RowPattern]) -> list[RowPattern]:
 
 
 def _both(first: RowPattern, second: RowPattern) -> Repetition | None:
-    """Return two repetitions of one variable as one; None: they are none, or prefer different numbers of rows."""
+    """Return two repetitions of one variable as one, or None if they are none, or prefer different numbers of rows."""
     variable = counted_variable(first)
     if not variable[0] or variable != counted_variable(second):
         return None
@@ -220,7 +311,7 @@ def parse_pattern(text: str, span: Span) -> RowPattern:
         raise QuerySyntaxError(f"unexpected {seen} in PATTERN", text, at, at + 1, _HINT) from None
     check_pattern(tree, text, begin)
     try:
-        found: RowPattern = _Builder(text, begin).transform(tree)
+        found: RowPattern = _PatternBuilder(text, begin).transform(tree)
         return found
     except lark.exceptions.VisitError as error:
         raise error.orig_exc from None
@@ -235,7 +326,7 @@ def _parser() -> lark.Lark:
     return lark.Lark(grammar, start="pattern", parser="lalr", propagate_positions=True, maybe_placeholders=True)
 
 
-class _Builder(Transformer_NonRecursive[lark.Token, Any]):
+class _PatternBuilder(Transformer_NonRecursive[lark.Token, Any]):
     """Parse tree to syntax tree."""
 
     def __init__(self, text: str, begin: int) -> None:

@@ -206,26 +206,28 @@ class _Steps:
         """Add a pattern that begins at a node, and return the node where it ends."""
         match pattern:
             case RowVariable():
-                return self._place(pattern.name, begin, excluded, RowCount(1, 1, greedy=True))
+                return self._add_place(pattern.name, begin, excluded, RowCount(1, 1, greedy=True))
             case Anchor():
                 self.anchors[begin] = pattern
-                return self._step(begin)
+                return self._add_part(begin)
             case Exclusion():
                 return self.add(pattern.part, begin, excluded=True)
             case Concatenation():
                 for part in pattern.parts:
-                    begin = self.add(part, self._step(begin), excluded)
+                    begin = self.add(part, self._add_part(begin), excluded)
                 return begin
             case Alternation():
-                return self._one_of(pattern.parts, begin, excluded)
+                return self._add_one_of(pattern.parts, begin, excluded)
             case Permutation():
                 if factorial(len(pattern.parts)) > _MAX_PLACES:
                     raise _too_large()
-                return self._one_of([Concatenation(parts) for parts in permutations(pattern.parts)], begin, excluded)
+                return self._add_one_of(
+                    [Concatenation(parts) for parts in permutations(pattern.parts)], begin, excluded
+                )
             case Repetition():
                 return self._repeated(pattern, begin, excluded)
 
-    def _place(self, variable: str, begin: int, excluded: bool, count: RowCount) -> int:
+    def _add_place(self, variable: str, begin: int, excluded: bool, count: RowCount) -> int:
         if len(self.taken) == _MAX_PLACES:
             raise _too_large()
         end = self.new()
@@ -234,27 +236,27 @@ class _Steps:
         self.counts.append(count)
         return end
 
-    def _step(self, begin: int) -> int:
+    def _add_part(self, begin: int) -> int:
         end = self.new()
         self.silent[begin].append(end)
         return end
 
-    def _one_of(self, parts: Sequence[RowPattern], begin: int, excluded: bool) -> int:
+    def _add_one_of(self, parts: Sequence[RowPattern], begin: int, excluded: bool) -> int:
         end = self.new()
         for part in parts:
-            self.silent[self.add(part, self._step(begin), excluded)].append(end)
+            self.silent[self.add(part, self._add_part(begin), excluded)].append(end)
         return end
 
     def _repeated(self, pattern: Repetition, begin: int, excluded: bool) -> int:
         pattern = multiplied(pattern)
         part, most = pattern.part, pattern.most
         if self.counted and is_counted(pattern):
-            return self._counted(pattern, begin, excluded)
+            return self._add_counted(pattern, begin, excluded)
         for _ in range(pattern.least):
-            begin = self.add(part, self._step(begin), excluded)
+            begin = self.add(part, self._add_part(begin), excluded)
         end = self.new()
         for _ in range(1 if most is None else most - pattern.least):
-            branch, body = self._step(begin), self.new()
+            branch, body = self._add_part(begin), self.new()
             self.silent[branch] = [body, end] if pattern.greedy else [end, body]
             last = self.add(part, body, excluded)
             begin = self.new()
@@ -263,13 +265,13 @@ class _Steps:
         self.silent[begin].append(branch if most is None else end)
         return end
 
-    def _counted(self, pattern: Repetition, begin: int, excluded: bool) -> int:
+    def _add_counted(self, pattern: Repetition, begin: int, excluded: bool) -> int:
         """Add one place for a repetition of a variable, which is passed by if no row is needed."""
         variable, in_exclusion = counted_variable(pattern)
-        body, end = self._step(begin), self.new()
+        body, end = self._add_part(begin), self.new()
         most = NO_BOUND if pattern.most is None else min(pattern.most, NO_BOUND)
         count = RowCount(min(max(1, pattern.least), NO_BOUND), most, pattern.greedy)
-        last = self._place(variable, body, excluded or in_exclusion, count)
+        last = self._add_place(variable, body, excluded or in_exclusion, count)
         self.silent[last].append(end)
         if pattern.least == 0:
             self.silent[begin].append(end)

@@ -31,11 +31,7 @@ from cer_gpu.expressions.relations import RelationBinder
 from cer_gpu.expressions.side_columns import MAX_COLUMNS, SideColumns, TextNumbers
 from cer_gpu.row_patterns.bounds import ReadColumns, RowBound, bounds_after
 from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, shown_leaf
-from cer_gpu.row_patterns.matching import MatchTables, Searching, Skip
-from cer_gpu.row_patterns.measures import RowColumns, type_of
-from cer_gpu.row_patterns.ordering import OrderedRows
-from cer_gpu.row_patterns.program import RowProgram
-from cer_gpu.row_patterns.reading import (
+from cer_gpu.row_patterns.live_arguments import (
     PlaceLists,
     RowArgument,
     forced_places,
@@ -44,6 +40,10 @@ from cer_gpu.row_patterns.reading import (
     quiet_places,
     read_after,
 )
+from cer_gpu.row_patterns.ordering import OrderedRows
+from cer_gpu.row_patterns.program import RowProgram
+from cer_gpu.row_patterns.row_matching import MatchTables, Searching, Skip
+from cer_gpu.row_patterns.row_measures import RowColumns, type_of
 
 STEPS, STEPS_PER_ROW = 10**8, 1000
 """Most steps of the searches of an evaluation: so many, which is also the most of one match, and so many for each row.
@@ -141,7 +141,7 @@ def _free(schema: pa.Schema, name: str) -> str:
 
 
 def _type_made(leaf: RowLeaf, schema: pa.Schema, text: str, span: s.Span) -> pa.DataType | None:
-    """Return the type of a column that is made for a leaf; None: it reads one of the rows."""
+    """Return the type of a column that is made for a leaf, or None if it reads one of the rows."""
     if isinstance(leaf, RowValue) or (isinstance(leaf, RowAggregate) and _is_row(leaf)):
         return None
     try:
@@ -221,9 +221,9 @@ class _Search:
         self._columns = RowColumns(rows)
         self._inputs: dict[tuple[str, str], int] = {}
         self._targets = np.array([variable in skip.variables for variable in self._places], np.bool_)
-        arguments, code, programs = self._code()
+        arguments, code, programs = self._condition_code()
         numbers = TextNumbers()
-        values = self._values(rows, numbers)
+        values = self._column_values(rows, numbers)
         inputs, valid = self._functions_read(rows)
         lists = (*program.nexts, program.starts, program.starts_at_first)
         functions = [self._function(leaf) for leaf in self._functions]
@@ -234,7 +234,7 @@ class _Search:
         )
         able = tables.able()
         growing = {i: each[1] for i, each in enumerate(functions) if _grows(each, inputs, valid)}
-        bounds = self._bounds(bounds_after(program, holds, conditions, columns, growing), arguments, code)
+        bounds = self._add_bounds(bounds_after(program, holds, conditions, columns, growing), arguments, code)
         noted = noted_places(program, read, functions) if is_all else np.zeros(len(self._places), np.bool_)
         self._plan = k.SearchPlan(
             np.cumsum([0, *map(len, lists)]),
@@ -261,7 +261,7 @@ class _Search:
         room = min(DEAD, 1 << (rows.batch.num_rows * len(self._places)).bit_length()) if noted.any() else 0
         self._dead = np.zeros((room, 1 + int(np.diff(read.begins).max(initial=0))), np.int64)
         self._most_steps = STEPS + STEPS_PER_ROW * rows.batch.num_rows
-        self._memory = self._made(ROOM)
+        self._memory = self._allocate_memory(ROOM)
 
     def walk(
         self, states: npt.NDArray[np.uint16], ends: Int64, at: int, partition: int, written: Sequence[Array]
@@ -311,7 +311,7 @@ class _Search:
             "by a condition on the row itself",
         )
 
-    def _made(self, room: int) -> k.SearchMemory:
+    def _allocate_memory(self, room: int) -> k.SearchMemory:
         """Return memory for matches of so many rows."""
         n_sets, n_functions = len(self._plan.holds), len(self._plan.functions)
         totals = np.zeros((room, n_functions), np.int64)
@@ -331,7 +331,7 @@ class _Search:
         """Make memory for matches of twice as many rows, with the match so far."""
         old = self._memory
         room = len(old.path)
-        self._memory = self._made(2 * room)
+        self._memory = self._allocate_memory(2 * room)
         for mine, theirs in zip(self._memory, old, strict=True):
             if theirs is old.positions:
                 mine[:, :room] = theirs
@@ -340,7 +340,7 @@ class _Search:
 
     # ---- the plan ----------------------------------------------------------------------------------------------
 
-    def _code(self) -> tuple[list[RowArgument], list[tuple[int, int, int]], Int64]:
+    def _condition_code(self) -> tuple[list[RowArgument], list[tuple[int, int, int]], Int64]:
         """Return the arguments, the instructions, and where those of each place begin."""
         arguments: dict[RowArgument, int] = {}
         code: list[tuple[int, int, int]] = []
@@ -353,7 +353,7 @@ class _Search:
             begins.append(len(code))
         return list(arguments), code, np.array(begins, np.int64)
 
-    def _bounds(
+    def _add_bounds(
         self, bounds: Sequence[Sequence[RowBound]], arguments: list[RowArgument], code: list[tuple[int, int, int]]
     ) -> PlaceLists:
         """Add the arguments and instructions of bounds, and return where the bounds of each place stand."""
@@ -370,7 +370,7 @@ class _Search:
     def _argument(self, argument: Argument) -> RowArgument:
         leaf = self._bound.asked.leaves[argument.variable]
         match leaf:
-            case RowValue() if leaf.is_current and all(self._holds(leaf.variable)):
+            case RowValue() if leaf.is_current and all(self._places_of_variable(leaf.variable)):
                 return k.AT_HAND, 0, 0, leaf.offset
             case RowValue():
                 return k.FIRST_ROW if leaf.first else k.LAST_ROW, self._set(leaf.variable), leaf.nth, leaf.offset
@@ -387,10 +387,10 @@ class _Search:
         return [[(each, [self._argument(a) for a in each.arguments]) for each in of_place] for of_place in programs]
 
     def _set(self, variable: str | None) -> int:
-        return self._sets.setdefault(self._holds(variable), len(self._sets))
+        return self._sets.setdefault(self._places_of_variable(variable), len(self._sets))
 
-    def _holds(self, variable: str | None) -> tuple[bool, ...]:
-        """Return for each place if a variable or subset has its rows; None: all rows."""
+    def _places_of_variable(self, variable: str | None) -> tuple[bool, ...]:
+        """Return for each place if a variable or subset has its rows, or None for all rows."""
         members = self._bound.asked.subsets.get(variable or "", (variable,))
         return tuple(variable is None or each in members for each in self._places)
 
@@ -398,11 +398,11 @@ class _Search:
         """Return the kind, the set, the column of inputs and the sign of a function."""
         if not isinstance(leaf, RowAggregate):
             return k.MATCHES, 0, -1, 0
-        kind, read = self._kind(leaf)
+        kind, read = self._function_kind(leaf)
         column = -1 if leaf.column is None else self._inputs[leaf.column, read]
         return kind, self._set(leaf.variable), column, 1 if leaf.function == "MAX" else -1
 
-    def _kind(self, leaf: RowAggregate) -> tuple[int, str]:
+    def _function_kind(self, leaf: RowAggregate) -> tuple[int, str]:
         """Return the kind of a function, and the numbers that it reads of a column."""
         if leaf.function in ("MIN", "MAX"):
             return k.EXTREME, "ranks"
@@ -422,7 +422,7 @@ class _Search:
             if not isinstance(leaf, RowAggregate):
                 continue
             self._set(leaf.variable)
-            read = self._kind(leaf)[1]
+            read = self._function_kind(leaf)[1]
             if leaf.column is None or (leaf.column, read) in self._inputs:
                 continue
             self._inputs[leaf.column, read] = len(inputs)
@@ -437,7 +437,7 @@ class _Search:
         n = rows.batch.num_rows
         return np.array(inputs, np.int64).reshape(-1, n), np.array(valid, np.bool_).reshape(-1, n)
 
-    def _values(self, rows: OrderedRows, numbers: TextNumbers) -> Int64:
+    def _column_values(self, rows: OrderedRows, numbers: TextNumbers) -> Int64:
         """Return the columns that conditions read of rows, behind them of places, and at last where there is no row."""
         binder, batch = self._bound.binder, rows.batch
         n, n_places = batch.num_rows, len(self._places)

@@ -181,7 +181,7 @@ class _Parser:
     def statement(self) -> Statement:
         """Return the statement."""
         self.expect("SELECT")
-        select = self._select()
+        select = self._parse_select()
         self.expect("FROM")
         if self.word() == "(":
             raise self.error(
@@ -203,13 +203,13 @@ class _Parser:
             self.name("a name")
         if self.word():
             raise self._beyond()
-        return self._of(select, table, clauses)
+        return self._statement_of_clauses(select, table, clauses)
 
     def _beyond(self) -> QuerySyntaxError:
         hint = "evaluate this, and do the rest over its table, in DuckDB, Polars or pandas"
         return self.error(f"{self.seen()} after MATCH_RECOGNIZE (...) is not supported", hint=hint)
 
-    def _select(self) -> tuple[tuple[str, str], ...] | None:
+    def _parse_select(self) -> tuple[tuple[str, str], ...] | None:
         if self.skip("*"):
             return None
         columns: list[tuple[str, str]] = []
@@ -238,7 +238,7 @@ class _Parser:
             word = self.word()
             if not word:
                 raise self.error("expected a bracket that ends MATCH_RECOGNIZE (", hint="close it with )")
-            kind = self._kind() if depth == 0 else None
+            kind = self._clause_kind() if depth == 0 else None
             if kind is not None or (word == ")" and depth == 0):
                 if last >= 0:
                     found[_CLAUSES[last]] = (begin, self._at)
@@ -257,7 +257,7 @@ class _Parser:
             self._at += 1
         return {name: range(*tokens) for name, tokens in found.items()}
 
-    def _kind(self) -> int | None:
+    def _clause_kind(self) -> int | None:
         """Return the clause that begins at the next token."""
         words = " ".join(self.word(i) for i in range(2)).split()
         if words[1:2] == ["PATTERN"] and self.word(-1) != "AS" and words[0] in ("INITIAL", "SEEK"):
@@ -266,13 +266,15 @@ class _Parser:
             return None  # a column of that name
         return next((clause for begin, clause in _BEGINS.items() if tuple(words[: len(begin)]) == begin), None)
 
-    def _of(self, select: tuple[tuple[str, str], ...] | None, table: str, clauses: dict[str, range]) -> Statement:
+    def _statement_of_clauses(
+        self, select: tuple[tuple[str, str], ...] | None, table: str, clauses: dict[str, range]
+    ) -> Statement:
         end = self._at - 1
         for needed in ("PATTERN", "DEFINE"):
             if needed not in clauses:
                 self._at = end
                 raise self.error(f"MATCH_RECOGNIZE needs {needed}", hint=_ORDER_HINT)
-        within = {name: self._within(tokens) for name, tokens in clauses.items()}
+        within = {name: self._parse_within(tokens) for name, tokens in clauses.items()}
         pattern_span = within["PATTERN"].bracket()
         all_rows, empty = within["PER MATCH"].per_match() if "PER MATCH" in within else (False, SHOW_EMPTY)
         skip: tuple[str, ...] = ("PAST LAST ROW",)
@@ -296,7 +298,7 @@ class _Parser:
             subsets=within["SUBSET"].subsets() if "SUBSET" in within else {},
         )
 
-    def _within(self, tokens: range) -> _Clause:
+    def _parse_within(self, tokens: range) -> _Clause:
         return _Clause(self._text, self._tokens[tokens.start : tokens.stop])
 
 

@@ -34,6 +34,7 @@ from sigma.types import (
     SigmaTimestampPart,
 )
 
+from cer_gpu.ceql.paths import string_literal
 from cer_gpu.sigma import formulas as f
 from cer_gpu.sigma.correlations import correlation_query
 from cer_gpu.sigma.nesting import check_condition
@@ -103,7 +104,7 @@ class CerGpuBackend(Backend):
     def convert_rule(
         self, rule: SigmaRule, output_format: str | None = None, callback: Callable[..., Any] | None = None
     ) -> list[Any]:
-        """Return the text of a rule, which is one also where it has several conditions; [] if it is not asked for."""
+        """Convert a rule to one query, OR-ing its conditions; [] if the rule was not requested."""
         try:
             if getattr(self, "last_processing_pipeline", None) is None:
                 self.init_processing_pipeline(output_format)
@@ -198,11 +199,11 @@ class CerGpuBackend(Backend):
 
     def convert_condition_or(self, cond: ConditionOR, state: ConversionState) -> Any:
         """Return a disjunction."""
-        return _joined(f.some_of, [self.convert_condition(each, state) for each in cond.args])
+        return _join_conditions(f.some_of, [self.convert_condition(each, state) for each in cond.args])
 
     def convert_condition_and(self, cond: ConditionAND, state: ConversionState) -> Any:
         """Return a conjunction."""
-        return _joined(f.all_of, [self.convert_condition(each, state) for each in cond.args])
+        return _join_conditions(f.all_of, [self.convert_condition(each, state) for each in cond.args])
 
     def convert_condition_not(self, cond: ConditionNOT, state: ConversionState) -> Any:
         """Return a negation."""
@@ -232,11 +233,11 @@ class CerGpuBackend(Backend):
     def convert_condition_field_eq_val_timestamp_part(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return the test of a part of a time."""
         value = cast(SigmaTimestampPart, cond.value)
-        return f.FieldTest(cond.field, f.PARTS_OF_TIME[_part(value)], (number_of(value),))
+        return f.FieldTest(cond.field, f.PARTS_OF_TIME[_timestamp_part(value)], (number_of(value),))
 
     def convert_condition_field_eq_val_bool(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return the test of a truth, as a text."""
-        return f.FieldTest(cond.field, f.GLOB, (f.quoted_text("true" if cond.value else "false"),))
+        return f.FieldTest(cond.field, f.GLOB, (string_literal("true" if cond.value else "false"),))
 
     def convert_condition_field_eq_val_re(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return the search for a regular expression."""
@@ -244,12 +245,12 @@ class CerGpuBackend(Backend):
 
     def convert_condition_field_eq_val_cidr(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return the test of an address."""
-        return f.FieldTest(cond.field, f.NETWORK, (f.quoted_text(str(cast(SigmaCIDRExpression, cond.value).network)),))
+        return f.FieldTest(cond.field, f.NETWORK, (string_literal(str(cast(SigmaCIDRExpression, cond.value).network)),))
 
     def convert_condition_field_compare_op_val(self, cond: FieldCondition, state: ConversionState) -> Any:
         """Return the comparison with a number, of the value or of a part of its time."""
         value = cast(SigmaCompareExpression, cond.value)
-        part = _part(value.number) if isinstance(value.number, SigmaTimestampPart) else ""
+        part = _timestamp_part(value.number) if isinstance(value.number, SigmaTimestampPart) else ""
         return f.FieldTest(cond.field, f.COMPARED[part, OPERATORS_OF_SIGMA[value.op]], (number_of(value.number),))
 
     def convert_condition_field_eq_field(self, cond: FieldCondition, state: ConversionState) -> Any:
@@ -284,7 +285,7 @@ class CerGpuBackend(Backend):
 
     def convert_condition_val_num(self, cond: ConditionValueExpression, state: ConversionState) -> Any:
         """Return the test that the digits of a number stand in any column of texts."""
-        return f.FieldTest(None, f.GLOB, (f.quoted_text(f"*{number_of(cast(SigmaNumber, cond.value))}*"),))
+        return f.FieldTest(None, f.GLOB, (string_literal(f"*{number_of(cast(SigmaNumber, cond.value))}*"),))
 
     def convert_condition_val_re(self, cond: ConditionValueExpression, state: ConversionState) -> Any:
         """Return the search for a regular expression in all columns of texts."""
@@ -305,11 +306,11 @@ class CerGpuBackend(Backend):
         raise SigmaDetectionError(f"{type(cond.value).__name__} needs a field", source=getattr(cond, "source", None))
 
 
-def _part(value: SigmaTimestampPart) -> str:
+def _timestamp_part(value: SigmaTimestampPart) -> str:
     return value.timestamp_part.name.lower()
 
 
-def _joined(
+def _join_conditions(
     join: Callable[[list[f.DetectionFormula]], f.DetectionFormula], parts: list[f.DetectionFormula | None]
 ) -> f.DetectionFormula | None:
     known = [part for part in parts if part is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
@@ -23,12 +24,11 @@ from cer_gpu.cache import gc_paused
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.errors import OptionError, QueryError, did_you_mean, nearest
 from cer_gpu.rule import Rule
-from cer_gpu.sigma.attack import tactics_of, techniques_of
 from cer_gpu.sigma.backend import CerGpuBackend
-from cer_gpu.sigma.files import YAML_ENDINGS
 from cer_gpu.sigma.loaded import Refused, SigmaRules
 from cer_gpu.sigma.pipelines.named import FINDERS, UnknownLogSourceError, chosen_columns, pipeline_named
-from cer_gpu.sigma.reading import (
+from cer_gpu.sigma.rule_files import (
+    YAML_ENDINGS,
     AnyRule,
     Fault,
     GivenRules,
@@ -38,6 +38,30 @@ from cer_gpu.sigma.reading import (
     title_of_rule,
     words_of,
 )
+
+_TECHNIQUE = re.compile(r"attack\.(t\d{4}(?:\.\d{3})?)", re.IGNORECASE)
+_TACTIC = re.compile(r"attack\.([a-z]+(?:[-_ ][a-z]+)*)", re.IGNORECASE)
+_SMALL = ("and", "of", "the")
+
+
+def techniques_of(tags: Iterable[str]) -> tuple[str, ...]:
+    """Return the ids of techniques, as ``T1003.001``."""
+    return _each(match[1].upper() for tag in tags if (match := _TECHNIQUE.fullmatch(tag)))
+
+
+def tactics_of(tags: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of tactics, as ``Credential Access``; groups and software, which have numbers, are none."""
+    return _each(_technique_name(match[1]) for tag in tags if (match := _TACTIC.fullmatch(tag)))
+
+
+def _technique_name(tag: str) -> str:
+    words = re.split(r"[-_ ]", tag.lower())
+    return " ".join(word if word in _SMALL else word.capitalize() for word in words)
+
+
+def _each(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))
+
 
 _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (wrong.SigmaPlaceholderError, "placeholders without values"),
@@ -62,7 +86,7 @@ def converted(rules: Any, pipelines: Any, columns: dict[str, str], nocase_groups
     sound: list[AnyRule] = []
     for rule in _filtered(given, refused):
         if rule.errors:
-            refused.append(_refused(title_of_rule(rule), rule.errors[0], rule))
+            refused.append(_refused_rule(title_of_rule(rule), rule.errors[0], rule))
         else:
             sound.append(rule)
     named = {name for each in given.references for name in each.names}
@@ -83,7 +107,7 @@ def converted(rules: Any, pipelines: Any, columns: dict[str, str], nocase_groups
                     source_of[id(rule)] = source[0]
                     log_sources.setdefault(*source)
         except Exception as error:  # whatever comes of one rule, the others are converted
-            refused.append(_refused(title_of_rule(rule), error, rule))
+            refused.append(_refused_rule(title_of_rule(rule), error, rule))
             continue
         converted.add(id(rule))
         texts.update((id(rule), text) for text in made)
@@ -92,7 +116,7 @@ def converted(rules: Any, pipelines: Any, columns: dict[str, str], nocase_groups
     for rule in sound:
         if id(rule) in texts:
             name = _free_name(rule, found)
-            found[name] = _rule(name, texts[id(rule)], rule, source_of.get(id(rule)))
+            found[name] = _rule_with_metadata(name, texts[id(rule)], rule, source_of.get(id(rule)))
             predicate = rule.get_conversion_result()[0]
             fields[name] = predicate.columns
             found[name] = replace(found[name], column_groups=predicate.groups)
@@ -155,7 +179,7 @@ def _filtered(given: GivenRules, refused: list[Refused]) -> Iterator[AnyRule]:
     filters = [each for each in given.rules if isinstance(each, SigmaFilter)]
     for each in filters:
         if each.errors:
-            refused.append(_refused(title_of_rule(each), each.errors[0], each))
+            refused.append(_refused_rule(title_of_rule(each), each.errors[0], each))
     filters = [each for each in filters if not each.errors]
     for rule in given.rules:
         if isinstance(rule, SigmaFilter):
@@ -164,7 +188,7 @@ def _filtered(given: GivenRules, refused: list[Refused]) -> Iterator[AnyRule]:
             try:
                 rule = reduce(lambda made, each: each.apply_on_rule(made), filters, rule)  # type: ignore[arg-type, return-value]
             except Exception as error:
-                refused.append(_refused(title_of_rule(rule), error, rule))
+                refused.append(_refused_rule(title_of_rule(rule), error, rule))
                 continue
         yield rule
 
@@ -178,7 +202,7 @@ def _referenced_first(rules: list[AnyRule], refused: list[Refused]) -> Iterator[
             if isinstance(rule, SigmaCorrelationRule):
                 _resolve(rule, collection)
         except Exception as error:
-            refused.append(_refused(title_of_rule(rule), error, rule))
+            refused.append(_refused_rule(title_of_rule(rule), error, rule))
             continue
         known.append(rule)
     placed: set[int] = set()
@@ -192,7 +216,7 @@ def _referenced_first(rules: list[AnyRule], refused: list[Refused]) -> Iterator[
             circle = above[next(i for i, each in enumerate(above) if each is rule) :]
             for each in circle:
                 placed.add(id(each))
-                refused.append(_refused(title_of_rule(each), _circle_error(each, circle), each))
+                refused.append(_refused_rule(title_of_rule(each), _circle_error(each, circle), each))
             return
         if isinstance(rule, SigmaCorrelationRule):
             above.append(rule)
@@ -226,7 +250,7 @@ def _circle_error(rule: AnyRule, circle: list[AnyRule]) -> SigmaCorrelationRuleE
     return SigmaCorrelationRuleError(f"correlations refer to each other in a circle: {' -> '.join(names)}")
 
 
-def _refused(name: str, error: Exception, rule: AnyRule | SigmaFilter) -> Refused:
+def _refused_rule(name: str, error: Exception, rule: AnyRule | SigmaFilter) -> Refused:
     """Return a rule without a text, with the reason."""
     return _refused_fault(Fault(name, error, file_of_rule(rule)))
 
@@ -252,7 +276,7 @@ def _free_name(rule: AnyRule, taken: Iterable[str]) -> str:
     return names[0]
 
 
-def _rule(name: str, text: str, rule: AnyRule, log_source: str | None) -> Rule:
+def _rule_with_metadata(name: str, text: str, rule: AnyRule, log_source: str | None) -> Rule:
     """Return a rule with what it says of itself."""
     tags = tuple(map(str, rule.tags))
     file = file_of_rule(rule)

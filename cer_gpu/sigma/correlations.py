@@ -34,8 +34,8 @@ from sigma.correlations import (
 )
 from sigma.exceptions import SigmaCorrelationConditionError, SigmaError, SigmaFeatureNotSupportedByBackendError
 
+from cer_gpu.sigma.correlation_bounds import MORE_BOUNDS
 from cer_gpu.sigma.formulas import COUNTED
-from cer_gpu.sigma.ranges import MORE_BOUNDS
 
 MAX_COMBINATIONS = 1_000
 """Most combinations of rules of which one has to have occurred."""
@@ -163,7 +163,7 @@ class _Writer:
         return f"SELECT MAX * FROM events WHERE (* AS {COUNTED})* ; * AS event FILTER {tests}{by} WITHIN {self._length}"
 
     def _predicate(self) -> str:
-        return f"RISES({_bare(self._condition())}, {_bare(self._any)}{self._own})"
+        return f"RISES({_bare(self._window_condition())}, {_bare(self._any)}{self._own})"
 
     # ---- rules and groups
 
@@ -171,9 +171,9 @@ class _Writer:
         try:
             (part,) = reference.rule.get_conversion_result()
         except SigmaError:
-            raise self._refused(f"{reference.reference!r} has no query") from None
+            raise self._unsupported_correlation(f"{reference.reference!r} has no query") from None
         if isinstance(part, CorrelationPredicate) and not part.text:
-            raise self._refused(
+            raise self._unsupported_correlation(
                 f"{reference.reference!r} is temporal_ordered, and no other correlation can stand on it"
             )
         return part
@@ -183,7 +183,7 @@ class _Writer:
         below = [part for part in self._parts if isinstance(part, CorrelationPredicate)]
         n_characters = sum(max(len(part.text), len(part.in_groups)) for part in below)
         if n_characters > MAX_COPIED:
-            raise self._refused(
+            raise self._unsupported_correlation(
                 f"correlations on correlations that take {n_characters:,} characters, more than {MAX_COPIED:,}: each "
                 "level doubles those below it\nhint: refer to rules in place of correlations, or to fewer levels"
             )
@@ -216,7 +216,7 @@ class _Writer:
         texts = [each for (each, *others) in made if not others]
         if len(made) == 1 and texts and texts[0].startswith(_JOINED):
             for each in _COLUMNS.findall(_TEXTS.sub("", texts[0].removeprefix(_JOINED))):
-                self._read[_plain(each)] = None
+                self._read[_unquoted_column(each)] = None
                 yield f"{each}{self._nocase}"
             return
         columns = self._columns(name)
@@ -241,22 +241,22 @@ class _Writer:
         columns = part.column_of(field)
         for each in columns:
             if each.endswith(")"):
-                raise self._refused(f"{field!r} is made of several columns: {each}")
-            self._read[_plain(each)] = None
-        return tuple(sorted(columns, key=lambda each: _plain(each) == field))
+                raise self._unsupported_correlation(f"{field!r} is made of several columns: {each}")
+            self._read[_unquoted_column(each)] = None
+        return tuple(sorted(columns, key=lambda each: _unquoted_column(each) == field))
 
     # ---- conditions
 
-    def _condition(self) -> str:
+    def _window_condition(self) -> str:
         """Return the condition over a window, which holds over none that is empty."""
         text = self._over_window()
-        for each in self._bounds:
+        for each in self._condition_bounds:
             if (each.op == _Op.GT and each.count >= 0) or (each.op == _Op.GTE and each.count > 0):
                 return text  # it fails of none
-        return f"{self._count('*', self._any)} > 0 AND ({_bare(text)})"
+        return f"{self._count_over('*', self._any)} > 0 AND ({_bare(text)})"
 
     @property
-    def _bounds(self) -> list[SigmaCorrelationCondition]:
+    def _condition_bounds(self) -> list[SigmaCorrelationCondition]:
         """The comparisons of the condition, of which several make a range; none: it is one of names."""
         first = self._rule.condition
         if not isinstance(first, SigmaCorrelationCondition):
@@ -268,20 +268,20 @@ class _Writer:
         condition = self._rule.condition
         if isinstance(condition, SigmaExtendedCorrelationCondition):
             return self._extended(condition.parsed)
-        return " AND ".join(map(self._compared, self._bounds))
+        return " AND ".join(map(self._compare_count, self._condition_bounds))
 
-    def _compared(self, condition: SigmaCorrelationCondition) -> str:
+    def _compare_count(self, condition: SigmaCorrelationCondition) -> str:
         """Return one comparison of the condition."""
         kind = self._rule.type
         if kind == _KINDS.TEMPORAL:
             return self._occurred(condition)
-        value = _number(condition.count)
+        value = _number_literal(condition.count)
         sign = _SIGNS[condition.op]
         if kind == _KINDS.EVENT_COUNT:
-            return f"{self._count('*', self._any)} {sign} {value}"
+            return f"{self._count_over('*', self._any)} {sign} {value}"
         column = self._value_column(condition)
         if kind in _FUNCTIONS:
-            return f"{self._over(_FUNCTIONS[kind], column, self._any)} {sign} {value}"
+            return f"{self._over_aggregate(_FUNCTIONS[kind], column, self._any)} {sign} {value}"
         share = _MEDIAN if kind == _KINDS.VALUE_MEDIAN else condition.percentile
         if share is None or not 0 <= share <= 100:
             said = "none" if share is None else share
@@ -290,26 +290,28 @@ class _Writer:
             )
         return self._ranked(condition.op, column, share, value)
 
-    def _over(self, function: str, column: str, test: str) -> str:
+    def _over_aggregate(self, function: str, column: str, test: str) -> str:
         operand = column if column == "*" else f"*.{column}"
         if function == "COUNT DISTINCT":
             return f"COUNT(DISTINCT {operand}{self._nocase} FILTER {test}) OVER {self._length}{self._own}"
         return f"{function}({operand} FILTER {test}) OVER {self._length}{self._own}"
 
-    def _count(self, column: str, test: str) -> str:
-        return self._over("COUNT", column, test)
+    def _count_over(self, column: str, test: str) -> str:
+        return self._over_aggregate("COUNT", column, test)
 
     def _value_column(self, condition: SigmaCorrelationCondition) -> str:
         """Return the column whose values are counted, or added up."""
         fields = condition.fieldref
         if isinstance(fields, list):
             if len(fields) != 1:
-                raise self._refused("values of several fields")
+                raise self._unsupported_correlation("values of several fields")
             fields = fields[0]
         assert fields is not None
         columns = list(dict.fromkeys(each for of in self._columns(fields) for each in of))
         if len(columns) > 1:
-            raise self._refused(f"values of {fields!r}, which is in several columns: {', '.join(columns)}")
+            raise self._unsupported_correlation(
+                f"values of {fields!r}, which is in several columns: {', '.join(columns)}"
+            )
         return columns[0]
 
     def _ranked(self, op: SigmaCorrelationConditionOperator, column: str, share: int, value: str) -> str:
@@ -319,8 +321,8 @@ class _Writer:
         if op == _Op.NEQ:
             return f"({self._ranked(_Op.GT, column, share, value)} OR {self._ranked(_Op.LT, column, share, value)})"
         below = "<" if op in (_Op.GTE, _Op.LT) else "<="
-        number = self._count(column, self._any)
-        less = self._count("*", f"({self._any} AND {column} {below} {value})")
+        number = self._count_over(column, self._any)
+        less = self._count_over("*", f"({self._any} AND {column} {below} {value})")
         if op in (_Op.LT, _Op.LTE):
             return f"({less} > 0 AND 100 * {less} >= {share} * {number})"
         return f"({number} > 0 AND ({less} = 0 OR 100 * {less} < {share} * {number}))"
@@ -339,14 +341,14 @@ class _Writer:
         """Return the test that so many rules occurred."""
         tests = self._tests
         if number <= 0 or number > len(tests):
-            return f"({self._count('*', self._any)} {'>=' if number <= 0 else '<'} 0)"
+            return f"({self._count_over('*', self._any)} {'>=' if number <= 0 else '<'} 0)"
         if math.comb(len(tests), number) > MAX_COMBINATIONS:
-            raise self._refused(f"{number} of {len(tests)} rules")
+            raise self._unsupported_correlation(f"{number} of {len(tests)} rules")
         found = [" AND ".join(dict.fromkeys(map(self._there, some))) for some in combinations(tests, number)]
         return f"({' OR '.join(dict.fromkeys(found))})"
 
     def _there(self, test: str) -> str:
-        return f"{self._count('*', test)} > 0"
+        return f"{self._count_over('*', test)} > 0"
 
     def _extended(self, node: CorrelationConditionItem | SigmaRuleReference) -> str:
         """Return a condition of names of rules."""
@@ -366,9 +368,9 @@ class _Writer:
             some = any(isinstance(each, CorrelationConditionOR | CorrelationConditionNOT) for each in _nodes(condition))
         else:
             n = len(self._parts)
-            some = not any(each.op in (_Op.GTE, _Op.EQ) and each.count == n for each in self._bounds)
+            some = not any(each.op in (_Op.GTE, _Op.EQ) and each.count == n for each in self._condition_bounds)
         if some:
-            raise self._refused("an order of rules of which some need not occur")
+            raise self._unsupported_correlation("an order of rules of which some need not occur")
         self._in_groups(not self._depends)
         steps = [f"step_{i}" for i in range(1, len(self._parts) + 1)]
         tests = [f"{step}[{_bare(test)}]" for step, test in zip(steps, self._tests, strict=True)]
@@ -383,13 +385,17 @@ class _Writer:
         for name in self._rule.group_by or ():
             columns = self._columns(name)
             if any(len(each) > 1 for each in columns):
-                raise self._refused(f"an order by {name!r}, which has several columns in the events of one rule")
+                raise self._unsupported_correlation(
+                    f"an order by {name!r}, which has several columns in the events of one rule"
+                )
             if self._nocase:
-                raise self._refused(f"an order by {name!r}, which is in unlike columns, without the case of letters")
+                raise self._unsupported_correlation(
+                    f"an order by {name!r}, which is in unlike columns, without the case of letters"
+                )
             keys = [f"{step}.{column}" for step, (column,) in zip(steps, columns, strict=True)]
             yield from (f"{a} = {b}" for a, b in pairwise(keys))
 
-    def _refused(self, what: str) -> SigmaFeatureNotSupportedByBackendError:
+    def _unsupported_correlation(self, what: str) -> SigmaFeatureNotSupportedByBackendError:
         return SigmaFeatureNotSupportedByBackendError(f"no query says this: {what}", source=self._rule.source)
 
 
@@ -406,12 +412,12 @@ def _has_keys(part: Any, keys: str) -> bool:
     return isinstance(part, CorrelationPredicate) and part.keys == keys
 
 
-def _plain(column: str) -> str:
+def _unquoted_column(column: str) -> str:
     """Return the name of a column, without backquotes."""
     return column.strip("`")
 
 
-def _number(value: float) -> str:
+def _number_literal(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.17g}"
 
 

@@ -59,11 +59,6 @@ def column(name: str) -> EventColumn:
     return EventColumn(name if is_plain else f"`{name}`", (name,))
 
 
-def quoted_text(text: str) -> str:
-    """Return a text as a string of CEQL."""
-    return "'" + text.replace("'", "''") + "'"
-
-
 def verbatim(text: str) -> str:
     """Return the pattern of GLOB that matches a text alone."""
     return text.translate(_SIGNS)
@@ -100,25 +95,25 @@ def _patterns(operator: str, behind: str = "") -> FieldTestKind:
     return FieldTestKind(*passed, *failed)
 
 
-def _plain(test: str, several: str = "") -> FieldTestKind:
+def _plain_test_kind(test: str, several: str = "") -> FieldTestKind:
     return FieldTestKind(test, several, f"NOT {test}", several and f"NOT {several}")
 
 
 GLOB = _patterns("GLOB", " NOCASE")
 GLOB_CASED = _patterns("GLOB")
 REGEX = FieldTestKind("{column} LIKE {values}", "", "{column} NOT LIKE {values}")
-NETWORK = _plain("CIDR({column}, {values})", "CIDR({column}, {values})")
+NETWORK = _plain_test_kind("CIDR({column}, {values})", "CIDR({column}, {values})")
 EQUAL = FieldTestKind(
     "{column} = {values}", f"{{column}} IN {_SET}", "{column} <> {values}", f"{{column}} NOT IN {_SET}"
 )
 PARTS_OF_TIME = {
-    part: _plain(f"{part}({{column}}) = {{values}}", f"{part}({{column}}) IN {_SET}")
+    part: _plain_test_kind(f"{part}({{column}}) = {{values}}", f"{part}({{column}}) IN {_SET}")
     for part in ("minute", "hour", "day", "week", "month", "year")
 }
 """Parts of times by the names of Sigma, which are those of CEQL."""
 _COMPARISONS = ("<", "<=", ">", ">=", "<>")
 COMPARED = {
-    (part, operator): _plain(f"{f'{part}({{column}})' if part else '{column}'} {operator} {{values}}")
+    (part, operator): _plain_test_kind(f"{f'{part}({{column}})' if part else '{column}'} {operator} {{values}}")
     for part in ("", *PARTS_OF_TIME)
     for operator in _COMPARISONS
 }
@@ -243,42 +238,42 @@ class PredicateWriter:
 
     def predicate(self, formula: DetectionFormula) -> str:
         """Return the predicate that is TRUE where the formula holds."""
-        return self._written(formula, True)[0]
+        return self._write_formula(formula, True)[0]
 
     def conjunct(self, formula: DetectionFormula) -> str:
         """Return the predicate as a part of a conjunction."""
-        text, level = self._written(formula, True)
+        text, level = self._write_formula(formula, True)
         return text if level >= _ALL else f"({text})"
 
-    def _written(self, formula: DetectionFormula, holds: bool) -> tuple[str, int]:
+    def _write_formula(self, formula: DetectionFormula, holds: bool) -> tuple[str, int]:
         match formula:
             case Negated(part):
-                return self._written(part, not holds)
+                return self._write_formula(part, not holds)
             case All(parts):
-                return self._joined(parts, holds, together=holds)
+                return self._join_parts(parts, holds, together=holds)
             case Some(parts):
-                return self._joined(parts, holds, together=not holds)
+                return self._join_parts(parts, holds, together=not holds)
             case FieldTest():
-                return self._test(formula, holds)
+                return self._write_test(formula, holds)
             case Presence(name, has_value):
-                return f"{self._column(name)} IS {'NOT ' if has_value == holds else ''}NULL", _TEST
+                return f"{self._mark_column(name)} IS {'NOT ' if has_value == holds else ''}NULL", _TEST
             case Likeness():
                 return self._likeness(formula, holds)
             case Verbatim(name, text):
-                written = text.replace("{field}", self._column(name) if name else "")
+                written = text.replace("{field}", self._mark_column(name) if name else "")
                 return f"{'' if holds else 'NOT '}({written})", _TEST
 
-    def _joined(self, parts: Sequence[DetectionFormula], holds: bool, together: bool) -> tuple[str, int]:
-        written = [self._written(part, holds) for part in parts]
+    def _join_parts(self, parts: Sequence[DetectionFormula], holds: bool, together: bool) -> tuple[str, int]:
+        written = [self._write_formula(part, holds) for part in parts]
         if len(written) == 1:
             return written[0]
         level = _ALL if together else _SOME
         texts = [text if inner >= level else f"({text})" for text, inner in written]
         return (" AND " if together else " OR ").join(dict.fromkeys(texts)), level
 
-    def _test(self, test: FieldTest, holds: bool) -> tuple[str, int]:
+    def _write_test(self, test: FieldTest, holds: bool) -> tuple[str, int]:
         kind, several = test.kind, len(test.values) > 1
-        column = ANY_TEXT if test.field is None else self._column(test.field)
+        column = ANY_TEXT if test.field is None else self._mark_column(test.field)
         values = ", ".join(test.values)
         if holds:
             return (kind.several if several else kind.one).format(column=column, values=values), _TEST
@@ -288,7 +283,7 @@ class PredicateWriter:
         return f"{failed} OR {column} IS NULL", _SOME
 
     def _likeness(self, test: Likeness, holds: bool) -> tuple[str, int]:
-        a, b = self._column(test.field), self._column(test.other)
+        a, b = self._mark_column(test.field), self._mark_column(test.other)
         left, right = (f"string({each})" if test.cased else f"lower(string({each}))" for each in (a, b))
         passed = [f"{name}({left}, {right})" if name else f"{left} = {right}" for name in _AS_FUNCTIONS[test.function]]
         if holds:
@@ -296,7 +291,7 @@ class PredicateWriter:
         failed = " AND ".join(f"NOT {each}" for each in passed)
         return f"{failed} OR {a} IS NULL OR {b} IS NULL", _SOME
 
-    def _column(self, name: str) -> str:
+    def _mark_column(self, name: str) -> str:
         found = self.column_of(name)
         self.columns.update(dict.fromkeys(found.names))
         return found.text

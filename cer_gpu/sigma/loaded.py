@@ -111,7 +111,7 @@ class SigmaRules(Mapping[str, str]):
 
     def __repr__(self) -> str:
         """Return the numbers of rules with and without a text."""
-        return f"<SigmaRules: {_rules(len(self))}, {len(self._refused):,} without a text>"
+        return f"<SigmaRules: {_rules_text(len(self))}, {len(self._refused):,} without a text>"
 
     @property
     def errors(self) -> list[tuple[str, CerError]]:
@@ -133,12 +133,12 @@ class SigmaRules(Mapping[str, str]):
         Parameters
         ----------
         schema
-            That of the events; None: nothing is said of columns.
+            That of the events, or None to say nothing of columns.
         """
-        lines = [f"{_rules(len(self))} loaded"]
+        lines = [f"{_rules_text(len(self))} loaded"]
         kinds = Counter(each.kind for each in self._refused)
         if kinds:
-            lines.append(f"{_rules(len(self._refused))} without a text:")
+            lines.append(f"{_rules_text(len(self._refused))} without a text:")
             lines += [f"  {count:,}: {kind}" for kind, count in kinds.most_common()]
             hints = [(each.name, hint) for each in self._refused if (hint := _hint(each.error)) is not None]
             lines += [f"  {name}: {hint}" for name, hint in hints[:MAX_HINTS]]
@@ -148,7 +148,7 @@ class SigmaRules(Mapping[str, str]):
             listed = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.skipped_files.items()))
             lines.append(f"skipped: {listed}")
         if schema is not None:
-            lines += _told(self.missing(schema), self._readers(schema), schema)
+            lines += _missing_field_lines(self.missing(schema), self._readers(schema), schema)
         return "\n".join(lines)
 
     def _readers(self, schema: pa.Schema) -> int:
@@ -165,7 +165,7 @@ def _hint(error: CerError) -> str | None:
     return hint if hint.startswith("did you mean") else None
 
 
-def _rules(count: int) -> str:
+def _rules_text(count: int) -> str:
     return f"{count:,} rule{'' if count == 1 else 's'}"
 
 
@@ -176,11 +176,11 @@ def silenced_notes(silenced: Mapping[str, Sequence[str]]) -> Iterator[str]:
         yield f"{', '.join(map(repr, titles))} {verb} no results: the correlation {correlation!r} has no text"
 
 
-def _told(missing: Mapping[str, int], n_readers: int, schema: pa.Schema) -> Iterator[str]:
+def _missing_field_lines(missing: Mapping[str, int], n_readers: int, schema: pa.Schema) -> Iterator[str]:
     if not missing:
         yield "the events have all columns that the rules read"
         return
-    yield f"columns that the events have not, read by {_rules(n_readers)} (a test of one does not hold):"
+    yield f"columns that the events have not, read by {_rules_text(n_readers)} (a test of one does not hold):"
     width = max(len(f"{count:,}") for count in missing.values())
     near = {name: f" (did you mean {other}?)" for name, other in in_another_case(missing, schema).items()}
     yield from (f"  {count:>{width},}: {name}{near.get(name, '')}" for name, count in missing.items())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sigma.exceptions import SigmaPlaceholderError, SigmaRegularExpressionError
 from sigma.modifiers import SigmaCaseSensitiveModifier
@@ -19,8 +21,80 @@ from sigma.types import (
     SpecialChars,
 )
 
-from cer_gpu.sigma.formulas import quoted_text, verbatim
-from cer_gpu.sigma.regexes import re2_of_sigma
+from cer_gpu.ceql.paths import string_literal
+from cer_gpu.ceql.patterns import check_regex
+from cer_gpu.sigma.formulas import verbatim
+
+_LACKS = {
+    "(?=": "lookahead (?=...)",
+    "(?!": "lookahead (?!...)",
+    "(?<=": "lookbehind (?<=...)",
+    "(?<!": "lookbehind (?<!...)",
+    "(?>": "atomic groups (?>...)",
+    "(?(": "conditions (?(...)...)",
+    "(?P=": "back references (?P=...)",
+    "(?#": "comments (?#...)",
+}
+_ELSEWHERE = {"Z": r"\z", "/": "/"}
+"""Escapes that RE2 writes in another way."""
+_CODE_POINT = re.compile(r"u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})")
+_POSSESSIVE = re.compile(r"[*+?}]\+")
+
+
+@lru_cache(maxsize=1024)
+def re2_of_sigma(pattern: str, flags: str = "") -> str:
+    """Return a regular expression for `LIKE`, which finds the texts in which RE2 finds it.
+
+    Parameters
+    ----------
+    pattern
+    flags
+        Letters of ``i``, ``m`` and ``s``, as RE2 has them.
+
+    Raises
+    ------
+    ValueError
+        With the reason, for what RE2 cannot say.
+    """
+    written, i, in_class = [], 0, False
+    while i < len(pattern):
+        sign = pattern[i]
+        if sign == "\\":
+            text, i = _escape(pattern, i + 1, in_class)
+            written.append(text)
+            continue
+        if in_class:
+            in_class = sign != "]"
+        elif sign == "[":
+            in_class = True
+            first = re.compile(r"\[\^?\]?").match(pattern, i)  # a bracket in first place is a member
+            assert first is not None
+            written.append(first.group().replace("]", r"\]"))
+            i = first.end()
+            continue
+        elif sign == "(":
+            for begin in sorted(_LACKS, key=len, reverse=True):
+                if pattern.startswith(begin, i):
+                    raise ValueError(f"{_LACKS[begin]}, which RE2 has not")
+        elif _POSSESSIVE.match(pattern, i):
+            raise ValueError(f"possessive repetition {pattern[i : i + 2]}, which RE2 has not")
+        written.append(sign)
+        i += 1
+    text = (f"(?{flags})" if flags else "") + "".join(written)
+    check_regex(text)
+    return text
+
+
+def _escape(pattern: str, i: int, in_class: bool) -> tuple[str, int]:
+    """Return what stands behind a backslash, as RE2 writes it, and the place after it."""
+    sign = pattern[i : i + 1]
+    if not in_class and sign.isdigit() and sign != "0":
+        raise ValueError(f"back references \\{sign}, which RE2 has not")
+    point = _CODE_POINT.match(pattern, i)
+    if point:
+        return rf"\x{{{point[1] or point[2]}}}", point.end()
+    return _ELSEWHERE.get(sign, f"\\{sign}"), i + len(sign)
+
 
 OPERATORS_OF_SIGMA = {
     CompareOperators.LT: "<",
@@ -61,7 +135,7 @@ def glob_of_value(value: SigmaString, anywhere: bool = False) -> str:
             *signs,
             *(() if signs[-1:] == ["*"] and signs[1:] else ("*",)),
         ]
-    return quoted_text("".join(signs))
+    return string_literal("".join(signs))
 
 
 def regex_of_value(value: SigmaRegularExpression) -> str:
@@ -78,7 +152,7 @@ def regex_of_value(value: SigmaRegularExpression) -> str:
     text = "".join(part if isinstance(part, str) else "*" if part is _RUN else "?" for part in value.regexp.s)
     flags = "".join(sorted(value.sigma_to_re_flag[flag] for flag in value.flags))
     try:
-        return quoted_text(re2_of_sigma(text, flags))
+        return string_literal(re2_of_sigma(text, flags))
     except ValueError as error:
         raise SigmaRegularExpressionError(f"Regular expression {text!r} is invalid: {error}") from None
 

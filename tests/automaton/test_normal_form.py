@@ -25,7 +25,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.errors import QueryTooLargeError
-from cer_gpu.explain.writing import predicate_text
+from cer_gpu.explain.ceql_text import predicate_text
 
 
 def formula(text):

@@ -4,21 +4,10 @@ import itertools
 
 import pytest
 from rma_examples import SENSORS, compare, holds, unwritten_reads
+from rma_interpreter import Configuration, initial, matches, recognised, successors
 
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.automaton.rma import (
-    CURRENT,
-    RMA,
-    Configuration,
-    RegisterCondition,
-    RegisterTransition,
-    initial,
-    live_registers,
-    matches,
-    recognised,
-    silent_closure,
-    successors,
-)
+from cer_gpu.automaton.rma import CURRENT, RMA, RegisterCondition, RegisterTransition, live_registers, silent_closure
 
 T = (RegisterCondition(Guard("T")),)
 H_OF_SAME_SENSOR = (

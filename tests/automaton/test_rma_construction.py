@@ -21,9 +21,10 @@ from rma_examples import (
     then,
     unwritten_reads,
 )
+from rma_interpreter import matches
 
 from cer_gpu.automaton.normal_form import Guard, normal_form
-from cer_gpu.automaton.rma import CURRENT, RegisterTransition, matches
+from cer_gpu.automaton.rma import CURRENT, RegisterTransition
 from cer_gpu.automaton.rma_construction import UnboundedFilterError, build_rma, without_silent
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.parser import parse

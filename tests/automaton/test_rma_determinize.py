@@ -17,9 +17,10 @@ from rma_examples import (
     streams,
     then,
 )
+from rma_interpreter import matches, recognised
 
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.automaton.rma import RegisterTransition, matches, recognised
+from cer_gpu.automaton.rma import RegisterTransition
 from cer_gpu.automaton.rma_construction import build_rma, without_silent
 from cer_gpu.automaton.rma_determinize import DeterministicRMA, SharedRegisterError
 from cer_gpu.errors import QueryTooLargeError

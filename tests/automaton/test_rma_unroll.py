@@ -18,8 +18,9 @@ from rma_examples import (
     then,
     unwritten_reads,
 )
+from rma_interpreter import matches, recognised
 
-from cer_gpu.automaton.rma import RMA, RegisterTransition, live_registers, matches, recognised
+from cer_gpu.automaton.rma import RMA, RegisterTransition, live_registers
 from cer_gpu.automaton.rma_construction import build_rma, without_silent
 from cer_gpu.automaton.rma_determinize import DeterministicRMA, SharedRegisterError
 from cer_gpu.automaton.rma_unroll import output_agnostic_rma, unroll, unroll_in_phases, windowed_rma

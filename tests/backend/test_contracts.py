@@ -14,7 +14,7 @@ from contracts import Array, Group, Mismatch, check_call, contract, fields_writt
 from small_sizes import small_sizes
 
 import cer_gpu
-from cer_gpu.expressions import text_sets
+from cer_gpu.expressions import string_sets
 
 FOUND, KERNELS = functions()
 MAX_ARGUMENTS = 24
@@ -236,7 +236,7 @@ def test_real_calls_of_sets_of_patterns_fit_their_contracts():
     place = table.column_names.index("s")
     other = table.set_column(place, "s", pa.DictionaryArray.from_arrays(coded.indices, values))
     with small_sizes(), pytest.MonkeyPatch.context() as patch, checked_calls() as called:
-        patch.setattr(text_sets, "TOGETHER_FROM", 0)
+        patch.setattr(string_sets, "TOGETHER_FROM", 0)
         rules = cer_gpu.compile_all(texts, time_column="t")
         found = rules.evaluate(table)
         assert rules.evaluate(other) == found

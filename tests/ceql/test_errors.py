@@ -127,4 +127,4 @@ def test_tabs_before_the_caret_are_kept():
 def test_a_text_without_quotes_beside_a_dictionary_gets_a_hint():
     schema = pa.schema({"type": pa.string(), "carrier": pa.dictionary(pa.int32(), pa.string())})
     _, (error,) = analyse("SELECT * FROM S WHERE A FILTER A[carrier IN {UA, 'AA'}]", schema=schema)
-    assert error.hint == "for a text write 'UA'"
+    assert error.hint == "for a string write 'UA'"

@@ -5,7 +5,7 @@ import pytest
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.parser import MAX_LAG, parse, parse_aggregate
 from cer_gpu.errors import QuerySyntaxError, QueryTooLargeError
-from cer_gpu.explain.writing import expression_text, predicate_text
+from cer_gpu.explain.ceql_text import expression_text, predicate_text
 
 X, Y = s.Name("x"), s.Name("y")
 

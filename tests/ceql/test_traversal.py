@@ -8,7 +8,7 @@ import pytest
 
 import cer_gpu
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.nesting import MAX_NESTING
+from cer_gpu.ceql.grammar import MAX_NESTING
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.properties import why_not_properties
 from cer_gpu.ceql.traversal import children, fold, walk

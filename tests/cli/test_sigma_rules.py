@@ -9,7 +9,7 @@ import pytest
 
 from cer_gpu import cache
 from cer_gpu.preparing import over_schema, sets
-from cer_gpu.resolution.query import SchemaDependentQuery
+from cer_gpu.resolution.resolved_query import SchemaDependentQuery
 
 pytest.importorskip("sigma.rule")
 

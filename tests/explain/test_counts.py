@@ -12,7 +12,7 @@ import cer_gpu
 from cer_gpu.automaton.cea import ANY
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import names_of
-from cer_gpu.explain.counting import atomic_predicates, type_tests
+from cer_gpu.explain.analysis import atomic_predicates, type_tests
 from cer_gpu.stages import MeasuredStages
 
 

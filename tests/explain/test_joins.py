@@ -14,7 +14,7 @@ from cases import Case
 
 import cer_gpu
 from cer_gpu.ceql.parser import parse
-from cer_gpu.explain.writing import predicate_text
+from cer_gpu.explain.ceql_text import predicate_text
 from cer_gpu.planning.passes import plan_of
 from cer_gpu.printable import printable
 

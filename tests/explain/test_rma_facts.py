@@ -10,9 +10,9 @@ from cer_gpu.automaton.rma import RMA, RegisterCondition, RegisterTransition
 from cer_gpu.automaton.rma_construction import build_rma, without_silent
 from cer_gpu.automaton.rma_unroll import output_agnostic_rma, windowed_rma
 from cer_gpu.ceql import syntax as s
-from cer_gpu.explain.dot import to_dot
 from cer_gpu.explain.drawing import to_svg
-from cer_gpu.explain.rma_facts import rma_facts, rma_text
+from cer_gpu.explain.explanation import to_dot
+from cer_gpu.explain.facts import rma_facts, rma_text
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -15,8 +15,8 @@ from strategies import property_test
 import cer_gpu
 from cer_gpu.ceql.parser import parse
 from cer_gpu.columnar.columns import Block
-from cer_gpu.explain.writing import predicate_text
-from cer_gpu.expressions import lists, text_sets
+from cer_gpu.explain.ceql_text import predicate_text
+from cer_gpu.expressions import lists, string_sets
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.targets.numpy import rows_of
 
@@ -120,7 +120,7 @@ def test_elements_are_tested_by_many_queries_at_once(data):
     table = table_of(stream, kind, pa.int64(), make, data.draw(st.integers(0, len(stream))))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lists, "FEW_ELEMENTS_OF", data.draw(st.sampled_from([0, 2, 8]), label="few of"))
-        patch.setattr(text_sets, "TOGETHER_FROM", data.draw(st.sampled_from([0, 1 << 25]), label="together from"))
+        patch.setattr(string_sets, "TOGETHER_FROM", data.draw(st.sampled_from([0, 1 << 25]), label="together from"))
         found = cer_gpu.compile_all({f"q{k}": text_of(each) for k, each in enumerate(drawn)}).evaluate(table)
     for name, predicate in zip(found, drawn, strict=True):
         expected = [i for i, event in enumerate(stream) if ref.holds(predicate, event)]

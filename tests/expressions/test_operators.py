@@ -23,11 +23,11 @@ from cer_gpu.expressions.inputs import Inputs, halves_of
 from cer_gpu.expressions.operators import FUNCTIONS, MIXED, OPERATORS
 from cer_gpu.expressions.relation_terms import Argument
 from cer_gpu.expressions.side_columns import SideColumns, TextNumbers
+from cer_gpu.expressions.string_functions import TextFunction
 from cer_gpu.expressions.targets import arrow, numba
 from cer_gpu.expressions.targets.cuda import CudaWriter, places
 from cer_gpu.expressions.targets.numpy import rows_of, values_of
 from cer_gpu.expressions.targets.program import ProgramWriter
-from cer_gpu.expressions.text_functions import TextFunction
 
 LOW, HIGHEST = -(2**63), 2**63 - 1
 ANY = object()
@@ -244,7 +244,7 @@ def test_programs_are_exact(symbol, of, left, right):
         if symbol in COMPARED:
             program = writer.program(t.Compare(symbol, *of_events, negated))
         elif not negated:
-            writer._value(t.Apply(symbol, of_events))
+            writer._push_value(t.Apply(symbol, of_events))
             program = writer.program(t.And(()))
         else:
             continue
@@ -296,10 +296,10 @@ def test_arrow_is_exact_or_refuses_what_does_not_fit(symbol, dtype):
 def written(writer, columns: Column, symbol: str, of: str, negated: bool) -> tuple[str, str, str]:
     """Return the names of the value (or truth), of its upper half, and of a truth that it is not NULL."""
     if symbol in COMPARED:
-        name = writer._test(t.Compare(symbol, *operands(columns, symbol, of), negated))
+        name = writer._truth_name(t.Compare(symbol, *operands(columns, symbol, of), negated))
         return name, "0", writer._truth(True)
     term = t.Apply(symbol, operands(columns, symbol, of))
-    return writer._value(term), "", writer._joined(writer._known(term) or [writer._truth(True)], True)
+    return writer._value_name(term), "", writer._join_truths(writer._all_not_null(term) or [writer._truth(True)], True)
 
 
 @pytest.mark.parametrize(("left", "right"), sorted({case[2:] for case in CASES}))

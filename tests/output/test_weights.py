@@ -12,6 +12,7 @@ from sizes import seeds
 from small_sizes import small_sizes
 
 import cer_gpu
+from cer_gpu.automaton.chain import Rejection
 from cer_gpu.errors import EventsError
 from cer_gpu.output.weights import Linear
 from cer_gpu.planning import outputs
@@ -83,7 +84,7 @@ def test_weighing_is_aggregating_what_is_listed(function, seed):
     events = stream(rng, 36 if window else 14, rng.choice([0, 0.2, 0.6]))
     aggregate = f"{function}({expression(rng, variables)})"
     query = cer_gpu.compile(f"SELECT * FROM S WHERE {pattern} {window}", time_column="ts")
-    listing = mock.patch.object(outputs, "linear", return_value="for the test")
+    listing = mock.patch.object(outputs, "linear", return_value=Rejection("for the test"))
     with listing:
         expected = query.evaluate(events, output="count", aggregate=aggregate)
     assert query.with_aggregate(aggregate).physical_plan("count").runtime == "chain_weigher"
@@ -157,7 +158,7 @@ def test_weights_too_large_are_refused():
 def test_other_aggregates_list(pattern, aggregate, reason):
     query = cer_gpu.compile(f"SELECT * FROM S WHERE {pattern}").with_aggregate(aggregate)
     assert not isinstance(query._plan.weights, Linear)
-    assert reason in query._plan.weights
+    assert reason in query._plan.weights.reason
     assert reason in query.physical_plan("count").reason
 
 
@@ -177,7 +178,7 @@ def test_other_types_list(aggregate):
     evaluator = query.evaluator(output="count", aggregate=aggregate)
     found = evaluator.push(events.to_batches()[0])
     assert evaluator.physical.runtime == "stacks"
-    with mock.patch.object(outputs, "linear", return_value="for the test"):
+    with mock.patch.object(outputs, "linear", return_value=Rejection("for the test")):
         assert pa.table(found).equals(query.evaluate(events, output="count", aggregate=aggregate))
     again = query.restore(evaluator.checkpoint())
     assert again.push(events.to_batches()[0]).num_rows == 1

@@ -18,7 +18,7 @@ from sizes import seeds
 import cer_gpu
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.memory import read_only
-from cer_gpu.expressions import text_sets
+from cer_gpu.expressions import string_sets
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.predicates import guards as predicates
@@ -64,7 +64,7 @@ def test_rows_equal_those_of_the_interpreter(device, seed, monkeypatch):
 
 
 def test_texts_of_any_layout_are_read(device, monkeypatch):
-    monkeypatch.setattr(text_sets, "TOGETHER_FROM", 0)  # what is no UTF-8 matches nothing where texts are read alone
+    monkeypatch.setattr(string_sets, "TOGETHER_FROM", 0)  # what is no UTF-8 matches nothing where texts are read alone
     asked, columns = texts_of_any_layout()
     for column in columns:
         schema = pa.schema({"t": column.type})

@@ -14,6 +14,7 @@ from sizes import seeds
 
 from cer_gpu.columnar.columns import Block
 from cer_gpu.errors import QueryTypeError
+from cer_gpu.expressions import string_sets
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.predicates import host_sets
@@ -79,9 +80,8 @@ def test_rows_equal_those_of_the_interpreter(seed, monkeypatch):
 
 
 def test_texts_of_any_layout_are_read(monkeypatch):
-    from cer_gpu.expressions import text_sets
 
-    monkeypatch.setattr(text_sets, "TOGETHER_FROM", 0)  # what is no UTF-8 matches nothing where texts are read alone
+    monkeypatch.setattr(string_sets, "TOGETHER_FROM", 0)  # what is no UTF-8 matches nothing where texts are read alone
     asked, columns = texts_of_any_layout()
     for column in columns:
         schema = pa.schema({"t": column.type})

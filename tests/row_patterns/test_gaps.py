@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import cer_gpu
 from cer_gpu.row_patterns import bounds, searching
 from tests.row_patterns.reference import Running, find_matches
-from tests.row_patterns.test_matching import written
+from tests.row_patterns.test_row_matching import written
 from tests.strategies import property_settings
 
 STEPS = "ABC"

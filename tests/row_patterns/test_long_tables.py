@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from cer_gpu.row_patterns import matching
-from cer_gpu.row_patterns.matching import TO_NEXT_ROW, Skip, find_matches
+from cer_gpu.row_patterns import row_matching
 from cer_gpu.row_patterns.pattern import parse_pattern
 from cer_gpu.row_patterns.program import program_of
+from cer_gpu.row_patterns.row_matching import TO_NEXT_ROW, Skip, find_matches
 
 LETTERS = "ABCX"
 """Symbols, and the variables that only they satisfy; Y takes every row."""
@@ -23,9 +23,9 @@ PATTERNS = {
 
 
 @pytest.mark.parametrize("share", [0.001, 0.3], ids=["rare", "frequent"])
-@pytest.mark.parametrize("room", [5, matching.MATCHES], ids=["small pieces", "one piece"])
+@pytest.mark.parametrize("room", [5, row_matching.MATCHES], ids=["small pieces", "one piece"])
 def test_matches_in_long_partitions_are_those_of_regular_expressions(monkeypatch, share, room):
-    monkeypatch.setattr(matching, "MATCHES", room)
+    monkeypatch.setattr(row_matching, "MATCHES", room)
     symbols = np.random.default_rng(3).choice(4, 6000, p=[share, share, share, 1 - 3 * share]).astype(np.uint16)
     symbols[100:700] = 1  # a long run of B
     ends = np.array([1, 2, 90, 900, 3000, 6000])

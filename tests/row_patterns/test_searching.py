@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import cer_gpu
 from cer_gpu.errors import EventsError, QueryError, QueryTooLargeError, QueryTypeError
-from cer_gpu.row_patterns import conditions, matching, searching
+from cer_gpu.row_patterns import conditions, row_matching, searching
 from tests.row_patterns.test_statements import CONDITIONS, EQUAL, LESS, _compare, check, statements, tables
 from tests.strategies import property_settings
 
@@ -88,7 +88,7 @@ def _distance(a, b):
 @given(
     statements([*OTHERS, *CONDITIONS[::3]]),
     tables(),
-    st.sampled_from([1, 3, matching.MATCHES]),
+    st.sampled_from([1, 3, row_matching.MATCHES]),
     st.sampled_from([1, 4, conditions.CONDITION_ROWS]),
 )
 @property_settings

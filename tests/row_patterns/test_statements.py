@@ -8,10 +8,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cer_gpu.errors import EventsError
-from cer_gpu.row_patterns import conditions, matching, searching
+from cer_gpu.row_patterns import conditions, row_matching, searching
 from cer_gpu.row_patterns.compiling import compile_row_pattern
 from tests.row_patterns.reference import Running, SkipError, find_matches
-from tests.row_patterns.test_matching import VARIABLES, patterns, written
+from tests.row_patterns.test_row_matching import VARIABLES, patterns, written
 from tests.strategies import property_settings
 
 SUBSETS = {"U": ("A", "B")}
@@ -166,7 +166,7 @@ SCHEMA = pa.schema({"k": pa.int64(), "ts": pa.int64(), "x": pa.int64(), "f": pa.
 @given(
     statements(),
     tables(),
-    st.sampled_from([1, 3, matching.MATCHES]),
+    st.sampled_from([1, 3, row_matching.MATCHES]),
     st.sampled_from([1, 4, conditions.CONDITION_ROWS]),
 )
 @property_settings
@@ -184,7 +184,7 @@ def check(statement, rows, n_matches, n_rows):
     query = compile_row_pattern(text_of(statement))
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(matching, "MATCHES", n_matches)
+            patch.setattr(row_matching, "MATCHES", n_matches)
             patch.setattr(conditions, "CONDITION_ROWS", n_rows)
             patch.setattr(searching, "SEARCH_ROWS", n_rows)
             patch.setattr(searching, "ROOM", n_rows)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 import cer_gpu
 import cer_gpu.sigma
-from cer_gpu.sigma.documents import UnreadDocument, read_documents
+from cer_gpu.sigma.rule_files import UnreadDocument, read_documents
 
 RULE = "title: %s\nlogsource: {product: x}\ndetection: {s: {%s}, condition: s}\n"
 

@@ -270,7 +270,7 @@ POWERSHELL = {
 
 def numbered(event, rule):
     """Return an event made for a rule as one of its log source, with values that winlogbeat could have read."""
-    from cer_gpu.sigma.pipelines.windows import CHANNELS, SYSMON_EVENTS
+    from cer_gpu.sigma.pipelines.windows_logs import CHANNELS, SYSMON_EVENTS
 
     source = rule["logsource"]
     event = {name: each for name, each in event.items() if each is not None}

@@ -66,7 +66,7 @@ def compiled(patterns: Sequence[Pattern], nocase: bool) -> Compiled:
     classes, class_begins, ranges = dict[CharacterClass, int](), [0], list[Int32]()
     pieces, piece_begins, pattern_of = bytearray(), [0], list[int]()
     for number, pattern in enumerate(patterns):
-        parts = _merged(pattern.parts())
+        parts = _merge_parts(pattern.parts())
         last = len(parts) - 1
         if not parts:
             pieces += bytes([MARK, MARK])
@@ -108,7 +108,7 @@ def _int32(values: Sequence[int]) -> Int32:
     return read_only(np.array(values, np.int32))
 
 
-def _merged(parts: Sequence[GlobPart]) -> list[GlobPart]:
+def _merge_parts(parts: Sequence[GlobPart]) -> list[GlobPart]:
     """Return parts with literals as long as they can be, and one run of any characters for several in a row."""
     merged = list[GlobPart]()
     for part in parts:
@@ -168,7 +168,7 @@ class TextSample:
     def counts(self, width: int) -> Int64:
         """Return the number of grams of a width, by their hashes (`_hashes`)."""
         if width not in self._counts:
-            self._counts[width] = np.bincount(_hashes(_keys(self._texts, width)), minlength=1 << _SAMPLE_BITS)
+            self._counts[width] = np.bincount(_hashes(_grams_at(self._texts, width)), minlength=1 << _SAMPLE_BITS)
         return self._counts[width]
 
 
@@ -186,9 +186,9 @@ def grams(of: Compiled, sample: TextSample) -> dict[int, Grams]:
         if width == 0:
             entries = np.zeros((len(patterns), 4), np.int32)
             entries[:, 0] = patterns
-            found[0] = _table(np.zeros(len(patterns), np.uint64), entries, of.pieces)
+            found[0] = _gram_table(np.zeros(len(patterns), np.uint64), entries, of.pieces)
             continue
-        keys = _keys(of.pieces, width)
+        keys = _grams_at(of.pieces, width)
         ends = np.arange(len(keys)) + width
         usable = (width_of[of.pattern_of[piece_of[: len(keys)]]] == width) & (
             ends <= of.piece_begins[piece_of[: len(keys)] + 1]
@@ -199,11 +199,11 @@ def grams(of: Compiled, sample: TextSample) -> dict[int, Grams]:
         pieces = piece_of[chosen]
         begin = of.piece_begins[pieces]
         columns = of.pattern_of[pieces], begin, of.piece_begins[pieces + 1], chosen + width - begin
-        found[width] = _table(keys[chosen], np.stack(columns, axis=1).astype(np.int32), of.pieces)
+        found[width] = _gram_table(keys[chosen], np.stack(columns, axis=1).astype(np.int32), of.pieces)
     return found
 
 
-def _keys(data: Array, width: int) -> Array:
+def _grams_at(data: Array, width: int) -> Array:
     """Return the gram that begins at each byte, its last byte lowest."""
     n = max(len(data) - width + 1, 0)
     keys = np.zeros(n, np.uint64)
@@ -226,7 +226,7 @@ def _rarest(keys: Array, patterns: Int32, counts: Int64) -> Int64:
     return least & 0xFFFFFFFF
 
 
-def _table(keys: Array, entries: Int32, pieces: Array) -> Grams:
+def _gram_table(keys: Array, entries: Int32, pieces: Array) -> Grams:
     """Return the hash table of grams; the entries of equal ones lie side by side."""
     products = keys * np.uint64(FACTOR)
     n_bits = max(6, int(32 * len(keys) - 1).bit_length())

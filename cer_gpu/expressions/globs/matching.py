@@ -94,7 +94,7 @@ class GlobSet:
         while begin < len(texts):
             end = int(np.searchsorted(offsets, offsets[begin] + LAID_AT_ONCE, side="right")) - 1
             end = min(max(end, begin + 1), len(texts))
-            for patterns, places in self._found(offsets[begin : end + 1], data, laid, room):
+            for patterns, places in self._match_pairs(offsets[begin : end + 1], data, laid, room):
                 pairs.append((patterns, places + np.int32(first + begin)))
             begin = end
         return grouped(pairs, self.n_patterns)
@@ -116,7 +116,7 @@ class GlobSet:
         lay_out(read_only(offsets), read_only(data), self.folds, begins, written)
         return read_only(written[: begins[-1]]), read_only(begins)
 
-    def _found(self, offsets: Int64, data: Array, laid: Scratch, room: int) -> list[tuple[Int32, Int32]]:
+    def _match_pairs(self, offsets: Int64, data: Array, laid: Scratch, room: int) -> list[tuple[Int32, Int32]]:
         """Return pairs of patterns and texts, for texts that are laid out at once."""
         n = len(offsets) - 1
         written, begins = self._laid_out(offsets, data, laid)

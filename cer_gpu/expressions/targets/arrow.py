@@ -30,8 +30,8 @@ from cer_gpu.columnar.columns import (
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.combinations import RowsOperand, Uniform, Varying, coded_numbers, combined
 from cer_gpu.expressions.operators import FUNCTIONS, OPERATORS
+from cer_gpu.expressions.string_functions import A_VALUE, KIND_OF_OPERAND, TextFunction
 from cer_gpu.expressions.terms import F8, I8
-from cer_gpu.expressions.text_functions import A_VALUE, KIND_OF_OPERAND, TextFunction
 
 _INT64 = range(-(2**63), 2**63)
 
@@ -56,7 +56,7 @@ def of_literal(literal: s.Literal | s.Duration) -> pa.Scalar:
 
 def negative(operand: Any) -> Any:
     """Return ``-operand``."""
-    kind = _kind(operand)
+    kind = _arrow_kind(operand)
     if kind not in (INTEGER, FLOAT, DECIMAL, NOTHING):
         raise ArithmeticTypeError(f"arithmetic needs numbers, and not {operand.type}")
     if kind == INTEGER and not pa.types.is_duration(operand.type):
@@ -84,7 +84,7 @@ def operation(op: str, *operands: Any) -> Any:
     if op in FUNCTIONS:
         return _call(op, *operands)
     left, right = operands
-    kinds = {_kind(left), _kind(right)}
+    kinds = {_arrow_kind(left), _arrow_kind(right)}
     timed = MOMENT in kinds or any(pa.types.is_duration(x.type) for x in operands)
     try:
         if NOTHING in kinds:
@@ -134,7 +134,7 @@ def _call(function: str, *operands: Any) -> Any:
     known, operand = FUNCTIONS[function], operands[0]
     if isinstance(known, TextFunction):
         return _of_several(known, operands)
-    if _kind(operand) == NOTHING:
+    if _arrow_kind(operand) == NOTHING:
         return operand
     if not known.takes(operand.type):
         raise ArithmeticTypeError(f"{function} takes {known.expected}, and not {operand.type}")
@@ -147,11 +147,11 @@ def _of_several(function: TextFunction, operands: Sequence[Any]) -> Any:
     read: list[RowsOperand] = []
     n = next(len(operand) for operand in operands if not isinstance(operand, pa.Scalar))
     for operand, kind in zip(operands, function.kinds(len(operands)), strict=True):
-        if _kind(operand) == NOTHING:
+        if _arrow_kind(operand) == NOTHING:
             return pa.nulls(n, function.type)
-        if kind == A_VALUE and _kind(operand) != STRING:
+        if kind == A_VALUE and _arrow_kind(operand) != STRING:
             operand = _call("string", operand)
-        if _kind(operand) != KIND_OF_OPERAND[kind]:
+        if _arrow_kind(operand) != KIND_OF_OPERAND[kind]:
             raise ArithmeticTypeError(f"{function.symbol} takes {kind} there, and not {operand.type}")
         read.append(_operand(operand))
     results, codes = combined(function.compute, read, function.type)
@@ -168,7 +168,7 @@ def _operand(operand: Any) -> RowsOperand:
     return coded_numbers(numbers_of(operand), valid)
 
 
-def _kind(value: Any) -> str | None:
+def _arrow_kind(value: Any) -> str | None:
     return kind_of(value.type)
 
 

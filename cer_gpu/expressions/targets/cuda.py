@@ -101,30 +101,30 @@ class CudaWriter(TermWriter):
         super().__init__()
         self._places = places
 
-    def _named(self, key: object, kind: str, expression: str) -> str:
+    def _assign_name(self, key: object, kind: str, expression: str) -> str:
         self._names[key] = name = f"x{len(self._names)}"
         self._lines.append(f"const {TYPES[kind]} {name} = {expression};")
         return name
 
-    def _constant(self, term: t.Constant) -> str:
+    def _constant_source(self, term: t.Constant) -> str:
         return _CONSTANTS[term.dtype].format(place=self._places.constants[term])
 
-    def _column(self, term: t.Column) -> str:
+    def _column_source(self, term: t.Column) -> str:
         place = self._places.columns[term.slot]
         if term.stored == t.BIT:
             return f"cer_bit(in[{place}], static_cast<cer_i64>(in[{place + 1}]) + row)"
         index = "row" if term.stride == 1 else f"row * {term.stride}"
         return f"cer_load<{TYPES[term.stored]}>(in[{place}], {index})"
 
-    def _coerced(self, term: t.ToFloat | t.ToWide, operand: str) -> str:
+    def _convert_source(self, term: t.ToFloat | t.ToWide, operand: str) -> str:
         if isinstance(term, t.ToWide):
             return f"cer_widened({operand}, {term.factor}LL)"
         return f"cer_to_f64({operand})"
 
-    def _valid(self, column: t.Column) -> str:
+    def _valid_name(self, column: t.Column) -> str:
         key, place = ("valid", column.slot), self._places.columns[column.slot]
         valid = f"cer_is_valid(in[{place + 2}], static_cast<cer_i64>(in[{place + 3}]), row)"
-        return self._names.get(key) or self._named(key, self.TRUTH, valid)
+        return self._names.get(key) or self._assign_name(key, self.TRUTH, valid)
 
     def _looked_up(self, term: t.Lookup) -> str:
         return f"cer_load<cer_u8>(in[{self._places.tables[term.table]}], {self._entry(term.codes, term.table)}) != 0"
@@ -134,10 +134,10 @@ class CudaWriter(TermWriter):
         key = ("entry", column.slot, table)
         if key in self._names:
             return self._names[key]
-        code, last = f"static_cast<cer_u64>({self._value(column)})", f"in[{self._places.tables[table] + 1}]"
-        return self._named(key, t.I8, f"cer_entry({code}, {self._valid(column)}, {last})")
+        code, last = f"static_cast<cer_u64>({self._value_name(column)})", f"in[{self._places.tables[table] + 1}]"
+        return self._assign_name(key, t.I8, f"cer_entry({code}, {self._valid_name(column)}, {last})")
 
-    def _given(self, term: t.ExternalPredicate) -> str:
+    def _external_truth(self, term: t.ExternalPredicate) -> str:
         return f"cer_load<cer_u8>(in[{self._places.given[term.slot]}], row) != 0"
 
     def _truth(self, holds: bool) -> str:
@@ -146,5 +146,5 @@ class CudaWriter(TermWriter):
     def _negation(self, truth: str) -> str:
         return f"!{truth}"
 
-    def _joined(self, truths: Sequence[str], every: bool) -> str:
+    def _join_truths(self, truths: Sequence[str], every: bool) -> str:
         return (" && " if every else " || ").join(truths)

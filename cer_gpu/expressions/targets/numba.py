@@ -39,7 +39,7 @@ class NumbaWriter(TermWriter):
         self._nullable = nullable
         self._n_names = 0
 
-    def _named(self, key: object, kind: str, expression: str) -> str:
+    def _assign_name(self, key: object, kind: str, expression: str) -> str:
         if isinstance(key, t.Constant):
             return expression
         self._names[key] = name = f"x{self._n_names}"
@@ -47,7 +47,7 @@ class NumbaWriter(TermWriter):
         self._lines.append(f"{name} = {expression}")
         return name
 
-    def _constant(self, term: t.Constant) -> str:
+    def _constant_source(self, term: t.Constant) -> str:
         return f"{CONSTANTS[term.dtype]}_{term.slot}"
 
     def _constant_read(self, term: t.Constant) -> str:
@@ -56,26 +56,26 @@ class NumbaWriter(TermWriter):
         read = f"{array}[{term.slot}]"
         if term.dtype == t.WIDE:
             read = f"({array}[{2 * term.slot}], U({array}[{2 * term.slot + 1}]))"
-        return f"{self._constant(term)} = {read}"
+        return f"{self._constant_source(term)} = {read}"
 
-    def _column(self, term: t.Column) -> str:
+    def _column_source(self, term: t.Column) -> str:
         if term.stored == t.BIT:
             return f"I({_bit(f'c{term.slot}', f'b{term.slot}')})"
         return f"{CASTS[term.dtype]}(c{term.slot}[{index(term, 'i')}])"
 
-    def _coerced(self, term: t.ToFloat | t.ToWide, operand: str) -> str:
+    def _convert_source(self, term: t.ToFloat | t.ToWide, operand: str) -> str:
         if isinstance(term, t.ToFloat):
             return f"wide_float({operand})" if term.operand.dtype == t.WIDE else f"F({operand})"
         if term.factor == 1:
             return f"(I(0), {operand})" if term.operand.dtype == t.U8 else f"({operand} >> I(63), U({operand}))"
         return f"{'widened_natural' if term.operand.dtype == t.U8 else 'widened'}({operand}, I({term.factor}))"
 
-    def _valid(self, column: t.Column) -> str | None:
+    def _valid_name(self, column: t.Column) -> str | None:
         if not self._nullable:
             return None
         key = ("valid", column.slot)
         bit = _bit(f"v{column.slot}", f"p{column.slot}")
-        return self._names.get(key) or self._named(key, self.TRUTH, f"B({bit})")
+        return self._names.get(key) or self._assign_name(key, self.TRUTH, f"B({bit})")
 
     def _looked_up(self, term: t.Lookup) -> str:
         table = f"t{term.table}"
@@ -86,10 +86,10 @@ class NumbaWriter(TermWriter):
         key = ("code", column.slot, last)
         if key in self._names:
             return self._names[key]
-        code, valid = f"min(U({self._value(column)}), {last})", self._valid(column)
-        return self._named(key, t.U8, code if valid is None else f"{code} if {valid} else {last}")
+        code, valid = f"min(U({self._value_name(column)}), {last})", self._valid_name(column)
+        return self._assign_name(key, t.U8, code if valid is None else f"{code} if {valid} else {last}")
 
-    def _given(self, term: t.ExternalPredicate) -> str:
+    def _external_truth(self, term: t.ExternalPredicate) -> str:
         return f"g{term.slot}[i]"
 
     def _truth(self, holds: bool) -> str:
@@ -98,7 +98,7 @@ class NumbaWriter(TermWriter):
     def _negation(self, truth: str) -> str:
         return f"({truth} ^ B(1))"
 
-    def _joined(self, truths: Sequence[str], every: bool) -> str:
+    def _join_truths(self, truths: Sequence[str], every: bool) -> str:
         return f"B({(' & ' if every else ' | ').join(truths)})"
 
 

@@ -56,7 +56,7 @@ def rows_of(test: t.BoundPredicate, inputs: Inputs, block: Block) -> Rows:
 
 
 def values_of(term: t.Value, inputs: Inputs, block: Block) -> tuple[Any, Bools | None]:
-    """Return values (an array, or one for all rows), and a mask of those that are not NULL (None: all)."""
+    """Return values (an array, or one for all rows), and a mask of those that are not NULL (None if all are)."""
     match term:
         case t.Column():
             name, read = inputs.columns[term.slot]

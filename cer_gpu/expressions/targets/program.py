@@ -62,49 +62,49 @@ class ProgramWriter:
 
     def program(self, test: t.BoundPredicate) -> FilterProgram:
         """Return the program of a test."""
-        self._test(test)
+        self._push_truth(test)
         return FilterProgram(self._arguments, tuple(self._code))
 
     def _emit(self, instruction: int, a: int = 0, b: int = 0) -> None:
         self._code.append((instruction, a, b))
 
-    def _read(self, event: Argument, column: SideColumn, *, ranked: bool = False) -> None:
+    def _read_column(self, event: Argument, column: SideColumn, *, ranked: bool = False) -> None:
         number = self._column(column)
         self._emit(code.COLUMN, self._arguments.index(event), -1 - number if ranked else number)
 
     def _push(self, value: int, high: int = 0) -> None:
         self._emit(code.CONSTANT, self._constant(value), self._constant(high))
 
-    def _test(self, test: t.BoundPredicate) -> None:
+    def _push_truth(self, test: t.BoundPredicate) -> None:
         """Append the instructions that push 1 if a test is TRUE, else 0."""
         match test:
             case t.TestOfEvent():
-                self._read(test.event, Truth(test.operand))
+                self._read_column(test.event, Truth(test.operand))
             case t.ConstantPredicate():
                 self._push(int(test.holds))
             case t.And() | t.Or():
                 for i, each in enumerate(test.tests):
-                    self._test(each)
+                    self._push_truth(each)
                     if i:
                         self._emit(code.AND if isinstance(test, t.And) else code.OR)
             case t.IsNotNull():
-                self._value(test.operand)
+                self._push_value(test.operand)
                 self._emit(code.KNOWN, 0, int(test.negated))
             case t.Compare():
                 of = compare_type(test.left.dtype, test.right.dtype)
                 for side in (test.left, test.right):
-                    self._value(side, in_order=of == t.U8)
+                    self._push_value(side, in_order=of == t.U8)
                 number = spelling(test.op, of).program
                 assert number is not None
                 self._emit(_COMPARE[of], number, int(test.negated))
             case t.TextRelation():
-                self._value(test.left)
-                self._value(test.right)
+                self._push_value(test.left)
+                self._push_value(test.right)
                 self._emit(code.COMPARE_TEXTS, _RELATIONS[test.function], int(test.negated))
             case _:
                 raise AssertionError(test)
 
-    def _value(self, term: t.Value, in_order: bool = False, event: Argument | None = None) -> None:
+    def _push_value(self, term: t.Value, in_order: bool = False, event: Argument | None = None) -> None:
         """Append the instructions that push a value.
 
         Parameters
@@ -113,15 +113,15 @@ class ProgramWriter:
         in_order
             True: an integer in the order of the values.
         event
-            That of which the term is a part; None: it is a part of none.
+            That of which the term is a part, or None if it is a part of none.
         """
         match term:
             case t.OfEvent(operand=t.Text() as text):
-                self._read(term.event, TextNumber(text.column), ranked=text.ranked)
+                self._read_column(term.event, TextNumber(text.column), ranked=text.ranked)
             case t.OfEvent() if term.dtype == t.WIDE:  # a column holds 64 bits
-                self._value(term.operand, event=term.event)
+                self._push_value(term.operand, event=term.event)
             case t.OfEvent():
-                self._read(term.event, OrderKey(term.operand) if in_order else Raw(term.operand))
+                self._read_column(term.event, OrderKey(term.operand) if in_order else Raw(term.operand))
             case t.Constant():
                 inputs = self._inputs if event is None else self._of_event
                 value = inputs.constants[term.dtype][term.slot]
@@ -130,19 +130,19 @@ class ProgramWriter:
                 high, low = halves_of(value)
                 self._push(value - 2**63 if in_order else low, high)
             case _ if event is not None and term.dtype != t.WIDE:
-                self._read(event, Raw(term))
+                self._read_column(event, Raw(term))
             case t.ToFloat():
-                self._value(term.operand)
+                self._push_value(term.operand)
                 self._emit(code.WIDE_TO_FLOAT if term.operand.dtype == t.WIDE else code.TO_FLOAT)
             case t.ToWide():
-                self._value(term.operand, event=event)
+                self._push_value(term.operand, event=event)
                 if term.operand.dtype == t.U8:
                     self._emit(code.TO_WIDE_NATURAL, term.factor)
                 elif term.factor > 1 or not _is_pushed(term.operand):
                     self._emit(code.TO_WIDE, term.factor)
             case t.Apply():
                 for operand in term.operands:
-                    self._value(operand, event=event)
+                    self._push_value(operand, event=event)
                 number = spelling(term.op, term.dtype).program
                 assert number is not None
                 self._emit(_APPLY[len(term.operands), term.dtype], number)

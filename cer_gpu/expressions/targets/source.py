@@ -20,7 +20,7 @@ class TermWriter(ABC):
     TARGET : str
         Attribute of `Spelling` that this target has operators from.
     TRUTH : str
-        Type of a truth, as `_named` takes it.
+        Type of a truth, as `_assign_name` takes it.
     ZERO, WIDE_ZERO : str
         The int64 0, and the wide integer 0.
     """
@@ -30,40 +30,40 @@ class TermWriter(ABC):
     ZERO = WIDE_ZERO = ""
 
     def __init__(self) -> None:
-        self._begin()
+        self._begin_source()
 
-    def _begin(self) -> None:
+    def _begin_source(self) -> None:
         self._lines: list[str] = []
         self._names: dict[object, str] = {}
 
     # ---- what differs between targets ---------------------------------------------------------------------
 
     @abstractmethod
-    def _named(self, key: object, kind: str, expression: str) -> str:
+    def _assign_name(self, key: object, kind: str, expression: str) -> str:
         """Append the statement that names an expression of a type (of terms, or `TRUTH`), and return the name."""
 
     @abstractmethod
-    def _constant(self, term: t.Constant) -> str:
+    def _constant_source(self, term: t.Constant) -> str:
         """Return an expression of a constant."""
 
     @abstractmethod
-    def _column(self, term: t.Column) -> str:
+    def _column_source(self, term: t.Column) -> str:
         """Return an expression of a column at the row."""
 
     @abstractmethod
-    def _coerced(self, term: t.ToFloat | t.ToWide, operand: str) -> str:
+    def _convert_source(self, term: t.ToFloat | t.ToWide, operand: str) -> str:
         """Return an expression of an operand in another type."""
 
     @abstractmethod
-    def _valid(self, column: t.Column) -> str | None:
-        """Return the name of the truth that a column is not NULL at the row; None: it never is."""
+    def _valid_name(self, column: t.Column) -> str | None:
+        """Return the name of the truth that a column is not NULL at the row, or None if it never is."""
 
     @abstractmethod
     def _looked_up(self, term: t.Lookup) -> str:
         """Return an expression of the entry of a table at the row, a truth."""
 
     @abstractmethod
-    def _given(self, term: t.ExternalPredicate) -> str:
+    def _external_truth(self, term: t.ExternalPredicate) -> str:
         """Return an expression of an answer computed before, a truth."""
 
     @abstractmethod
@@ -75,7 +75,7 @@ class TermWriter(ABC):
         """Return an expression of the negation of a truth."""
 
     @abstractmethod
-    def _joined(self, truths: Sequence[str], every: bool) -> str:
+    def _join_truths(self, truths: Sequence[str], every: bool) -> str:
         """Return an expression of truths of which every one, or any one, is to hold."""
 
     # ---- terms --------------------------------------------------------------------------------------------
@@ -85,25 +85,25 @@ class TermWriter(ABC):
         text: str = getattr(spelling(op, dtype), self.TARGET)
         return text.format(**operands)
 
-    def _value(self, term: t.Value) -> str:
+    def _value_name(self, term: t.Value) -> str:
         """Return the name of a value."""
         if term in self._names:
             return self._names[term]
         match term:
             case t.Constant():
-                expression = self._constant(term)
+                expression = self._constant_source(term)
             case t.Column():
-                expression = self._column(term)
+                expression = self._column_source(term)
             case t.ToFloat() | t.ToWide():
-                expression = self._coerced(term, self._value(term.operand))
+                expression = self._convert_source(term, self._value_name(term.operand))
             case t.Apply():
-                operands = dict(zip("xy", map(self._value, term.operands), strict=False))
+                operands = dict(zip("xy", map(self._value_name, term.operands), strict=False))
                 expression = self._spelled(term.op, term.dtype, **operands)
             case _:
                 raise AssertionError(term)  # it reads several events
-        return self._named(term, term.dtype, expression)
+        return self._assign_name(term, term.dtype, expression)
 
-    def _test(self, term: t.BoundPredicate) -> str:
+    def _truth_name(self, term: t.BoundPredicate) -> str:
         """Return the name of the truth of a test."""
         if term in self._names:
             return self._names[term]
@@ -111,34 +111,34 @@ class TermWriter(ABC):
         match term:
             case t.Compare():
                 of = compare_type(term.left.dtype, term.right.dtype)
-                holds = self._spelled(term.op, of, x=self._value(term.left), y=self._value(term.right))
-                truths = [self._negation(holds) if term.negated else holds, *self._known(term.left, term.right)]
+                holds = self._spelled(term.op, of, x=self._value_name(term.left), y=self._value_name(term.right))
+                truths = [self._negation(holds) if term.negated else holds, *self._all_not_null(term.left, term.right)]
             case t.IsNotNull():
-                truths = self._known(term.operand) or [self._truth(True)]
+                truths = self._all_not_null(term.operand) or [self._truth(True)]
                 if term.negated:
-                    truths = [self._negation(f"({self._joined(truths, True)})")]
+                    truths = [self._negation(f"({self._join_truths(truths, True)})")]
             case t.Lookup():
                 truths = [self._looked_up(term)]
             case t.ExternalPredicate():
-                truths = [self._given(term)]
+                truths = [self._external_truth(term)]
             case t.ConstantPredicate():
                 truths = [self._truth(term.holds)]
             case t.And() | t.Or():
-                truths, every = [self._test(test) for test in term.tests], isinstance(term, t.And)
+                truths, every = [self._truth_name(test) for test in term.tests], isinstance(term, t.And)
             case _:
                 raise AssertionError(term)
-        return self._named(term, self.TRUTH, self._joined(truths, every))
+        return self._assign_name(term, self.TRUTH, self._join_truths(truths, every))
 
-    def _known(self, *terms: t.Value) -> list[str]:
+    def _all_not_null(self, *terms: t.Value) -> list[str]:
         """Return the names of truths that all hold if nothing in the terms is NULL."""
         found: dict[str, None] = {}
         for term in terms:
-            valid = (self._valid(column) for column in t.columns_in(term))
+            valid = (self._valid_name(column) for column in t.columns_in(term))
             found |= dict.fromkeys(name for name in valid if name is not None)
             for divisor in t.divisors_in(term):
-                name = self._value(divisor)
+                name = self._value_name(divisor)
                 key = ("nonzero", name)
                 zero = self.WIDE_ZERO if divisor.dtype == t.WIDE else self.ZERO
                 nonzero = self._spelled("<>", divisor.dtype, x=name, y=zero)
-                found[self._names.get(key) or self._named(key, self.TRUTH, nonzero)] = None
+                found[self._names.get(key) or self._assign_name(key, self.TRUTH, nonzero)] = None
         return list(found)

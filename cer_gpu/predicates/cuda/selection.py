@@ -73,7 +73,7 @@ class _SideWriter(CudaWriter):
     def struct(self) -> list[str]:
         """Return the lines of the struct."""
         for k, (kind, value) in enumerate(self._sides.values):
-            name, known = self._value(value), self._known(value)
+            name, known = self._value_name(value), self._all_not_null(value)
             if kind == IN_ORDER:
                 known.append(f"cer_has_order({name})")
             self._lines.append(f"side[{k}] = {'cer_order' if kind == IN_ORDER else 'cer_bits'}({name});")
@@ -101,7 +101,7 @@ class _GuardWriter(CudaWriter):
     def struct(self) -> list[str]:
         """Return the lines of the struct."""
         program = self._program
-        results = {guard: self._test(test) for guard, test in program.tests}
+        results = {guard: self._truth_name(test) for guard, test in program.tests}
         for k in range(program.n_parts):
             guards = range(64 * k, min(64 * k + 64, program.n_guards))
             untested = sum(1 << guard % 64 for guard in guards if guard not in results)

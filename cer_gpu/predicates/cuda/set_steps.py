@@ -35,8 +35,8 @@ from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.by_arrow import NullRows
 from cer_gpu.expressions.globs.compiling import Pattern
 from cer_gpu.expressions.inputs import Inputs
-from cer_gpu.expressions.text_sets import TestTable, TextSet
-from cer_gpu.expressions.texts import OneOfPatterns
+from cer_gpu.expressions.string_sets import TestTable, TextSet
+from cer_gpu.expressions.string_tests import OneOfPatterns
 from cer_gpu.predicates.late_tests import LateTest
 
 KNOWN = "known"

@@ -186,11 +186,12 @@ class FunnelTable(NumberedAlphabet):
         self._masks = [sum(1 << guard for guard in guards) for guards in tests]
         super().__init__()
 
-    def _passed(self, word: int) -> int:
+    def passed_tests(self, word: int) -> int:
         """Return the steps that an event satisfies, then the gaps before steps that it bars, given its bit vector."""
         return sum(1 << k for k, mask in enumerate(self._masks) if word & mask)
 
-    def _add(self, symbol: int, passed: int) -> None:
+    def add_symbol(self, symbol: int, passed: int) -> None:
+        """Add a new symbol to the tables."""
         n = len(self.steps)
         moves = [2 * k + MOVES for k in range(n) if passed >> k & 1]
         # an event of the next step is not between: it does not bar

@@ -26,11 +26,12 @@ class EventTable(NumberedAlphabet):
         self.words: list[int] = []
         super().__init__()
 
-    def _passed(self, word: int) -> int:
+    def passed_tests(self, word: int) -> int:
         """Return the bit vector with a bit that every event has, before all others."""
         return 2 * word + 1
 
-    def _add(self, symbol: int, passed: int) -> None:
+    def add_symbol(self, symbol: int, passed: int) -> None:
+        """Add a new symbol to the tables."""
         self.words.append(passed >> 1)
         self.ending = np.append(self.ending, False)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from sigma.correlations import SigmaCorrelationRule
@@ -14,12 +14,207 @@ from sigma.rule import SigmaDetectionItem, SigmaRule
 from sigma.types import SigmaFieldReference
 
 from cer_gpu.errors import nearest
-from cer_gpu.sigma.pipelines.cloudtrail import PIPELINES_OF_CLOUDTRAIL, SERVICES_OF_AWS
+from cer_gpu.sigma.formulas import DetectionFormula, EventColumn, Presence, all_of
 from cer_gpu.sigma.pipelines.ecs import CATEGORIES, PIPELINES_OF_ECS, SYSTEMS
-from cer_gpu.sigma.pipelines.linux import PIPELINES_OF_LINUX, SERVICES_OF_LINUX
-from cer_gpu.sigma.pipelines.sources import CHOSEN, EVERY_EVENT, LogSource
-from cer_gpu.sigma.pipelines.windows import CATEGORIES_OF_WINDOWS, CHANNELS, PIPELINES
-from cer_gpu.sigma.pipelines.zeek import CATEGORIES_OF_ZEEK, PIPELINES_OF_ZEEK, SERVICES_OF_ZEEK
+from cer_gpu.sigma.pipelines.sources import CHOSEN, EVERY_EVENT, LogSource, has_text, in_channel
+from cer_gpu.sigma.pipelines.windows_logs import CATEGORIES_OF_WINDOWS, CHANNELS, PIPELINES, SYSMON_EVENTS
+
+SERVICES_OF_ZEEK = (
+    "analyzer",
+    "auth",
+    "capture_loss",
+    "cluster",
+    "communication",
+    "config",
+    "conn",
+    "dce_rpc",
+    "dhcp",
+    "dnp3",
+    "dns",
+    "dpd",
+    "files",
+    "ftp",
+    "http",
+    "http2",
+    "intel",
+    "irc",
+    "kerberos",
+    "known_certs",
+    "known_hosts",
+    "known_modbus",
+    "known_services",
+    "ldap",
+    "ldap_search",
+    "modbus",
+    "modbus_register_change",
+    "mqtt_connect",
+    "mqtt_publish",
+    "mqtt_subscribe",
+    "mysql",
+    "netcontrol",
+    "notice",
+    "notice_alarm",
+    "ntlm",
+    "ntp",
+    "ocsp",
+    "pe",
+    "pop3",
+    "postgresql",
+    "quic",
+    "radius",
+    "rdp",
+    "redis",
+    "rfb",
+    "signatures",
+    "sip",
+    "smb_cmd",
+    "smb_files",
+    "smb_mapping",
+    "smtp",
+    "snmp",
+    "socks",
+    "software",
+    "ssh",
+    "ssl",
+    "stats",
+    "syslog",
+    "telemetry",
+    "traceroute",
+    "tunnel",
+    "weird",
+    "websocket",
+    "x509",
+)
+"""Logs of Zeek, by which Sigma names services."""
+_OTHER_NAMES = {"tls": "ssl", "rpc": "dce_rpc"}
+
+_ENDS: Mapping[str, str | EventColumn] = {
+    "src_ip": "id.orig_h",
+    "src_port": "id.orig_p",
+    "dst_ip": "id.resp_h",
+    "dst_port": "id.resp_p",
+    "c-ip": "id.orig_h",
+    "s-ip": "id.resp_h",
+}
+_FIELDS_OF_HTTP: Mapping[str, str | EventColumn] = {
+    **_ENDS,
+    "c-uri": "uri",
+    "c-uri-query": "uri",
+    "cs-uri": "uri",
+    "cs-uri-query": "uri",
+    "cs-uri-stem": "uri",
+    "c-useragent": "user_agent",
+    "cs-user-agent": "user_agent",
+    "cs-method": "method",
+    "cs-host": "host",
+    "r-dns": "host",
+    "cs-referer": "referrer",
+    "cs-referrer": "referrer",
+    "cs-version": "version",
+    "cs-username": "username",
+    "cs-bytes": "request_body_len",
+    "sc-bytes": "response_body_len",
+    "sc-status": "status_code",
+}
+_WHOLE_URI = EventColumn("concat('http://', host, uri)", ("host", "uri"))
+"""The address that a proxy is asked for; Zeek has the host apart, and reads no encrypted traffic."""
+_FIELDS_OF_DNS: Mapping[str, str | EventColumn] = {**_ENDS, "answer": "answers", "record_type": "qtype_name"}
+
+
+def _log(name: str, fields: Mapping[str, str | EventColumn] = _ENDS) -> LogSource:
+    return LogSource(has_text("_path", name), fields)
+
+
+_ANY_LOG = LogSource(Presence("_path", True), _ENDS)
+_FIELDS = {"http": _FIELDS_OF_HTTP, "dns": _FIELDS_OF_DNS}
+CATEGORIES_OF_ZEEK: Mapping[str, LogSource] = {
+    "dns": _log("dns", _FIELDS_OF_DNS),
+    "firewall": _log("conn"),
+    "proxy": _log("http", {**_FIELDS_OF_HTTP, "c-uri": _WHOLE_URI, "cs-uri": _WHOLE_URI}),
+    "webserver": _log("http", _FIELDS_OF_HTTP),
+}
+"""Logs by categories of Sigma."""
+
+
+def sources_of_zeek(product: str | None, category: str | None, service: str | None) -> Sequence[LogSource]:
+    """Return the log of Zeek that a rule names; () if it names none."""
+    if product not in (None, "zeek"):
+        return ()
+    if category is not None:
+        found = CATEGORIES_OF_ZEEK.get(category)
+        return () if found is None or service is not None else (found,)
+    if service is None:
+        return () if product is None else (_ANY_LOG,)
+    name = _OTHER_NAMES.get(service, service)
+    return (_log(name, _FIELDS.get(name, _ENDS)),) if name in SERVICES_OF_ZEEK else ()
+
+
+PIPELINES_OF_ZEEK = {"zeek": sources_of_zeek}
+"""Pipelines by name, as functions from product, category and service to log sources."""
+
+
+SYSMON_FOR_LINUX = ("Linux-Sysmon/Operational",)
+_CATEGORIES = (
+    "process_creation",
+    "network_connection",
+    "sysmon_status",
+    "process_termination",
+    "raw_access_thread",
+    "process_access",
+    "file_event",
+    "file_delete",
+    "sysmon_error",
+)
+"""Categories of Sigma of which Sysmon for Linux has events, under the numbers of Sysmon for Windows."""
+
+_LINE = all_of([Presence("type", False), Presence("Channel", False)])
+"""Lines that programs write to syslog: what is neither of auditd nor of Sysmon.
+
+No column has the program's name whatever has read the line, so that the rules of one service are tested on the lines of
+all; keywords are sought in all columns of texts.
+"""
+SERVICES_OF_LINUX: Mapping[str, DetectionFormula] = {
+    "sysmon": in_channel(SYSMON_FOR_LINUX),
+    "auditd": Presence("type", True),
+    **dict.fromkeys(("auth", "clamav", "cron", "guacamole", "sshd", "sudo", "syslog", "vsftpd"), _LINE),
+}
+"""Tests of events by services of Sigma."""
+
+
+def sources_of_linux(product: str | None, category: str | None, service: str | None) -> Sequence[LogSource]:
+    """Return the log source of Linux that a rule names; () if it names none of these."""
+    if product not in (None, "linux") or (service is not None and service not in SERVICES_OF_LINUX):
+        return ()
+    if category is None:
+        if service is not None:
+            return (LogSource(SERVICES_OF_LINUX[service]),)
+        return () if product is None else (EVERY_EVENT,)
+    if category not in _CATEGORIES:
+        return ()
+    source = LogSource(in_channel(SYSMON_FOR_LINUX, *SYSMON_EVENTS[category]))
+    if service in (None, "sysmon"):
+        return (source,)
+    return (replace(source, test=all_of([source.test, SERVICES_OF_LINUX[service]])),) if source.test else ()
+
+
+PIPELINES_OF_LINUX = {"linux": sources_of_linux}
+"""Pipelines by name, as functions from product, category and service to log sources."""
+
+
+_RECORDS = LogSource(all_of([Presence("eventSource", True), Presence("eventName", True)]))
+"""Every record of CloudTrail says which service was asked for what."""
+SERVICES_OF_AWS = ("cloudtrail",)
+
+
+def sources_of_cloudtrail(product: str | None, category: str | None, service: str | None) -> Sequence[LogSource]:
+    """Return the log source of CloudTrail if a rule names it, else ()."""
+    is_named = product in (None, "aws") and service in SERVICES_OF_AWS and category is None
+    return (_RECORDS,) if is_named else ()
+
+
+PIPELINES_OF_CLOUDTRAIL = {"cloudtrail": sources_of_cloudtrail}
+"""Pipelines by name, as functions from product, category and service to log sources."""
+
 
 Find = Callable[[str | None, str | None, str | None], Sequence[LogSource]]
 FINDERS: dict[str, Find] = {
@@ -93,7 +288,7 @@ def words_of_source(rule: SigmaRule) -> str:
 
 @lru_cache(maxsize=1_000)
 def _nearest_source(pipelines: tuple[str, ...], *names: str | None) -> str | None:
-    """Return the nearest product, category or service by which pipelines know a log source; None: there is none."""
+    """Return the nearest product, category or service that pipelines know, or None if there is none."""
     for place, (kind, known) in enumerate(_NAMES.items()):
         asked = names[place]
         if asked is None:

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from sigma.exceptions import SigmaValueError
 
+from cer_gpu.ceql.paths import string_literal
 from cer_gpu.ceql.patterns import CharacterClass, GlobPart, Sign, glob_parts, glob_regex
 from cer_gpu.sigma.formulas import (
     COMPARED,
@@ -26,7 +27,6 @@ from cer_gpu.sigma.formulas import (
     Negated,
     Presence,
     all_of,
-    quoted_text,
     some_of,
     verbatim,
 )
@@ -46,13 +46,13 @@ _EXACT = 2**53
 # ---- patterns
 
 
-def _parts(value: str) -> tuple[GlobPart, ...]:
+def _glob_parts_of(value: str) -> tuple[GlobPart, ...]:
     """Return the parts of a pattern in quotes, each character one."""
     inside = value[1:-1].replace("''", "'")
     return tuple(each for part in glob_parts(inside) for each in (part if isinstance(part, str) else (part,)))
 
 
-def _pattern(parts: Sequence[GlobPart]) -> str:
+def _glob_of_parts(parts: Sequence[GlobPart]) -> str:
     signs = {Sign.RUN: "*", Sign.ONE: "?"}
     texts = []
     for part in parts:
@@ -69,7 +69,7 @@ def _glob_of_class(part: CharacterClass) -> str:
     return f"[{'!' if part.negated else ''}{''.join(members)}]"
 
 
-def _fits(part: GlobPart, sign: str, cased: bool) -> bool:
+def _fits_part(part: GlobPart, sign: str, cased: bool) -> bool:
     if isinstance(part, Sign):
         return True
     if isinstance(part, CharacterClass):
@@ -86,11 +86,11 @@ def _behind_runs(parts: Sequence[GlobPart], at: int) -> Iterator[int]:
         yield at
 
 
-def _step(parts: Sequence[GlobPart], places: frozenset[int], sign: str, cased: bool) -> frozenset[int]:
+def _glob_step(parts: Sequence[GlobPart], places: frozenset[int], sign: str, cased: bool) -> frozenset[int]:
     """Return the places of a pattern behind one more character."""
     found = set[int]()
     for at in places:
-        if at < len(parts) and _fits(parts[at], sign, cased):
+        if at < len(parts) and _fits_part(parts[at], sign, cased):
             found.update(_behind_runs(parts, at if parts[at] is Sign.RUN else at + 1))
     return frozenset(found)
 
@@ -99,10 +99,10 @@ def _start(parts: Sequence[GlobPart]) -> frozenset[int]:
     return frozenset(_behind_runs(parts, 0))
 
 
-def _matches(parts: Sequence[GlobPart], text: str, cased: bool) -> bool:
+def _matches_glob(parts: Sequence[GlobPart], text: str, cased: bool) -> bool:
     places = _start(parts)
     for sign in text:
-        places = _step(parts, places, sign, cased)
+        places = _glob_step(parts, places, sign, cased)
     return len(parts) in places
 
 
@@ -129,15 +129,15 @@ def paths_of_the_kernel(test: FieldTest) -> DetectionFormula:
     values: dict[str, None] = {}
     regexes: dict[str, None] = {}
     for value in test.values:
-        parts = _parts(_SET.sub("ControlSet???", value))
+        parts = _glob_parts_of(_SET.sub("ControlSet???", value))
         behind = {hive: list(_behind_hive(parts, hive, cased)) for hive in (*(name for name, _ in _HIVES), _USER_HIVE)}
         for hive, kernel in _HIVES:
-            values.update(dict.fromkeys(quoted_text(kernel + _pattern(rest)) for rest in behind[hive]))
+            values.update(dict.fromkeys(string_literal(kernel + _glob_of_parts(rest)) for rest in behind[hive]))
         for rest in behind[_USER_HIVE]:
             regexes[_of_a_user(rest, cased)] = None
         begins = parts and isinstance(parts[0], str) and any(behind.values())
         if not begins:
-            values[quoted_text(_pattern(parts))] = None
+            values[string_literal(_glob_of_parts(parts))] = None
     tests: list[DetectionFormula] = [replace(test, values=tuple(values))] if values else []
     return some_of([*tests, *(FieldTest(test.field, REGEX, (each,)) for each in regexes)])
 
@@ -147,15 +147,17 @@ def _behind_hive(parts: Sequence[GlobPart], hive: str, cased: bool) -> Iterator[
     places = _start(parts)
     for n, sign in enumerate(hive):
         if n == len(hive) - 1:
-            plain = _step(parts, _start(parts), sign, cased)  # as a name of which the pattern has the last sign alone
-        places = _step(parts, places, sign, cased)
+            plain = _glob_step(
+                parts, _start(parts), sign, cased
+            )  # as a name of which the pattern has the last sign alone
+        places = _glob_step(parts, places, sign, cased)
     yield from (parts[at:] for at in sorted(places - plain))
 
 
 def _of_a_user(rest: Sequence[GlobPart], cased: bool) -> str:
     """Return the regular expression of a path in the hive of any one user."""
     flags = "(?s)" if cased else "(?is)"
-    return quoted_text(rf"{flags}\A\\REGISTRY\\USER\\[^\\]+\\{glob_regex(_pattern(rest))}\z")
+    return string_literal(rf"{flags}\A\\REGISTRY\\USER\\[^\\]+\\{glob_regex(_glob_of_parts(rest))}\z")
 
 
 # ---- data
@@ -198,20 +200,20 @@ class RegistryData:
         if test.kind in (GLOB, GLOB_CASED):
             cased = test.kind is GLOB_CASED
             for value in test.values:
-                parts = _parts(value)
-                tests += self._numbers(value, parts, _DWORD, self.dword, cased)
-                tests += self._numbers(value, parts, _QWORD, self.qword, cased)
-                if self.binary and _matches(parts, _BINARY, cased):
+                parts = _glob_parts_of(value)
+                tests += self._number_tests(value, parts, _DWORD, self.dword, cased)
+                tests += self._number_tests(value, parts, _QWORD, self.qword, cased)
+                if self.binary and _matches_glob(parts, _BINARY, cased):
                     tests.append(has_text(self.type, *self.binary))
-                if self.texts and _matches(parts, _EMPTY, cased):
-                    tests.append(self._empty())
+                if self.texts and _matches_glob(parts, _EMPTY, cased):
+                    tests.append(self._empty_test())
         return some_of(_joined_numbers(tests))
 
-    def _empty(self) -> DetectionFormula:
+    def _empty_test(self) -> DetectionFormula:
         empty = some_of([has_text(self.data, "", "-"), Presence(self.data, False)])
         return all_of([has_text(self.type, *self.texts), empty])
 
-    def _numbers(
+    def _number_tests(
         self, value: str, parts: tuple[GlobPart, ...], template: str, types: tuple[str, ...], cased: bool
     ) -> Iterator[DetectionFormula]:
         """Yield the test of numbers whose texts, by a template, a pattern matches.
@@ -238,7 +240,7 @@ class RegistryData:
         for a, b in ranges:
             if a != b:
                 decimals = [FieldTest(self.data, COMPARED["", sign], (str(n),)) for sign, n in ((">=", a), ("<=", b))]
-                hexadecimals = FieldTest(self.data, GLOB, tuple(map(quoted_text, _spelled_range(a, b, n_digits))))
+                hexadecimals = FieldTest(self.data, GLOB, tuple(map(string_literal, _spelled_range(a, b, n_digits))))
                 tests += [all_of(decimals), hexadecimals]
         yield all_of([of_type, some_of(tests)])
 
@@ -292,10 +294,10 @@ class _NumberTexts:
             return int(takes), takes
         key = at, places
         if key not in self._counts:
-            self._counts[key] = self._counted(at, places)
+            self._counts[key] = self._count_places(at, places)
         return self._counts[key]
 
-    def _counted(self, at: int, places: frozenset[int]) -> tuple[int, bool]:
+    def _count_places(self, at: int, places: frozenset[int]) -> tuple[int, bool]:
         if self.template[at] != _DIGIT:
             return self.counted(at + 1, self.step(places, self.template[at]))
         behind = [self.counted(at + 1, self.step(places, sign)) for sign in _HEX]
@@ -316,7 +318,7 @@ class _NumberTexts:
 
     def step(self, places: frozenset[int], sign: str) -> frozenset[int]:
         """Return the places of the pattern behind one more sign."""
-        return _step(self.parts, places, sign, self.cased)
+        return _glob_step(self.parts, places, sign, self.cased)
 
 
 @lru_cache(maxsize=10_000)
@@ -336,7 +338,7 @@ def _ranges_of(parts: tuple[GlobPart, ...], template: str, cased: bool) -> tuple
 def _misses(parts: Sequence[GlobPart], template: str, cased: bool) -> bool:
     """Return that a pattern ends or begins with signs that no text of a template does."""
     ends = ((parts[:1], template[0]), (parts[-1:], template[-1]))
-    return any(not _fits(part, sign, cased) for edge, sign in ends for part in edge)
+    return any(not _fits_part(part, sign, cased) for edge, sign in ends for part in edge)
 
 
 NUMBERS_OF_WINDOWS: Mapping[str, tuple[str, ...]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from cer_gpu.ceql.paths import string_literal
 from cer_gpu.sigma.formulas import (
     EQUAL,
     GLOB,
@@ -21,7 +22,6 @@ from cer_gpu.sigma.formulas import (
     Verbatim,
     all_of,
     column,
-    quoted_text,
     some_of,
     verbatim,
 )
@@ -61,7 +61,7 @@ class LogSource:
     Attributes
     ----------
     test : DetectionFormula or None
-        Over columns; None: all events are of it.
+        Over columns, or None if all events are of it.
     fields : mapping from str to str or EventColumn
         ChosenColumns of fields; others keep their names, or get the name that `others` gives.
     values : mapping from str to callable
@@ -112,9 +112,9 @@ class LogSource:
             yield self.told_by
         if self.choices is None:
             return
-        names = dict.fromkeys(name for leaf in _leaves(formula) for name in _names(leaf))
+        names = dict.fromkeys(name for leaf in _leaves(formula) for name in _field_names(leaf))
         for name in names if self.base is None else map(self._under_base, names):
-            found = self._choices(name, columns)
+            found = self._column_choices(name, columns)
             if len(found) > 1:
                 parts = (self.column_of(each.column, columns).names for each in found)
                 yield tuple(dict.fromkeys(each for part in parts for each in part))
@@ -126,27 +126,31 @@ class LogSource:
 
     def _adapted_leaf(self, leaf: TestOfField, columns: ChosenColumns) -> DetectionFormula:
         if not isinstance(leaf, FieldTest) or leaf.field is None or leaf.field in columns:
-            return self._chosen(leaf, columns)
+            return self._choose_columns(leaf, columns)
         meant = self.values.get(leaf.field)
         if meant is None:
-            return self._chosen(leaf, columns)
-        return _with_leaves(meant(leaf), lambda each: self._chosen(each, columns))
+            return self._choose_columns(leaf, columns)
+        return _with_leaves(meant(leaf), lambda each: self._choose_columns(each, columns))
 
-    def _chosen(self, leaf: TestOfField, columns: ChosenColumns) -> DetectionFormula:
+    def _choose_columns(self, leaf: TestOfField, columns: ChosenColumns) -> DetectionFormula:
         """Return the test of a field as one of the columns that may have its value."""
         if isinstance(leaf, Likeness):
-            pairs = [(a, b) for a in self._choices(leaf.field, columns) for b in self._choices(leaf.other, columns)]
+            pairs = [
+                (a, b)
+                for a in self._column_choices(leaf.field, columns)
+                for b in self._column_choices(leaf.other, columns)
+            ]
             return some_of(
                 _where(replace(leaf, field=a.column, other=b.column), *(each.test for each in (a, b))) for a, b in pairs
             )
         if leaf.field is None:
             return leaf
-        found = self._choices(leaf.field, columns)
+        found = self._column_choices(leaf.field, columns)
         if isinstance(leaf, Presence) and not leaf.has_value:
             return Negated(some_of(_where(Presence(each.column, True), each.test) for each in found))
         return some_of(_where(replace(leaf, field=each.column), each.test) for each in found)
 
-    def _choices(self, name: str, columns: ChosenColumns) -> Sequence[FieldColumn]:
+    def _column_choices(self, name: str, columns: ChosenColumns) -> Sequence[FieldColumn]:
         if self.choices is None or CHOSEN in name or name in columns:
             return (FieldColumn(name),)
         return self.choices(name) or (FieldColumn(name),)
@@ -167,7 +171,7 @@ def _leaves(formula: DetectionFormula) -> Iterator[TestOfField]:
             yield formula
 
 
-def _names(leaf: TestOfField) -> Iterator[str]:
+def _field_names(leaf: TestOfField) -> Iterator[str]:
     if isinstance(leaf, Likeness):
         yield from (leaf.field, leaf.other)
     elif leaf.field is not None:
@@ -203,7 +207,7 @@ EVERY_EVENT = LogSource()
 
 def has_text(name: str, *texts: str) -> DetectionFormula:
     """Return the test that a column is one of some texts, in any letter case."""
-    return FieldTest(name, GLOB, tuple(quoted_text(verbatim(text)) for text in texts))
+    return FieldTest(name, GLOB, tuple(string_literal(verbatim(text)) for text in texts))
 
 
 def has_number(name: str, *numbers: int) -> DetectionFormula:
@@ -213,7 +217,7 @@ def has_number(name: str, *numbers: int) -> DetectionFormula:
 
 def replaced_values(table: Mapping[str, str]) -> Callable[[FieldTest], FieldTest]:
     """Return the function for `LogSource.values` that replaces some texts, given in small letters."""
-    replaced = {quoted_text(known): quoted_text(meant) for known, meant in table.items()}
+    replaced = {string_literal(known): string_literal(meant) for known, meant in table.items()}
     return with_values(lambda value: (replaced.get(value.lower(), value),))
 
 

@@ -1,0 +1,378 @@
+"""A query in plain words: its pattern, step by step, and its clauses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+from cer_gpu.automaton.normal_form import (
+    Absent,
+    Atom,
+    Both,
+    Either,
+    Guard,
+    Joint,
+    NormalForm,
+    Related,
+    Repeat,
+    Then,
+    Trailing,
+    choices,
+    sequence,
+)
+from cer_gpu.automaton.strategies import Strategy
+from cer_gpu.ceql.functions import EMPTY
+from cer_gpu.ceql.syntax import (
+    ANY_TYPE,
+    Measure,
+    OverAggregate,
+    Predicate,
+    QuerySyntax,
+    Within,
+    attributes,
+    pasts_in,
+    relations,
+    variable_filters,
+)
+from cer_gpu.explain.ceql_text import (
+    aggregate_of_past,
+    attribute_text,
+    expression_text,
+    held_text,
+    key_text,
+    limit_text,
+    name_text,
+    own_keys_text,
+    predicate_text,
+    stream_of_variable,
+)
+from cer_gpu.printable import printable
+
+_SIDES = {"head": "first", "tail": "last"}
+_CONSUME = {
+    "ANY": "Once one is found, all that was read before is forgotten, in all groups (CONSUME BY ANY).",
+    "PARTITION": "Once one is found, all that was read before in its group is forgotten (CONSUME BY PARTITION).",
+}
+_LATER, _NEXT = "later", "at the very next position"
+_ONE, _NEXT_ONE = "an event", "the next event"
+
+
+def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> list[str]:
+    """Return a query in plain words, line by line.
+
+    Parameters
+    ----------
+    syntax
+        Parsed query, for its clauses.
+    formula
+        WHERE in LP-normal form, in which every filter stands at its event.
+    strategy
+    """
+    streams = [name.name for name in syntax.streams]
+    where = f" in {_list_words([name_text(name) for name in streams], 'and')}" if streams else ""
+    lines = [f"Look{where} for:", *("  " + line for line in _outline(formula, streams))]
+    lines += _partition_lines(syntax)
+    lines += _window_lines(syntax.within, strategy, within_first=not syntax.chooses_first)
+    lines += [_CONSUME[syntax.consume]] if syntax.consume != "NONE" else []
+    lines += _reported_lines(syntax)
+    lines += _looking_back(syntax)
+    if syntax.head:
+        values = [
+            f"{name_text(v.name)} ({attribute_text(v.attribute)} of {name_text(v.atom.name)})" for v in syntax.head
+        ]
+        lines.append(f"Reported beside it: {_list_words(values, 'and')}.")
+    return [printable(line) for line in lines]
+
+
+def _partition_lines(syntax: QuerySyntax) -> Iterator[str]:
+    """Yield the line of PARTITION BY."""
+    if syntax.partition:
+        keys = _list_words([" or else ".join(key_text(name) for name in names) for names in syntax.partition], "and")
+        nullable = any(name.nullable for names in syntax.partition for name in names)
+        also = " Where one has none, that is a value like any other." if nullable else ""
+        yield f"All of it in one group of events with the same {keys}; each group is looked at by itself.{also}"
+
+
+def _reported_lines(syntax: QuerySyntax) -> Iterator[str]:
+    """Yield the lines of measures, HAVING, LIMIT, pipes and SELECT."""
+    measures = [_measure(measure) for measure in syntax.select.measures]
+    if measures:
+        yield f"Reported of each: {_list_words(measures, 'and')}."
+    if syntax.having is not None:
+        yield f"Of these, only those with {predicate_text(syntax.having)} are reported (HAVING)."
+    if syntax.limit is not None and syntax.every is not None:
+        each = " of each group" if syntax.partition else ""
+        length = limit_text(syntax.every)
+        yield f"At most {syntax.limit:,}{each} in any {length} are reported, the first of them (LIMIT EVERY)."
+    elif syntax.limit is not None:
+        yield f"At most {syntax.limit:,} that end at one event are reported (LIMIT)."
+    for number, pipe in enumerate(syntax.pipes):
+        of_which = "Of these" if number else "Of all that is found"
+        yield f"{of_which}, only the {_SIDES[pipe.kind]} {pipe.n:,} are reported ({pipe.kind})."
+    if not measures or any(item.written for item in syntax.select.items or ()):
+        yield _selected_line(syntax)
+
+
+def _window_lines(within: Within | None, strategy: Strategy, *, within_first: bool) -> list[str]:
+    """Return the lines of window and strategy, in the order in which they drop matches.
+
+    A strategy chooses among those within the window (`within_first`), but for THEN WITHIN.
+    """
+    fits = "" if within is None else f"rom its first event to its last there are at most {window_text(within)}."
+    if not strategy.compares:
+        return [*(["F" + fits] if fits else []), strategy.words]
+    choice = "Of those that end at one event, " + strategy.words
+    if within_first or not fits:
+        return [*(["F" + fits] if fits else []), choice.format("reported")]
+    return [choice.format("chosen"), f"{'Each' if strategy.plural else 'It'} is reported only if f{fits}"]
+
+
+def window_text(within: Within) -> str:
+    """Return the length of a window in words."""
+    number = _number_words(within.length)
+    if within.kind == "events":
+        return _count_words(number, "position")
+    if within.attribute is not None:
+        return f"{number} in {attribute_text(within.attribute.name)}"
+    units = {"day": 86_400, "hour": 3_600, "minute": 60}
+    parts, rest = [], within.length
+    for unit, seconds in units.items():
+        n, rest = divmod(rest, seconds)
+        parts += [_count_words(_number_words(Fraction(n)), unit)] if n else []
+    parts += [_count_words(_number_words(rest), "second")] if rest or not parts else []
+    return " ".join(parts)
+
+
+def _selected_line(syntax: QuerySyntax) -> str:
+    items = syntax.select.items
+    if items is None:
+        return "All its events are kept."
+    names = [held_text(item.variable) for item in items if item.written]
+    if not names:
+        return "None of its events are kept, only where it starts and ends."
+    return f"Of its events, those that {_list_words(list(dict.fromkeys(names)), 'or')} holds are kept."
+
+
+def _measure(measure: Measure) -> str:
+    text = expression_text(measure.expression)
+    return text if measure.name == text else f"{text} as {name_text(measure.name)}"
+
+
+def _looking_back(syntax: QuerySyntax) -> list[str]:
+    """Return the lines that say which events LAG and aggregates over the past read, if the query has them."""
+    predicates = [each.predicate for each in variable_filters(syntax.formula)]
+    predicates += [each.predicate for each in relations(syntax.formula)]
+    read = [each for predicate in predicates for each in attributes(predicate)]
+    pasts = dict.fromkeys(past for each in read for past in pasts_in(each))
+    lines = [_over_line(past, grouped=bool(syntax.partition)) for past in pasts]
+    lagged = [each for each in read if each.lag]
+    if not lagged:
+        return lines
+    texts = list(dict.fromkeys(map(expression_text, lagged)))
+    of = "its group" if syntax.partition else "the stream"
+    before = "the event before it" if all(each.lag == 1 for each in lagged) else "an event before it"
+    reads = "reads" if len(texts) == 1 else "read"
+    told = f"{_list_words(texts, 'and')} {reads} {before} in {of}, of whatever type; NULL where there is none."
+    return [told, *lines]
+
+
+def _over_line(past: OverAggregate, *, grouped: bool) -> str:
+    """Return the line that says which events an aggregate over the past is of."""
+    own = own_keys_text(past)
+    of = f" of the same {own}" if past.keys else "" if past.keys == () else " of its group" if grouped else ""
+    events = "all events" if past.event is None else f"the events {held_text(past.event)}"
+    if past.predicate is not None:
+        events += f" with {predicate_text(past.predicate)}"
+    if past.condition is not None and past.predicate is not None:
+        holds = f"{predicate_text(past.predicate)} and {predicate_text(past.condition)}"
+        before = "and the condition did not hold just before: over the same past without the event"
+        return f"{aggregate_of_past(past)} is TRUE at an event for which {holds}, {before}."
+    if past.over is None:
+        child, parent = map(attribute_text, past.ids)
+        ancestor = f"a process above that of the event (by {child} and {parent}) had one of {events} before"
+        return f"{aggregate_of_past(past)} is TRUE where {ancestor}, in the whole stream."
+    empty = "NULL" if EMPTY[past.function] is None else EMPTY[past.function]
+    reach = f"at most {window_text(past.over)} before it, itself included"
+    return f"{aggregate_of_past(past)} at an event is over {events}{of} {reach}; {empty} over none."
+
+
+# ---- the pattern --------------------------------------------------------------------------------------------------
+
+
+def _outline(formula: NormalForm, streams: Sequence[str], one: str = _ONE) -> Iterator[str]:
+    """Yield the lines of a pattern; steps, choices and repeated patterns are indented below the line they belong to.
+
+    `one` stands before the type of a pattern that is one event.
+    """
+    match formula:
+        case Atom():
+            yield _event_words(formula, streams, one)
+        case Then():
+            steps = list(sequence(formula))
+            for number, (step, joint) in enumerate(steps):
+                yield from _step_lines(number, step, joint, _is_optional(steps, number), streams)
+        case Either():
+            yield "one of these:" if one == _ONE else "the next of these:"
+            for choice in choices(formula):
+                yield from _item_lines(_outline(choice, streams))
+        case Both():
+            parts = list(_operands_of_all(formula))
+            yield f"{'both' if len(parts) == 2 else 'all'} of these, in any order:"
+            for part, optional in parts:
+                yield from _item_lines(_step_outline(part, streams), "or nothing, or " if optional else "")
+        case Trailing():
+            yield from _outline(formula.body, streams)
+            until = "until the window that begins with its first event has passed"
+            if formula.length is not None:
+                until = f"until {window_text(formula.length)} after its last event have passed"
+            yield from _absence_lines(formula.absent, f"and then, {until}, ")
+        case Related():
+            yield from _outline(formula.body, streams, one)
+            word = "and" if isinstance(formula.body, Related) else "such that"
+            yield f"{word} {predicate_text(formula.relation.predicate)}"
+        case Repeat():
+            yield from _repeat_lines(formula, streams, one)
+
+
+def _step_lines(number: int, step: NormalForm, joint: Joint, optional: bool, streams: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of a step of a sequence, by its number from 0."""
+    repeated = step.body if isinstance(step, Repeat) and step.absent == joint.absent else step
+    next_one = _is_next(repeated, joint.absent)
+    lines = _step_outline(step, streams, _NEXT_ONE if next_one else _ONE)
+    when = "" if number == 0 else f"{_NEXT}, " if joint.contiguous else f"{_LATER}, "
+    event = "in this order:" if isinstance(step, Then) else next(lines)
+    yield f"{number + 1}. {when}{'if it is there, ' if optional else ''}{event}"
+    yield from ("   " + line for line in lines)
+    if isinstance(step, Repeat) and not next_one and _is_next(step.body, joint.absent):
+        yield "   the first of them the next such event"
+    elif not next_one:
+        yield from ("   " + line for line in _absence_lines(joint.absent, "between the two "))
+
+
+def _item_lines(lines: Iterator[str], prefix: str = "") -> Iterator[str]:
+    """Yield lines as an item of a list."""
+    yield "- " + prefix + next(lines)
+    yield from ("  " + line for line in lines)
+
+
+def _repeat_lines(repeat: Repeat, streams: Sequence[str], one: str) -> Iterator[str]:
+    """Yield the lines of a repeated part, which may be a single event."""
+    atom = repeat.body
+    if not isinstance(atom, Atom):
+        yield _repeat_words(repeat, "time") + (", each right after the last:" if repeat.contiguous else _ONE_BY_ONE)
+        yield from ("  " + line for line in _outline(repeat.body, streams))
+        yield from _absence_lines(repeat.absent, "between one and the next ")
+        return
+    times, event = _repeat_words(repeat, "event"), _event_words(atom, streams, one)
+    if one == _NEXT_ONE:
+        yield f"{times}, each {event}"
+    elif repeat.contiguous:
+        yield f"{times} in a row, each {event}"
+    elif _is_next(atom, repeat.absent):
+        yield f"{times}, each {event}, and each but the first the next such event"
+    else:
+        yield f"{times}, with any others between, each {event}"
+        yield from _absence_lines(repeat.absent, "between one and the next ")
+
+
+_ONE_BY_ONE = ", one after another:"
+
+
+def _repeat_words(repeat: Repeat, noun: str) -> str:
+    """Return how often a part is repeated: ``one or more events``, ``2 to 4 times``."""
+    least, most = repeat.least, repeat.most
+    if most is None:
+        return f"{'one' if least == 1 else f'{least:,}'} or more {noun}s"
+    return f"{least:,} {noun}s" if least == most else f"{least:,} to {most:,} {noun}s"
+
+
+def _is_optional(steps: Sequence[tuple[NormalForm, Joint]], number: int) -> bool:
+    """Return True if a step of a sequence may be missing."""
+    return steps[number][1].optional[1] if number else len(steps) > 1 and steps[1][1].optional[0]
+
+
+def _absence_lines(absent: Sequence[Absent], words: str) -> Iterator[str]:
+    """Yield a line for each kind of event that must not be there."""
+    for each in absent:
+        event = f"event that is not {_guarded(each.guard)}" if each.negated else _guarded(each.guard, one="event")
+        tests = " and ".join(predicate_text(relation.predicate) for relation in each.relations)
+        roles = (role for relation in each.relations for role in relation.roles if role.sites & each.sites)
+        names = dict.fromkeys(
+            role.variable.name for role in roles if role.variable.name not in (each.guard.event_type, ANY_TYPE)
+        )
+        called = f", called {_list_words(list(map(name_text, names)), 'and')}" if names else ""
+        yield f"{words}no {event}{called}" + (f", such that {tests}" if tests else "")
+
+
+def _is_next(step: NormalForm, absent: Sequence[Absent]) -> bool:
+    """Return True if the absences before an event are just those with which the next such event is meant."""
+    events = []
+    for choice in choices(step):
+        event, predicates = choice, list[Predicate]()
+        while isinstance(event, Related):
+            predicates.insert(0, event.relation.predicate)
+            event = event.body
+        if not isinstance(event, Atom):
+            return False
+        events.append((event.guard, event.negated, predicates))
+    return events == [(each.guard, each.negated, [r.predicate for r in each.relations]) for each in absent]
+
+
+def _operands_of_all(formula: NormalForm) -> Iterator[tuple[NormalForm, bool]]:
+    """Yield the operands of ALL, from left to right, each with True if it may be missing."""
+    todo = [(formula, False)]
+    while todo:
+        part, optional = todo.pop()
+        if isinstance(part, Both) and not optional:
+            todo += [(part.right, part.optional[1]), (part.left, part.optional[0])]
+        else:
+            yield part, optional
+
+
+def _step_outline(step: NormalForm, streams: Sequence[str], one: str = _ONE) -> Iterator[str]:
+    """Yield the lines of a step of a sequence, or of an operand of ALL; a filtered sequence is a list of its own."""
+    body = step
+    while isinstance(body, Related):
+        body = body.body
+    if isinstance(step, Related) and isinstance(body, Then):
+        yield "in this order:"
+        yield from ("  " + line for line in _outline(step, streams))
+    else:
+        yield from _outline(step, streams, one)
+
+
+def _guarded(guard: Guard, negated: bool = False, one: str = _ONE) -> str:
+    """Return the words for an event that satisfies a guard, or does not; `one` stands before the name of its type."""
+    if negated:
+        return f"{'one event' if one == _ONE else one} that is not {_guarded(guard)}"
+    whichever = "any event" if one == _ONE else one
+    event = whichever if guard.event_type is None else f"{one} {name_text(guard.event_type)}"
+    if guard.stream is not None:
+        event += f" of stream {name_text(guard.stream)}"
+    if guard.predicate is not None:
+        event += f" with {predicate_text(guard.predicate)}"
+    return event
+
+
+def _event_words(atom: Atom, streams: Sequence[str], one: str = _ONE) -> str:
+    guard = atom.guard
+    event = _guarded(guard, atom.negated, one)
+    if atom.negated:
+        return event
+    own = [*streams, ANY_TYPE] if guard.event_type is None else [guard.event_type]
+    names = sorted(name for name in atom.labels if name not in own and stream_of_variable(name, streams) is None)
+    return event + (f", called {_list_words([name_text(name) for name in names], 'and')}" if names else "")
+
+
+def _list_words(items: list[str], word: str) -> str:
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} {word} {items[-1]}"
+
+
+def _count_words(number: str, unit: str) -> str:
+    return f"{number} {unit}" + ("" if number == "1" else "s")
+
+
+def _number_words(number: Fraction) -> str:
+    return f"{number.numerator:,}" if number.denominator == 1 else f"{float(number):,}"

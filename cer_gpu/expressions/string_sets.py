@@ -1,0 +1,296 @@
+"""Tests of the texts of a column that are answered together: each distinct text is read once for all of them.
+
+One by one, each test reads all distinct texts.  From some work on, the patterns of all tests of a column are looked for
+in one pass (`cer_gpu.expressions.globs`), which gives the texts of each pattern; a test is then their union.  Texts
+that are added to a dictionary are read alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.arrays import Array, Bools, Int32
+from cer_gpu.columnar.dictionary_encoding import DictionaryCache, same_memory
+from cer_gpu.columnar.memory import read_only
+from cer_gpu.expressions.by_arrow import arrow_rows
+from cer_gpu.expressions.globs.compiling import Pattern
+from cer_gpu.expressions.globs.matching import NO_TEXTS, FoundPatterns, GlobSet, merged
+from cer_gpu.expressions.string_tests import OneOfPatterns
+
+TOGETHER_FROM = 1 << 19
+"""Bytes that the tests of a column would read one by one, each pattern by itself, to be answered together."""
+
+READING = 1 << 14
+"""Bytes that take as long as the call by which one pattern reads a dictionary."""
+
+MAX_DICTIONARY_PARTS = 8
+"""Most parts of a dictionary whose answers are kept apart, as they came."""
+
+FEW_PAIRS = 1 << 10
+"""Pairs of a pattern and a text, for each test, up to which the answers for all parts are put together at once."""
+
+KEPT_BYTES = 1 << 26
+"""Most bytes of the tables of a column that are kept until its dictionary changes; larger ones are made anew."""
+
+
+class _Places(NamedTuple):
+    """Places of the patterns of a test: in the set that ignores case, or in the other, and their numbers there."""
+
+    nocase: bool
+    patterns: Int32
+
+
+class Together:
+    """All tests of a column, with their patterns in two sets.
+
+    Attributes
+    ----------
+    sets : dict from bool to GlobSet
+        Patterns that ignore case, and those that do not.
+    places : list of _Places
+        Patterns of each test.
+    """
+
+    def __init__(self, tests: list[OneOfPatterns]) -> None:
+        numbers: dict[bool, dict[Pattern, int]] = {False: {}, True: {}}
+        self.places: list[_Places] = list[_Places]()
+        askers: dict[bool, list[tuple[Int32, int]]] = {False: [], True: []}
+        for number, test in enumerate(tests):
+            known = numbers[test.nocase]
+            places = {known.setdefault(pattern, len(known)) for pattern in test.patterns}
+            patterns = read_only(np.array(sorted(places), np.int32))
+            self.places.append(_Places(test.nocase, patterns))
+            askers[test.nocase].append((patterns, number))
+        self.sets: dict[bool, GlobSet] = {
+            nocase: GlobSet(list(known), nocase) for nocase, known in numbers.items() if known
+        }
+        self._askers = {
+            nocase: (
+                np.concatenate([patterns for patterns, _ in asking]),
+                np.repeat([number for _, number in asking], [len(patterns) for patterns, _ in asking]),
+            )
+            for nocase, asking in askers.items()
+            if asking
+        }
+
+    def askers(self, nocase: bool) -> tuple[Int32, Int32]:
+        """Return the numbers of the tests that ask for each pattern of a set, and where those of each begin."""
+        patterns, tests = self._askers[nocase]
+        order = np.argsort(patterns, kind="stable")
+        begins = np.searchsorted(patterns[order], np.arange(self.sets[nocase].n_patterns + 1))
+        return read_only(tests[order].astype(np.int32)), read_only(begins.astype(np.int32))
+
+    def asking(self, nocase: bool, found: FoundPatterns) -> Array:
+        """Return the numbers of the tests that ask for a pattern which was found."""
+        patterns, tests = self._askers[nocase]
+        is_found = found.begins[1:] > found.begins[:-1]
+        asking: Array = tests[is_found[patterns]]
+        return asking
+
+
+class _Tests:
+    """The tests of a column by their numbers, which several evaluations share."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[OneOfPatterns, int] = {}
+        self.tests: list[OneOfPatterns] = []
+        self.n_readings: int = 0
+        self._together: Together | None = None
+
+    def number(self, test: OneOfPatterns) -> int:
+        """Return the number of a test; equal ones have the same."""
+        number = self.numbers.setdefault(test, len(self.numbers))
+        if number == len(self.tests):
+            self.tests.append(test)
+            self.n_readings += test.n_readings
+            self._together = None
+        return number
+
+    def together(self) -> Together:
+        """Return the patterns of all tests so far."""
+        if self._together is None:
+            self._together = Together(self.tests)
+        return self._together
+
+
+class TextSet:
+    """Tests of the texts of one column, over one dictionary after the other.
+
+    Attributes
+    ----------
+    turn : int
+        Number of the dictionary at hand.
+    """
+
+    def __init__(self, tests: _Tests | None = None) -> None:
+        self._tests = _Tests() if tests is None else tests
+        self._texts: pa.Array | None = None  # kept alive, so that no other array gets its address
+        self._work = 0
+        self._together: Together | None = None
+        self._parts: dict[bool, list[FoundPatterns]] = {}
+        self._n_read: dict[bool, int] = {}
+        self._holds: Bools = np.zeros(0, np.bool_)  # for each test, if one of the texts read satisfies it
+        self.turn: int = 0
+
+    def fresh(self) -> TextSet:
+        """Return the same tests for another evaluation."""
+        return TextSet(self._tests)
+
+    def number(self, test: OneOfPatterns) -> int:
+        """Return the number of a test, by which it is asked."""
+        return self._tests.number(test)
+
+    @property
+    def n_tests(self) -> int:
+        """Number of tests so far."""
+        return len(self._tests.tests)
+
+    def together(self) -> Together:
+        """Return the patterns of all tests so far."""
+        return self._tests.together()
+
+    def read(self, texts: pa.Array) -> None:
+        """Go on to a dictionary."""
+        before = self._texts
+        if texts is before or (before is not None and same_memory(texts, before)):
+            return
+        self._texts = texts
+        n = 0 if before is None else len(before)
+        if n and n <= len(texts) and texts.type == before.type and texts.slice(0, n).equals(before):  # type: ignore[union-attr]
+            if len(texts) > n:
+                self.turn += 1
+                self._work += self._tests.n_readings * (texts.nbytes - before.nbytes + READING)  # type: ignore[union-attr]
+            return
+        self.turn += 1
+        self._work += self._tests.n_readings * (texts.nbytes + READING)
+        self._begin_dictionary()
+
+    def _begin_dictionary(self) -> None:
+        """Read the dictionary at hand from its beginning."""
+        self._parts, self._n_read = {}, {}
+        self._holds = np.zeros(len(self._tests.tests), np.bool_)
+
+    def keeps(self) -> bool:
+        """Return True if the tables of the tests are kept for this dictionary."""
+        return len(self._tests.tests) * len(self._texts or ()) <= KEPT_BYTES
+
+    def rows(self, number: int) -> Bools:
+        """Return for each text of the dictionary at hand if a test holds; of NULL the answer is arbitrary."""
+        texts = self._texts
+        assert texts is not None
+        places = self._pattern_places(number)
+        if places is None:
+            return arrow_rows(self._tests.tests[number](texts), False)
+        rows = np.zeros(len(texts), np.bool_)
+        for part in self._find_patterns(places.nocase):
+            part.mark(places.patterns, rows)
+        return rows
+
+    def codes(self, number: int) -> Int32 | None:
+        """Return the texts for which a test holds, ascending, or None if they are better asked one by one (`rows`)."""
+        places = self._pattern_places(number)
+        if places is None:
+            return None
+        found = self._find_patterns(places.nocase)
+        if not self._holds[number]:
+            return NO_TEXTS
+        parts = [part.of(places.patterns) for part in found]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _pattern_places(self, number: int) -> _Places | None:
+        """Return where the patterns of a test stand, or None if it is answered by itself."""
+        if self._work < TOGETHER_FROM:
+            return None
+        together = self._tests.together()
+        if together is not self._together:
+            self._together = together
+            self._begin_dictionary()
+        return together.places[number]
+
+    def _find_patterns(self, nocase: bool) -> list[FoundPatterns]:
+        """Return the texts of each pattern of a set, in parts of the dictionary."""
+        assert self._texts is not None
+        assert self._together is not None
+        parts, n_read = self._parts.setdefault(nocase, []), self._n_read.get(nocase, 0)
+        if n_read < len(self._texts) or not parts:
+            texts = self._texts.slice(n_read)
+            texts = texts.fill_null("") if texts.null_count else texts  # the bytes of a NULL are arbitrary
+            parts.append(self._together.sets[nocase].find(texts, n_read))
+            self._holds[self._together.asking(nocase, parts[-1])] = True
+            self._n_read[nocase] = len(self._texts)
+            n_pairs = sum(len(part.texts) for part in parts)
+            if len(parts) > MAX_DICTIONARY_PARTS or (len(parts) > 1 and n_pairs <= FEW_PAIRS * len(self._tests.tests)):
+                parts[:] = [merged(parts)]
+        return parts
+
+
+class TestTable(DictionaryCache):
+    """Table of a test that is one of a set.
+
+    Parameters
+    ----------
+    of : TextSet
+    test : OneOfPatterns
+    negated
+
+    Attributes
+    ----------
+    of : TextSet
+    number : int
+        The number of the test in its set.
+    negated : bool
+    test : OneOfPatterns
+    """
+
+    def __init__(self, of: TextSet, test: OneOfPatterns, negated: bool) -> None:
+        self.of: TextSet = of
+        self.negated: bool = negated
+        self.number: int = of.number(test)
+        self.test: OneOfPatterns = test
+        self._turn = -1
+        self._table: Array | None = None
+
+    def fresh_in(self, of: TextSet) -> TestTable:
+        """Return the table of the same test, of another evaluation."""
+        return TestTable(of, self.test, self.negated)
+
+    def __call__(self, values: pa.Array) -> Array:
+        """See `DictionaryCache`."""
+        self.of.read(values)
+        if self._table is not None and self._turn == self.of.turn:
+            return self._table
+        table = np.zeros(len(values) + 1, np.bool_)
+        rows = self.of.rows(self.number)
+        np.logical_xor(rows, self.negated, out=table[:-1])
+        if values.null_count:
+            table[:-1] &= np.asarray(values.is_valid())
+        self._turn, self._table = self.of.turn, table if self.of.keeps() else None
+        return table
+
+    @property
+    def is_expensive(self) -> bool:
+        """See `DictionaryCache`."""
+        return False
+
+    def at(self, values: pa.Array, codes: Array) -> Array:
+        """See `DictionaryCache`."""
+        self.of.read(values)
+        known = self._table is not None and self._turn == self.of.turn
+        held = None if known or values.null_count else self.of.codes(self.number)
+        if held is None:
+            at: Array = self(values)[codes]
+            return at
+        if not len(held):
+            return np.full(len(codes), self.negated)
+        places = np.searchsorted(held, codes)
+        found: Array = (held[np.minimum(places, len(held) - 1)] == codes) != self.negated
+        return found
+
+    def codes(self, values: pa.Array) -> Array:
+        """See `DictionaryCache`."""
+        self.of.read(values)
+        codes = None if self.negated or values.null_count else self.of.codes(self.number)
+        return super().codes(values) if codes is None else codes

@@ -1,0 +1,330 @@
+"""A compiled statement with MATCH_RECOGNIZE, and its evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.arrays import Bools, Int64
+from cer_gpu.backend.row_patterns import list_rows
+from cer_gpu.columnar.columns import kind_of
+from cer_gpu.columnar.fields import attribute_type, column_type, is_field_column, narrowest
+from cer_gpu.engine.buffered_execution import BufferedExecution
+from cer_gpu.engine.evaluation_options import OF_EVENTS, EvaluationOptions, Sort, options_by_name, taking
+from cer_gpu.engine.shared_state import SharedState
+from cer_gpu.errors import OptionError, QueryError, QueryTypeError, did_you_mean
+from cer_gpu.evaluable import CompiledQuery
+from cer_gpu.io.source import Source
+from cer_gpu.io.sources import open_events, reading_again
+from cer_gpu.output.bound_measures import BoundMeasures
+from cer_gpu.row_patterns.conditions import Conditions
+from cer_gpu.row_patterns.explaining import RowPatternExplanation, explain_row_pattern
+from cer_gpu.row_patterns.leaves import RowAggregate, RowValue
+from cer_gpu.row_patterns.ordering import field_of, is_comparable, ordered_rows
+from cer_gpu.row_patterns.program import RowProgram
+from cer_gpu.row_patterns.row_matching import RowMatches, Skip, find_matches
+from cer_gpu.row_patterns.row_measures import LeafValues, Listed, Measures, RowColumns
+from cer_gpu.row_patterns.statement import OMIT_EMPTY, WITH_UNMATCHED, Statement
+
+
+@dataclass(frozen=True)
+class RowPatternQuery(CompiledQuery):
+    """A statement with MATCH_RECOGNIZE, compiled; made by `cer_gpu.compile`.  Immutable, and can be pickled.
+
+    Attributes
+    ----------
+    text : str
+        The statement.
+    language : str
+        "MATCH_RECOGNIZE".
+    reads_whole_table : bool
+        True: matches are found when all rows are read.
+
+    Examples
+    --------
+    >>> import cer_gpu, pyarrow as pa
+    >>> falls = cer_gpu.compile('''SELECT * FROM t MATCH_RECOGNIZE (
+    ...     ORDER BY ts MEASURES FIRST(A.x) AS high, LAST(B.x) AS low
+    ...     PATTERN (A B+) DEFINE B AS x < PREV(x))''')
+    >>> falls.evaluate(pa.table({"ts": [1, 2, 3, 4], "x": [5, 4, 2, 3]})).to_pylist()
+    [{'high': 5, 'low': 2}]
+    """
+
+    language = "MATCH_RECOGNIZE"
+    reads_whole_table = True
+    _text: str
+    _statement: Statement = field(repr=False)
+    _program: RowProgram = field(repr=False)
+    _conditions: Conditions = field(repr=False)
+    _measures: Measures = field(repr=False)
+    _skip: Skip = field(repr=False)
+
+    @taking(OF_EVENTS)
+    def evaluate(self, events: Any, options: EvaluationOptions) -> pa.Table:
+        """Return the result of the statement over a table.
+
+        Parameters
+        ----------
+        events
+            Anything that `cer_gpu.Query.evaluate` takes but several streams; all of it is held in memory.
+        options
+            Those of `cer_gpu.EvaluationOptions`, by their names; those of time and of outputs have no use here.
+
+        Returns
+        -------
+        pyarrow.Table
+            ONE ROW PER MATCH: the columns of PARTITION BY and the measures.  ALL ROWS PER MATCH: all columns, those of
+            PARTITION BY and ORDER BY before the measures.  Partitions stand in the order of their first rows.
+
+        Raises
+        ------
+        OptionError
+            When there is no such option, or it cannot have the value.
+        DeviceError
+            When `device` is "cuda", and there is no GPU.
+        EventsError
+            When events cannot be read, a value does not fit its type, or AFTER MATCH SKIP has no row to go on at.
+        QueryTypeError
+            When a column is unknown, or types do not go together.
+        QueryTooLargeError
+            When the automaton is too large, or conditions on other rows of the match take too many steps.
+        """
+        return reading_again(lambda given: self._reader(given, options).read_all(), events)
+
+    @property
+    def text(self) -> str:
+        """The statement."""
+        return self._text
+
+    def resolve_output(self, output: str | None) -> str:
+        """Return the name of the only output; OptionError if another one is requested."""
+        if output not in (None, self.default_output):
+            raise OptionError(
+                f"MATCH_RECOGNIZE has no output {output!r}: ONE ROW PER MATCH or ALL ROWS PER MATCH tells its rows\n"
+                "hint: leave it out"
+            )
+        return self.default_output
+
+    def _new_execution(self, options: EvaluationOptions, sharing: SharedState | None = None) -> BufferedExecution:
+        self.resolve_output(options.output)
+        if options.aggregate is not None:
+            raise OptionError("aggregate is an option of CEQL; in MATCH_RECOGNIZE, MEASURES has aggregates")
+        return BufferedExecution(self, options)
+
+    def _open_source(self, events: Any, *, sort: Sort = False, resident: bool = False, needs: Any = None) -> Source:
+        """Open anything that `evaluate` takes, or a mapping from the table of FROM to it."""
+        EvaluationOptions(sort=sort).check_time(None)
+        if not isinstance(events, Mapping):
+            return open_events(events)
+        table = self._statement.table
+        if list(events) != [table]:
+            raise OptionError(f"the statement reads one table, {table!r}, and got {', '.join(map(repr, events))}")
+        return open_events(events[table])
+
+    @options_by_name
+    def explain(self, events: Any = None, *, analyze: bool = False) -> RowPatternExplanation:
+        """Explain the meaning of the statement, and its evaluation: clauses, conditions, places, and what it costs.
+
+        Parameters
+        ----------
+        events
+            Anything that `evaluate` takes: the statement is checked against its columns.
+        analyze
+            Not for statements yet.
+
+        Raises
+        ------
+        OptionError
+            With `analyze`.
+        QueryTypeError
+            When the statement does not fit the events.
+
+        Examples
+        --------
+        >>> import cer_gpu
+        >>> falls = cer_gpu.compile('''SELECT * FROM t MATCH_RECOGNIZE (
+        ...     ORDER BY ts MEASURES LAST(x) AS low PATTERN (A B+) DEFINE B AS x < PREV(x))''')
+        >>> print(falls.explain().words[1])
+        Row by row, the preferred match of A B+ that begins there is found.
+        """
+        if analyze:
+            raise OptionError("MATCH_RECOGNIZE is not measured stage by stage\nhint: leave out analyze (--analyze)")
+        if events is not None:
+            self.output_schema(self._open_source(events).schema)
+        searched = self._conditions.searched
+        names = tuple(searched.predicates) if searched else ()
+        return explain_row_pattern(self._statement, self._program, tuple(self._conditions.predicates), names)
+
+    def _repr_html_(self) -> str:
+        """Show the explanation in a notebook."""
+        return self.explain()._repr_html_()
+
+    @property
+    def syntax(self) -> Statement:
+        """The statement, clause by clause."""
+        return self._statement
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The one form of the rows, which the statement tells."""
+        return (self.default_output,)
+
+    @property
+    def default_output(self) -> str:
+        """The form of the rows: "one row per match" or "all rows per match"."""
+        return "all rows per match" if self._statement.all_rows else "one row per match"
+
+    def columns(self, schema: pa.Schema, output: str | None = None) -> list[str]:
+        """Return the names of the columns of a schema that the statement reads; fields of structs by their paths."""
+        # of events of which nothing is read, any column tells how many there are
+        return narrowest(schema, self._columns_read(schema)) or schema.names[:1]
+
+    def _columns_read(self, schema: pa.Schema) -> list[str]:
+        """Return the names of the columns that the statement reads, and those of fields of structs, with dots."""
+        statement = self._statement
+        named = {name for name, _ in statement.partition} | {each.column for each in statement.order}
+        leaves = [*self._conditions.leaves.values(), *self._measures.leaves.values()]
+        named |= {leaf.column for leaf in leaves if isinstance(leaf, RowValue | RowAggregate) and leaf.column}
+        if statement.all_rows:
+            named |= {name for name, _ in statement.select or () if name in schema.names}
+            named |= set(schema.names) if statement.select is None else set()
+        return [name for name in schema.names if name in named] + sorted(named - set(schema.names))
+
+    def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
+        """Return the schema of the result over events of a schema.
+
+        Raises
+        ------
+        QueryTypeError
+            As `evaluate`.
+        """
+        available = {each.name: each for each in self._available(schema, self._measures.bind(schema, self.text))}
+        self._conditions.bind(schema, self.text)
+        for name in self.columns(schema):  # of two columns with one name, none can be read
+            column_type(schema, name, self.text, None)
+        return pa.schema([available[name].with_name(alias) for name, alias in self._selected(list(available))])
+
+    def _available(self, schema: pa.Schema, measures: BoundMeasures) -> list[pa.Field]:
+        """Return the columns that SELECT can name."""
+        statement = self._statement
+        for each in statement.order:
+            data_type = column_type(schema, each.column, self.text, each.span)
+            if kind_of(data_type) is None:
+                message = f"ORDER BY needs values in an order, and {each.column!r} is {data_type}"
+                raise QueryTypeError(message, self.text, *each.span)
+        for name, span in statement.partition:
+            data_type = column_type(schema, name, self.text, span)
+            if not is_comparable(data_type):
+                message = f"PARTITION BY needs columns of plain values, and {name!r} is {data_type}"
+                raise QueryTypeError(message, self.text, *span)
+        first = [name for name, _ in statement.partition]
+        if statement.all_rows:
+            first += [each.column for each in statement.order if each.column not in first]
+        unique = [name for name in schema.names if len(schema.get_all_field_indices(name)) == 1]
+        rest = [name for name in unique if name not in first and not is_field_column(schema, name)]
+        rest = rest if statement.all_rows else []
+        measured = {name: pa.field(name, data_type) for name, data_type in measures.fields}
+        whole = pa.schema([*schema, *((name, attribute_type(schema, name)) for name in first if name not in unique)])
+        # a measure hides a column of its name
+        return [measured.get(name) or field_of(whole, name) for name in dict.fromkeys([*first, *measured, *rest])]
+
+    def _selected(self, available: Sequence[str]) -> list[tuple[str, str]]:
+        if self._statement.select is None:
+            return [(name, name) for name in available]
+        for name, _ in self._statement.select:
+            if name not in available:
+                begin = self.text.find(name)
+                hint = did_you_mean(name, available, "columns of the result")
+                message = f"SELECT names {name!r}, which is no column of the result"
+                raise QueryError(message, self.text, begin, begin + len(name), hint)
+        return list(self._statement.select)
+
+    @cached_property
+    def _rows_shown(self) -> Bools:
+        return np.array([not place.excluded for place in self._program.places], np.bool_)
+
+    def _table_results(self, table: pa.Table, schema: pa.Schema, device: str) -> Iterator[pa.RecordBatch]:
+        statement = self._statement
+        measures = self._measures.bind(table.schema, self.text)
+        available = [each.name for each in self._available(table.schema, measures)]
+        names = [name for name, _ in self._selected(available)]
+        conditions = self._conditions.bind(table.schema, self.text)
+        rows = ordered_rows(table, [name for name, _ in statement.partition], statement.order)
+        if not rows.batch.num_rows:
+            return
+        symbols, held = conditions.symbols(rows, device)
+        every = np.ones(len(next(iter(held.values()))) if held else 1, np.bool_)
+        held |= {place.variable: every for place in self._program.places if place.variable not in held}
+        unmatched = _Unmatched(rows.batch.num_rows) if statement.empty == WITH_UNMATCHED else None
+        columns = RowColumns(rows)
+
+        def batch(matches: RowMatches, free: Int64 | None) -> pa.RecordBatch:
+            listed = self._list_matches(matches, free) if statement.all_rows else None
+            values = LeafValues(columns, matches, self._program, statement.subsets, listed)
+            found = dict(zip((name for name, _ in measures.fields), measures.columns(values), strict=True))
+            taken = pa.array(matches.starts if listed is None else listed.rows)
+            results = []
+            for name, wanted in zip(names, schema, strict=True):
+                column = found[name] if name in found else rows.batch.column(name).take(taken)
+                results.append(column if column.type == wanted.type else column.cast(wanted.type))
+            return pa.RecordBatch.from_arrays(results, schema=schema)
+
+        search = conditions.search(rows, self._program, self._skip)
+        for matches in find_matches(self._program, held, symbols, rows.ends, self._skip, search):
+            yield batch(matches, unmatched.before(matches) if unmatched else None)
+        if unmatched is not None:
+            yield batch(_NO_MATCHES, unmatched.rest())
+
+    def _list_matches(self, matches: RowMatches, unmatched: Int64 | None) -> Listed:
+        room = len(matches) + len(matches.places)
+        rows, steps, numbers = (np.empty(room, np.int64) for _ in range(3))
+        n = list_rows(matches.starts, matches.offsets, matches.places, self._rows_shown, rows, steps, numbers)
+        rows, steps, numbers = rows[:n], steps[:n], numbers[:n]
+        if self._statement.empty == OMIT_EMPTY:
+            kept = steps >= 0
+            rows, steps, numbers = rows[kept], steps[kept], numbers[kept]
+        if unmatched is not None and len(unmatched):
+            nothing = np.full(len(unmatched), -1, np.int64)
+            begins = np.concatenate((matches.starts[numbers], unmatched)) if n else unmatched
+            order = np.argsort(begins, kind="stable")
+            rows, steps, numbers = (
+                np.concatenate(pair)[order] for pair in ((rows, unmatched), (steps, nothing), (numbers, nothing))
+            )
+        return Listed(rows, steps, numbers)
+
+
+_NONE = np.empty(0, np.int64)
+_NO_MATCHES = RowMatches(_NONE, np.zeros(1, np.int64), np.empty(0, np.int16), _NONE)
+
+
+class _Unmatched:
+    """Rows that no match holds, and at which no empty match begins."""
+
+    def __init__(self, n_rows: int) -> None:
+        self._n_rows = n_rows
+        self._told = 0  # rows before it are told, or matched
+        self._covered = 0  # the row after those of the matches so far
+
+    def before(self, matches: RowMatches) -> Int64:
+        """Return the rows up to the begin of the last match of a piece that are known to be unmatched."""
+        last = int(matches.starts[-1]) + 1
+        marks = np.zeros(last - self._told + 1, np.int64)
+        begins = np.maximum(matches.starts, self._told) - self._told
+        ends = np.minimum(matches.starts + np.maximum(matches.lengths, 1), last) - self._told
+        np.add.at(marks, begins, 1)
+        np.add.at(marks, np.maximum(ends, begins), -1)
+        free = np.cumsum(marks)[:-1] == 0
+        free[: max(0, min(self._covered, last) - self._told)] = False
+        found = np.flatnonzero(free) + self._told
+        self._told = last
+        self._covered = max(self._covered, int((matches.starts + np.maximum(matches.lengths, 1)).max()))
+        return found
+
+    def rest(self) -> Int64:
+        """Return the unmatched rows after those told."""
+        return np.arange(max(self._told, self._covered), self._n_rows)

@@ -1,0 +1,443 @@
+"""Texts of Sigma's rules as queries: CEQL whose fields may be missing, or of another type than their tests expect."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import pyarrow as pa
+
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.functions import OVER_AGGREGATES, OverValues
+from cer_gpu.ceql.parser import parse
+from cer_gpu.ceql.traversal import children, mapped, walk
+from cer_gpu.columnar.clocks import read_moment
+from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of
+from cer_gpu.errors import CerError, QueryError
+from cer_gpu.expressions.operators import FUNCTIONS, Function
+from cer_gpu.planning.plan import LogicalPlan
+from cer_gpu.query import check_time_unit
+from cer_gpu.resolution.ceql import WrittenCeql
+from cer_gpu.resolution.fields import FoundField, fields_below, find_field
+from cer_gpu.resolution.predicates import FittedTruth, PredicateFitter, constant_truth, joined_truths, negation, rebuilt
+from cer_gpu.resolution.resolved_query import (
+    AS_NULL,
+    ParsedQuery,
+    ResolvedQuery,
+    SchemaDependentQuery,
+    check_missing_fields,
+    compiled_over,
+)
+from cer_gpu.sigma.formulas import COUNTED
+
+ANY_TEXT_COLUMN = "*"
+"""Name of the pseudo column that stands for every column of texts."""
+
+_NUMBER = "number"
+_KINDS = {INTEGER: _NUMBER, FLOAT: _NUMBER, DECIMAL: _NUMBER, STRING: STRING, BOOLEAN: BOOLEAN, MOMENT: MOMENT}
+_LITERALS = {bool: BOOLEAN, int: _NUMBER, float: _NUMBER, str: STRING}
+_OF_TEXTS = frozenset(("lower", "upper", "length", "substring", "between", "indexof", "startswith", "endswith"))
+_OF_TEXTS |= {"contains", "concat", "number"}
+_OF_TIMES = frozenset(["minute", "hour", "day", "weekday", "week", "month", "year"])
+_OF_ALL_TYPES = (OverValues.EVENTS, OverValues.SINGLE)
+_MADE = {
+    **dict.fromkeys(("lower", "upper", "concat", "substring", "between", "string"), STRING),
+    **dict.fromkeys(("startswith", "endswith", "contains"), BOOLEAN),
+}
+_WRITTEN_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17})?\Z")
+_TRUTHS = {"true": True, "false": False}
+
+
+class LooseFitter(PredicateFitter):
+    """Predicates of a rule over a schema.
+
+    Parameters
+    ----------
+    schema
+    missing_is_null
+        False: a field that the schema has not stays as it is, which is an error.
+    """
+
+    def __init__(self, schema: pa.Schema, missing_is_null: bool = True) -> None:
+        super().__init__(schema)
+        self._missing_is_null = missing_is_null
+        self._kinds: dict[str, str | None] = {}
+        self._element: s.Element | None = None  # of the list that the test at hand is of
+        self._converted: list[s.Expression] = []  # values of the test at hand that may be NULL where fields are not
+
+    def find(self, schema: pa.Schema, names: tuple[str, ...]) -> Any:
+        """Return where a field is; of keywords, where the columns of texts are, or None if there is none."""
+        if names == (ANY_TEXT_COLUMN,):
+            return tuple(_text_fields(schema))
+        found = find_field(schema, tuple(".".join(names).split(".")))
+        readable = found is not None and kind_of(found.type) is not None and not pa.types.is_duration(found.type)
+        return found if readable else None
+
+    def fitted(self, predicate: s.Predicate) -> FittedTruth:
+        """Return a predicate over the schema, or what it is for every event; itself if nothing changes."""
+        return self.truth(predicate, negated=False)
+
+    def key(self, name: s.Name) -> s.Name | None:
+        """Return a key of PARTITION BY over the schema; None: the events have none."""
+        found = self.place(name.name)
+        if found is None:
+            return None if self._missing_is_null else name
+        if isinstance(found, tuple) or found.in_list:  # all columns of texts, as of keywords
+            return None
+        if name.nocase and self._kind_of(name.name) != STRING:
+            name = replace(name, nocase=False)
+        return name if found.attribute == name.name else replace(name, name=found.attribute)
+
+    # ---- tests ----------------------------------------------------------------------------------------------------
+
+    def leaf(self, node: Any, negated: bool) -> FittedTruth:
+        """Return where a test is TRUE; negated, where it is not."""
+        if isinstance(node, s.AnyElement):
+            return self.of_elements(node, negated)
+        if any(each.name == ANY_TEXT_COLUMN and each.past is None for each in s.attributes(node)):
+            return self._of_keywords(node, negated)
+        around = self._element, self._converted
+        self._element, self._converted = None, []
+        made = self._resolve_test(node)
+        element, converted = self._element, self._converted
+        self._element, self._converted = around
+        if element is not None and isinstance(node, s.Comparison) and node.op == "<>":
+            return self.leaf(replace(node, op="="), not negated)  # of a list no element is equal
+        if made is None:
+            return negated
+        if isinstance(made, bool):
+            return made != negated
+        if element is not None:
+            return _of_list(made, element, negated)
+        if not negated:
+            return made
+        return joined_truths(s.Or, [negation(made), *(s.IsNull(each, node.span) for each in converted)], node.span)
+
+    def _resolve_test(self, node: Any) -> FittedTruth | None:
+        """Return a test over the schema, or None if it is NULL for every event."""
+        match node:
+            case s.IsNull():
+                return self._null(node)
+            case s.TextTest():
+                value = self.value(node.operand)
+                return None if value is None else self._of_text(node, value)
+            case s.Membership():
+                value, *values = (self.value(each) for each in children(node))
+                return (
+                    None if value is None else self._resolve_membership(node, value, [each for each in values if each])
+                )
+            case s.Comparison():
+                left, right = self.value(node.left), self.value(node.right)
+                return None if left is None or right is None else self._resolve_comparison(node, left, right)
+        old = children(node)
+        values = [self.value(each) for each in old]
+        made: FittedTruth | None = None if None in values else rebuilt(node, old, values)
+        return made
+
+    def _null(self, node: s.IsNull) -> FittedTruth:
+        value = self.value(node.operand)
+        if value is None:
+            return True
+        if self._element is not None:  # the list itself
+            value, self._element = self._element.list, None
+        return node if value is node.operand else replace(node, operand=value)
+
+    def _of_text(self, node: s.TextTest, value: s.Expression) -> FittedTruth:
+        """Return a test of texts, of a value of any kind: patterns that write a value of the kind are that value."""
+        kind = self._value_kind(value)
+        if kind in (STRING, None):
+            return node if value is node.operand else replace(node, operand=value)
+        constants: list[s.Expression] = []
+        patterns: list[s.Literal] = []
+        for pattern, text in zip(node.patterns, node.texts, strict=True):
+            is_plain = node.name == "GLOB" and not set(text) & set("*?[")
+            constant = self._convert_constant(value, text, node.nocase, node.span) if is_plain else None
+            if constant is not None:
+                constants.append(constant)
+            else:
+                patterns.append(pattern)
+        tests: list[s.Predicate] = []
+        if kind == MOMENT:
+            tests += [_equal(value, [each], node.span) for each in constants]
+        elif constants:
+            tests.append(_equal(value, constants, node.span))
+        if patterns:
+            tests.append(replace(node, operand=self._as_text(value), patterns=tuple(patterns)))
+        return joined_truths(s.Or, tests, node.span)
+
+    def _resolve_membership(
+        self, node: s.Membership, value: s.Expression, values: list[s.Expression]
+    ) -> FittedTruth | None:
+        """Return the test that a value is one of several."""
+        kind = self._value_kind(value)
+        if kind is None or all(self._value_kind(each) == kind for each in values):
+            unchanged = value is node.operand and len(values) == len(node.values)
+            unchanged = unchanged and all(new is old for new, old in zip(values, node.values, strict=True))
+            if unchanged or not values:
+                return node if unchanged else False
+            return replace(node, operand=value, values=tuple(values))
+        tests = [self._resolve_comparison(s.Comparison("=", value, each, node.span), value, each) for each in values]
+        same = [each for each in tests if each is not None]
+        if all(isinstance(each, s.Comparison) and each.left == value for each in same) and len(same) > 1:
+            return replace(node, operand=value, values=tuple(each.right for each in same))  # type: ignore[union-attr]
+        return joined_truths(s.Or, same, node.span) if same else None
+
+    def _resolve_comparison(self, node: s.Comparison, left: s.Expression, right: s.Expression) -> FittedTruth | None:
+        """Return a comparison of two values of any kinds."""
+        kinds = self._value_kind(left), self._value_kind(right)
+        if None in kinds or kinds[0] == kinds[1]:
+            unchanged = left is node.left and right is node.right
+            made = node if unchanged else replace(node, left=left, right=right)
+            truth = constant_truth(made)
+            return made if truth is None else truth
+        if _constant_text(left) is not None and _constant_text(right) is None:
+            turned = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(node.op, node.op)
+            return self._resolve_comparison(s.Comparison(turned, right, left, node.span), right, left)
+        text = _constant_text(right)
+        if text is None:
+            return replace(node, left=self._as_text(left), right=self._as_text(right))
+        constant = self._convert_constant(left, text, kinds[1] == BOOLEAN, node.span)
+        if kinds[0] == STRING and kinds[1] == _NUMBER and node.op not in ("=", "<>"):
+            number = s.Call("number", (left,), node.span)
+            self._converted.append(number)
+            return s.Comparison(node.op, number, right, node.span)
+        if kinds[0] == STRING and kinds[1] == BOOLEAN:
+            test = s.TextTest("GLOB", left, (s.Literal(text, span=right.span),), True, node.span)
+            return test if node.op == "=" else s.Not(test, node.span) if node.op == "<>" else None
+        if constant is not None:
+            return s.Comparison(node.op, left, constant, node.span)
+        if node.op not in ("=", "<>"):
+            return None
+        return s.Comparison(node.op, self._as_text(left), s.Literal(text, span=right.span), node.span)
+
+    def _of_keywords(self, node: Any, negated: bool) -> FittedTruth:
+        """Return a test of every column of texts, of which one has to pass."""
+        truths: list[FittedTruth] = []
+        for found in self.place(ANY_TEXT_COLUMN):
+            column = s.Attribute(found.attribute, node.span)
+            element = s.Element(column, found.below, node.span) if found.in_list else None
+            test = _with_keywords(node, element or column)
+            null = s.IsNull(column, node.span)
+            if isinstance(node, s.IsNull):
+                truths.append(negation(null) if negated else null)
+            elif element is not None:
+                truth = _of_list(test, element, negated)
+                truths.append(joined_truths(s.Or, [truth, null], node.span) if negated else truth)
+            else:
+                truths.append(s.Or((s.Not(test, node.span), null), node.span) if negated else test)
+        every = negated != isinstance(node, s.IsNull)
+        return joined_truths(s.And if every else s.Or, truths, node.span)
+
+    # ---- values ---------------------------------------------------------------------------------------------------
+
+    def value(self, node: s.Expression) -> s.Expression | None:
+        """Return a value over the schema, or None if it is NULL for every event."""
+        if isinstance(node, s.Attribute):
+            return self.attribute(node)
+        values = children(node)
+        if not values or isinstance(node, s.Element):
+            return super().value(node)
+        found = [self.value(value) for value in values]
+        fitted = [value for value in found if value is not None]
+        if len(fitted) < len(found):
+            return None
+        if isinstance(node, s.Call) and node.function in _OF_TIMES:
+            if not self._has_part(fitted[0], node.function):
+                return None
+        elif isinstance(node, s.Call) and node.function in _OF_TEXTS:
+            if node.function == "number" and self._value_kind(fitted[0]) == _NUMBER:
+                return fitted[0]
+            fitted = [each if isinstance(each, s.Literal) else self._as_text(each) for each in fitted]
+        made: s.Expression = rebuilt(node, values, fitted)
+        return made
+
+    def attribute(self, node: s.Attribute) -> s.Expression | None:
+        """Return an attribute over the schema, a list's element, or a value in its place, or None if it is NULL."""
+        if node.past is not None:
+            return self._resolve_aggregate(node, node.past)
+        found = self.place(node.name)
+        if found is None:
+            return None if self._missing_is_null else node
+        if self._kind_of(node.name) == NOTHING:
+            return None
+        made = node if found.attribute == node.name else replace(node, name=found.attribute)
+        if not found.in_list:
+            return made
+        if self._element is not None and self._element.list != made:
+            return None  # one test is of one list
+        self._element = s.Element(made, found.below, node.span)
+        self._kinds.setdefault(made.name, self._kind_of(node.name))
+        return self._element
+
+    def _resolve_aggregate(self, node: s.Attribute, past: s.OverAggregate) -> s.Expression | None:
+        """Return an aggregate OVER the past; one of numbers is that of no events where the field is of another kind."""
+        found = None if past.attribute is None else self.place(past.attribute)
+        if found is not None and past.attribute is not None:
+            if found.in_list or (
+                OVER_AGGREGATES[past.function].takes not in _OF_ALL_TYPES and self._kind_of(past.attribute) != _NUMBER
+            ):
+                return super().attribute(replace(node, past=replace(past, predicate=s.SATISFIED_BY_NONE)))
+            if past.nocase and self._kind_of(past.attribute) != STRING:
+                node = replace(node, past=(past := replace(past, nocase=False)))
+            if found.attribute != past.attribute:
+                node = replace(node, past=replace(past, attribute=found.attribute))
+        return super().attribute(node)
+
+    def _kind_of(self, attribute: str) -> str | None:
+        """Return the kind of an attribute, or None if it is not known."""
+        if attribute not in self._kinds:
+            found = self.place(attribute)
+            kind = kind_of(found.type) if isinstance(found, FoundField) else None
+            self._kinds[attribute] = NOTHING if kind == NOTHING else _KINDS.get(kind or "")
+        return self._kinds[attribute]
+
+    def _value_kind(self, value: s.Expression) -> str | None:
+        """Return the kind of a value over the schema, or None if it is not known."""
+        match value:
+            case s.Literal():
+                return _LITERALS[type(value.value)]
+            case s.Attribute(past=None):
+                return self._kind_of(value.name)
+            case s.Element():
+                return self._kind_of(value.list.name)
+            case s.Call():
+                return _MADE.get(value.function, _NUMBER)
+            case s.Negative() if isinstance(value.operand, s.Literal):
+                return _NUMBER
+        return None
+
+    def _has_part(self, value: s.Expression, function: str) -> bool:
+        """Return True for a value that may have a part of a time."""
+        column = value.list if isinstance(value, s.Element) else value
+        if not isinstance(column, s.Attribute) or column.past is not None:
+            return False
+        found, part = self.place(column.name), FUNCTIONS[function]
+        return found is None or (isinstance(part, Function) and part.takes(found.type))
+
+    def _as_text(self, value: s.Expression) -> s.Expression:
+        """Return a value as a text."""
+        text = _constant_text(value)
+        if text is not None:
+            return value if self._value_kind(value) == STRING else s.Literal(text, span=value.span)
+        return value if self._value_kind(value) in (STRING, None) else s.Call("string", (value,), value.span)
+
+    def _convert_constant(self, value: s.Expression, text: str, nocase: bool, span: s.Span) -> s.Expression | None:
+        """Return a constant of the kind of a value, as a text writes it, or None if it writes none."""
+        kind = self._value_kind(value)
+        if kind == STRING:
+            return s.Literal(text, span=span)
+        if kind == _NUMBER and _WRITTEN_NUMBER.match(text):
+            plain = text.removeprefix("-")
+            number = s.Literal(float(plain) if "." in plain else int(plain), plain, span)
+            return s.Negative(number, span) if plain != text else number
+        if kind == BOOLEAN and (text.lower() if nocase else text) in _TRUTHS:
+            return s.Literal(_TRUTHS[text.lower()], span=span)
+        if kind == MOMENT:
+            found = self.place(value.name) if isinstance(value, s.Attribute) else None
+            try:
+                read_moment(text, found.type if found is not None else pa.timestamp("us"))
+            except ValueError:
+                return None
+            return s.Literal(text, span=span)
+        return None
+
+
+def _constant_text(value: s.Expression) -> str | None:
+    """Return a constant as it is written, or None if it is none."""
+    if isinstance(value, s.Negative) and isinstance(value.operand, s.Literal):
+        return f"-{value.operand.text}"
+    if not isinstance(value, s.Literal):
+        return None
+    return str(value.value).lower() if isinstance(value.value, bool) else value.text or str(value.value)
+
+
+def _with_keywords(node: Any, value: s.Expression) -> Any:
+    """Return a test with a value in place of the pseudo column of keywords."""
+    return mapped(node, s.Attribute, lambda each: value if each.name == ANY_TEXT_COLUMN else each)
+
+
+def _equal(value: s.Expression, constants: Sequence[s.Expression], span: s.Span) -> s.Predicate:
+    if len(constants) == 1:
+        return s.Comparison("=", value, constants[0], span)
+    return s.Membership(value, tuple(constants), span)
+
+
+def _of_list(test: s.Predicate, element: s.Element, negated: bool) -> s.Predicate:
+    """Return the test that one element of a list passes, or that none does."""
+    if not negated:
+        return s.AnyElement(test, test.span)
+    read = [value for leaf in s.leaves(test) for value in children(leaf) if element in walk(value)]
+    known = (s.Not(s.IsNull(value, test.span), test.span) for value in read)
+    return s.Not(s.AnyElement(s.joined(s.And, [test, *known], test.span), test.span), test.span)
+
+
+def _text_fields(schema: pa.Schema) -> Iterator[FoundField]:
+    """Yield the columns and fields of texts, and the lists of texts."""
+    return (found for found in fields_below(schema) if kind_of(found.type) == STRING)
+
+
+class WrittenSigma(WrittenCeql):
+    """The text of a rule as it was read, and the options by which it is compiled."""
+
+    def fitter(self, schema: pa.Schema) -> LooseFitter:
+        """Return what fits predicates to a schema."""
+        return LooseFitter(schema, missing_is_null=self.missing_fields == AS_NULL)
+
+
+def analyse(
+    text: str,
+    *,
+    type_column: str | None = "type",
+    time_column: str | None = None,
+    time_unit: str | None = None,
+    schema: pa.Schema | None = None,
+    missing_fields: str = AS_NULL,
+    relations: Any = None,
+) -> tuple[SigmaQuery | None, Sequence[CerError]]:
+    """Compile the text of a rule and return it, or its errors; parameters are those of `cer_gpu.compile`."""
+    check_time_unit(time_unit)
+    check_missing_fields(missing_fields)
+    try:
+        syntax = parse(text, relations)
+    except QueryError as error:
+        return None, [error]
+    source = WrittenSigma(type_column, time_column, time_unit, syntax, missing_fields)
+    query, errors = compiled_over(SigmaQuery, source, schema)
+    return cast(SigmaQuery | None, query), errors
+
+
+class SigmaQuery(SchemaDependentQuery):
+    """A compiled rule of Sigma, made by `cer_gpu.compile` of a text that begins with ``-- Sigma``.
+
+    Attributes
+    ----------
+    language : str
+        "Sigma".
+    missing_fields : tuple of str
+        Fields that the events have not, and that are NULL; () until a schema is known.
+
+    Examples
+    --------
+    >>> import cer_gpu, pyarrow as pa
+    >>> rule = cer_gpu.compile('''-- Sigma: whoami
+    ...     SELECT * FROM events WHERE * AS event FILTER event[EventID = 1 AND Image GLOB '*whoami.exe' NOCASE]''')
+    >>> events = pa.table({"EventID": ["1", "1"], "Image": ["C:/WhoAmI.exe", None]})
+    >>> rule.evaluate(events, output="ends").to_pylist()
+    [{'end': 0}]
+    """
+
+    language = "Sigma"
+
+    def __init__(
+        self,
+        source: ParsedQuery,
+        fitted: ResolvedQuery,
+        plan: LogicalPlan,
+        notes: tuple[str, ...] = (),
+        changes: tuple[Callable[[LogicalPlan], LogicalPlan], ...] = (),
+    ) -> None:
+        # that there may be none before is the sense of it
+        own = tuple(note for note in notes if not note.startswith(f"variable {COUNTED!r} "))
+        super().__init__(source, fitted, plan, own, changes)

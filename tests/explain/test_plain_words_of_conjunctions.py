@@ -1,0 +1,72 @@
+"""Patterns with ALL and conjunctive queries in plain words."""
+
+import pytest
+
+from cer_gpu.automaton.normal_form import normal_form
+from cer_gpu.automaton.strategies import STRATEGIES
+from cer_gpu.ceql.parser import parse
+from cer_gpu.explain.plain_words import in_words
+
+
+def words_of(text):
+    parsed = parse(text)
+    return in_words(parsed, normal_form(parsed.formula), STRATEGIES[parsed.select.strategy])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lines"),
+    [
+        ("A ALL B", ["both of these, in any order:", "- an event A", "- an event B"]),
+        ("A ALL (B ALL C)", ["all of these, in any order:", "- an event A", "- an event B", "- an event C"]),
+        (
+            "A ; (B ALL C)",
+            ["1. an event A", "2. later, both of these, in any order:", "   - an event B", "   - an event C"],
+        ),
+        (
+            "A ALL (B AS b ; C AS c) FILTER b.x = c.x",
+            [
+                "both of these, in any order:",
+                "- an event A",
+                "- 1. an event B, called b",
+                "  2. later, an event C, called c",
+                "such that b.x = c.x",
+            ],
+        ),
+        (
+            "A ALL (B AS b ; C AS c FILTER b.x = c.x)",
+            [
+                "both of these, in any order:",
+                "- an event A",
+                "- in this order:",
+                "    1. an event B, called b",
+                "    2. later, an event C, called c",
+                "    such that b.x = c.x",
+            ],
+        ),
+        ("(A ALL B)+", ["one or more times, one after another:", "  both of these, in any order:"]),
+    ],
+)
+def test_operands_of_all_are_a_list(pattern, lines):
+    said = words_of(f"SELECT * WHERE {pattern}")[1:-2]
+    assert said[: len(lines)] == ["  " + line for line in lines]
+
+
+def test_a_strategy_chooses_within_the_window():
+    words = words_of("SELECT MAX * WHERE A ALL B WITHIN 5 EVENTS")
+    assert words[4].startswith("From its first event to its last")
+    assert words[5].endswith("are reported (MAX).")
+
+
+def test_the_head_of_a_conjunctive_query_is_said():
+    words = words_of("Q(x, `a b`) <- T(id = x), T(id = x, st.p = `a b`), S(id = x) AS s")
+    assert words[1:8] == [
+        "  all of these, in any order:",
+        "  - an event T",
+        "  - an event T, called T_2",
+        "  - an event S, called s",
+        "  such that T.id = T_2.id",
+        "  and T.id = s.id",
+        "Every one is reported.",
+    ]
+    assert words[-1] == "Reported beside it: x (id of T) and `a b` (st.p of T_2)."
+    assert words_of("Q() <- T(id = x)")[-1] == "All its events are kept."
