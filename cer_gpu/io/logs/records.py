@@ -41,7 +41,7 @@ _READ_SIZE = 1 << 20
 TOO_LONG = f"line of more than {LONGEST_LINE >> 20} MiB"
 
 
-def numbered_lines(stream: IO[bytes], skipped: Skipped) -> Iterator[tuple[int, str]]:
+def numbered_lines(stream: IO[bytes], skipped: Skipped, *, only_empty: bool = False) -> Iterator[tuple[int, str]]:
     r"""Yield the lines of a stream, but blank ones, with their numbers, from 1, without their line ends.
 
     Parameters
@@ -52,6 +52,8 @@ def numbered_lines(stream: IO[bytes], skipped: Skipped) -> Iterator[tuple[int, s
         would take for an end.
     skipped
         Counts lines that are longer than `LONGEST_LINE`.
+    only_empty
+        True to leave out empty lines alone: white space may be values.
     """
     read = getattr(stream, "read1", stream.read)  # a pipe gives what it has, and does not wait for a whole block
     number, pieces, held, is_too_long = 1, list[bytes](), 0, False
@@ -63,7 +65,7 @@ def numbered_lines(stream: IO[bytes], skipped: Skipped) -> Iterator[tuple[int, s
             if is_too_long:
                 skipped.add(TOO_LONG, f"line {number}")
             for i, line in enumerate(lines[is_too_long:], number + is_too_long):
-                if line and not line.isspace():
+                if line and (only_empty or not line.isspace()):
                     yield i, line
             number, pieces, held, is_too_long = number + len(lines), [], 0, False
         pieces.append(block[cut:])
@@ -73,8 +75,10 @@ def numbered_lines(stream: IO[bytes], skipped: Skipped) -> Iterator[tuple[int, s
             pieces.clear()
     if is_too_long:
         skipped.add(TOO_LONG, f"line {number}")
-    elif held and not (line := _decoded_lines(b"".join(pieces))[0]).isspace():
-        yield number, line
+    elif held:
+        line = _decoded_lines(b"".join(pieces))[0]
+        if only_empty or not line.isspace():
+            yield number, line
 
 
 def _decoded_lines(block: bytes) -> list[str]:

@@ -120,7 +120,7 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
         Counts lines that are not as their header says; blank lines are none of these.
     """
     header = _Header()
-    for number, line in numbered_lines(stream, skipped):
+    for number, line in numbered_lines(stream, skipped, only_empty=True):
         if line.startswith(_BEGIN):
             header = _Header(_unescaped(line.removeprefix(_BEGIN)) or "\t")
             continue
