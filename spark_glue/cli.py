@@ -19,8 +19,8 @@ from cer_gpu.cli.command_line import Commands, run_commands, say, say_errors, sa
 from cer_gpu.cli.event_arguments import Streams
 from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, read_one_or_folder
 from cer_gpu.cli.shared_options import (
+    CommandOptions,
     QueryOptions,
-    RunOptions,
     optional_query_argument,
     output_of_rows,
     queries_option,
@@ -179,7 +179,7 @@ def _run_command(
     skip_invalid: bool,
     cores: str,
     config: tuple[str, ...],
-    run: RunOptions,
+    run: CommandOptions,
 ) -> int:
     """Find the matches of QUERY in the events of --input, and write them to OUT.
 
@@ -260,7 +260,7 @@ def _explain_command(
     read_options: tuple[str, ...],
     schema: str | None,
     order_by: tuple[str, ...],
-    run: RunOptions,
+    run: CommandOptions,
     distribution: str,
     source: str,
     tasks: int | None,

@@ -16,8 +16,8 @@ from cer_gpu.cli.live.follow_options import POLL_SECONDS, SETTLE_SECONDS, Follow
 from cer_gpu.cli.live.following import check_apart, run_live
 from cer_gpu.cli.query_arguments import read_one_or_folder
 from cer_gpu.cli.shared_options import (
+    CommandOptions,
     QueryOptions,
-    RunOptions,
     complete_files,
     optional_query_argument,
     output_of_rows,
@@ -93,7 +93,7 @@ def job_command(
     state: str,
     out: str,
     format_: str | None,
-    run: RunOptions,
+    run: CommandOptions,
     compiling: QueryOptions,
     skip_invalid: bool,
     reading: TextOptions,

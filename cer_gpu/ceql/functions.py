@@ -87,7 +87,7 @@ class OverFunction:
     gives : OverResult
     state : OverState
     statistic : int
-        Of `OverState.SUMS`, the code of the kernel: SUM, or another of these.
+        Code for the kernel of `OverState.SUMS`: SUM, or another of these.
     empty : int or None
         Result over no value, or None for NULL.
     """

@@ -22,8 +22,8 @@ from cer_gpu.cli.query_arguments import (
     with_progress,
 )
 from cer_gpu.cli.shared_options import (
+    CommandOptions,
     QueryOptions,
-    RunOptions,
     complete_files,
     level_option,
     period_options,
@@ -104,7 +104,7 @@ def report(
     level: str | None,
     reading: TextOptions,
     period: Period,
-    run: RunOptions,
+    run: CommandOptions,
 ) -> int:
     """Show what QUERY finds in EVENTS as one HTML page.
 

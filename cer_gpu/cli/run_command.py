@@ -20,8 +20,8 @@ from cer_gpu.cli.output_file import chosen_format, open_target
 from cer_gpu.cli.preview import Preview
 from cer_gpu.cli.query_arguments import QueryArguments, WrongQueries, query_and_events_arguments, read_queries
 from cer_gpu.cli.shared_options import (
+    CommandOptions,
     QueryOptions,
-    RunOptions,
     complete_files,
     level_option,
     output_of_rows,
@@ -87,7 +87,7 @@ def run_command(
     events: tuple[str, ...],
     out: str | None,
     format_: str | None,
-    run: RunOptions,
+    run: CommandOptions,
     compiling: QueryOptions,
     skip_invalid: bool,
     level: str | None,
@@ -158,7 +158,7 @@ class _Command:
 
     given: QueryArguments
     streams: Streams
-    options: RunOptions
+    options: CommandOptions
     out: str | None
     format: str | None
     _: KW_ONLY

@@ -214,7 +214,7 @@ _TYPES: dict[str, click.ParamType[Any]] = {"sort": _SortType(), "max_memory": _S
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class CommandOptions:
     """Options of a command that evaluates queries.
 
     Attributes
@@ -232,7 +232,7 @@ class RunOptions:
     as_json: bool = False
 
     @classmethod
-    def from_values(cls, values: Mapping[str, Any]) -> RunOptions:
+    def from_values(cls, values: Mapping[str, Any]) -> CommandOptions:
         """Return the options for values by their names, None or False where none was given.
 
         Raises
@@ -275,7 +275,7 @@ def declared_option(name: str, **changed: Any) -> Decorator:
 
 
 def run_options(*names: str, **changed: Mapping[str, Any]) -> Callable[[Command], Command]:
-    """Add options of evaluations to a command, which gets them as `run`, a `RunOptions`.
+    """Add options of evaluations to a command, which gets them as `run`, a `CommandOptions`.
 
     Parameters
     ----------
@@ -290,7 +290,7 @@ def run_options(*names: str, **changed: Mapping[str, Any]) -> Callable[[Command]
         @functools.wraps(command)
         def taking(*args: Any, **given: Any) -> Any:
             own = {name: given.pop(name) for name in names}
-            return command(*args, run=RunOptions.from_values(own), **given)
+            return command(*args, run=CommandOptions.from_values(own), **given)
 
         made: Any = taking
         for name in reversed(names):

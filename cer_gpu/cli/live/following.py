@@ -22,7 +22,7 @@ from cer_gpu.cli.event_arguments import STANDARD, Streams
 from cer_gpu.cli.live.follow_options import FollowOptions
 from cer_gpu.cli.query_arguments import QueryArguments, Wrong, WrongQueries, first_of, for_each, missing_notes
 from cer_gpu.cli.result_streams import AlertEvaluation, CommandEvaluation
-from cer_gpu.cli.shared_options import RunOptions
+from cer_gpu.cli.shared_options import CommandOptions
 from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.cli.tally import FORMS, counted
 from cer_gpu.compilation import CompiledQuery
@@ -174,7 +174,7 @@ class LiveRun:
         self,
         given: QueryArguments,
         live: FollowOptions,
-        run: RunOptions,
+        run: CommandOptions,
         arrivals: LiveSource,
         target: LiveTarget,
         *,
@@ -362,7 +362,7 @@ def check_apart(folder: str, *places: str | os.PathLike[str]) -> None:
 def follow_files(
     given: QueryArguments,
     live: FollowOptions,
-    run: RunOptions,
+    run: CommandOptions,
     *,
     reading: TextOptions,
     alerts: bool,
@@ -384,7 +384,7 @@ def follow_files(
 def run_live(
     given: QueryArguments,
     live: FollowOptions,
-    run: RunOptions,
+    run: CommandOptions,
     arrivals: LiveSource,
     target: LiveTarget,
     *,
