@@ -119,7 +119,7 @@ def fit_forecasts(
 ) -> dict[str, Forecast]:
     """Learn the forecasts of queries from a history, which is read once; errors begin with the name of the query."""
     learning: dict[str, Learning] = {}
-    source = next(iter(queries.values()))._source(history, sort=options.sort)
+    source = next(iter(queries.values()))._open_source(history, sort=options.sort)
     for name, query in queries.items():
         try:
             with QueryErrorContext(name):

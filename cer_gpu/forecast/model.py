@@ -255,7 +255,7 @@ class Forecast:
             return NO_EVENTS
 
         reader = StateReader(self.query, self._form, count, grows=False)
-        follow_all({"": reader}, self.query._source(events, sort=options.sort), options)
+        follow_all({"": reader}, self.query._open_source(events, sort=options.sort), options)
         counts = counter.finish(np.arange(len(self._tree)))
         rows, tables = [], []
         for length in self._lengths:

@@ -154,7 +154,7 @@ class StateReader:
     def begin(self, options: EvaluationOptions) -> Any:
         """Begin an evaluation that hands over its events, and return the query with `with_symbols`."""
         read = self.query._changed(with_symbols)
-        self.evaluation = read._evaluator(replace(options, event_taker=self))
+        self.evaluation = read._checked_evaluator(replace(options, event_taker=self))
         return read
 
     def expect_ends(self, ends: Int64) -> None:
@@ -192,12 +192,12 @@ class StateReader:
 
     @property
     def _binding(self) -> Any:
-        return self.evaluation._only.binding
+        return self.evaluation._execution.binding
 
     @property
     def no_rows(self) -> pa.RecordBatch:
         """No event, with the columns of the rows of the evaluation."""
-        return pa.RecordBatch.from_pylist([], schema=self.evaluation._only.result_schema)
+        return pa.RecordBatch.from_pylist([], schema=self.evaluation._execution.result_schema)
 
     def age_classes(self, now: UInt64, starts: UInt64) -> Int64:
         """Return the classes of the ages that lie between clocks, given by their bits."""
@@ -268,7 +268,7 @@ class StateReader:
 
     def restore(self, blob: bytes, arrays: dict[str, Array]) -> Any:
         """Go on from a checkpoint of the evaluation, and a snapshot; return the evaluation."""
-        self.evaluation = self.query._changed(with_symbols)._restored(blob, event_taker=self)
+        self.evaluation = self.query._changed(with_symbols)._restored_evaluator(blob, event_taker=self)
         self._followed = loops.Followed(**arrays) if arrays else None
         return self.evaluation
 
@@ -319,8 +319,8 @@ def read_rows(
     check_forecastable(query)
     reader = StateReader(query, form, choose, grows=False)
     read = reader.begin(options)
-    source = read._source(events, sort=options.sort)
-    return reader, read._matches(source, reader.evaluation)
+    source = read._open_source(events, sort=options.sort)
+    return reader, read._match_source(source, reader.evaluation)
 
 
 def follow_all(readers: Mapping[str, StateReader], source: Any, options: EvaluationOptions) -> None:
@@ -343,7 +343,7 @@ def follow_all(readers: Mapping[str, StateReader], source: Any, options: Evaluat
             reader.begin(plain)
             if not state_steps(query._bindings.plan_over(schema)).exact:
                 output = "ends" if "ends" in query.outputs else query.default_output
-                beside[name] = query._evaluator(replace(plain, output=output))
+                beside[name] = query._checked_evaluator(replace(plain, output=output))
             for each in (reader.evaluation, *([beside[name]] if name in beside else [])):
                 each.expect(schema)
                 names |= dict.fromkeys(each.attributes(schema))

@@ -119,7 +119,7 @@ class ForecastEvaluator:
     @classmethod
     def restored(cls, query: Any, blob: bytes, model: Any) -> ForecastEvaluator:
         """Return an evaluator that goes on from a checkpoint of another one."""
-        state = NamedState.from_bytes(query._changed(with_symbols)._evaluation(EvaluationOptions()).identities, blob)
+        state = NamedState.from_bytes(query._changed(with_symbols)._new_evaluator(EvaluationOptions()).identities, blob)
         if "evaluation" not in state.tables:
             raise OptionError("the checkpoint is one of matches, and not of forecasts\nhint: leave out forecast=")
         made = cls(query, EvaluationOptions(forecast=model, threshold=state.options["threshold"]))

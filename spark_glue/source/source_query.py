@@ -293,7 +293,7 @@ class StoredQuery:
                 raise QueryTypeError(
                     f"the schema has a column {column.name!r}, which the results do not have", hint=hint
                 )
-            own = whole.column(column.name)
+            own = whole.field(column.name)
             if not _alike(own.type, column.type):
                 raise QueryTypeError(
                     f"column {column.name!r} of the results is of type {own.type}, "

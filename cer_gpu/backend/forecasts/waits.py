@@ -252,7 +252,7 @@ def count_censored(now, nodes, lists, edges, counted):
     now : int
         Time of the last event of the history.
     nodes : Waiting, read
-    lists : int64, shape (partitions, LIST_COLUMNS), read
+    lists : int64, shape (partitions, LIST_COLUMNS)
     edges : BinEdges, read
     counted : WaitBins
         In the bin after the last edge is what was watched for longer than all lengths: nothing hides it.

@@ -47,11 +47,11 @@ class KeyedFunnelTable(FunnelTable):
         self._rows: dict[tuple[int, ...], int] = {}
         super().__init__(steps)
 
-    def _passed(self, word: int) -> int:
+    def passed_tests(self, word: int) -> int:
         """Return the effects of an event, given its bit vector."""
         return sum(1 << i for i, (*_, mask) in enumerate(self._effects) if word & mask)
 
-    def _add(self, symbol: int, passed: int) -> None:
+    def add_symbol(self, symbol: int, passed: int) -> None:
         found: list[tuple[int, int, int]] = []
         for i, (k, effect, columns, _) in enumerate(self._effects):
             # an event of the next step is not between: it does not bar
