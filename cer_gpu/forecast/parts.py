@@ -15,7 +15,7 @@ from cer_gpu.columnar.columns import numbers_of
 from cer_gpu.forecast.counting import WaitCounts
 from cer_gpu.forecast.reading import MAX_KNOWN_SYMBOLS, OTHER
 
-_FACTS = b"cer_gpu.history"
+_FACTS = b"cer_gpu history"
 _COUNTS = ("seen_times", "seen_events", "cut_times", "cut_events")
 
 
