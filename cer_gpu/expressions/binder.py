@@ -67,6 +67,7 @@ class Binder(ExpressionKinds):
 
     def __init__(self, schema: pa.Schema, text: str) -> None:
         super().__init__(schema, text)
+        self.schema: pa.Schema = schema
         self.inputs: Inputs = Inputs(schema)
         self.derived: dict[str, DerivedColumn] = {}
         self._elements: dict[lists.Elements, tuple[Binder, lists.ElementTests]] = {}

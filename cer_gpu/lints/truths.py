@@ -149,7 +149,7 @@ class Contradiction:
 
 
 NecessaryConditions = Mapping[Hashable, Any] | Contradiction
-"""Necessary by what they are on, or the reason why they cannot be satisfied."""
+"""Conditions by the values that they are on, or the reason why they cannot be satisfied."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Truths:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """The values that there are: types of attributes, and whether a number that is no integer may be NaN."""
+    """Assumptions about values: types of attributes, and whether floats may be NaN."""
 
     type_of: TypeOf
     nan: bool

@@ -94,7 +94,7 @@ def follow_options(command: Command) -> Command:
         own = {name: given.pop(name) for name in ("once", "poll", *_OF_FILES)}
         if follow is None:
             for name, value in own.items():
-                if value not in (None, False):
+                if value is not None and value is not False:
                     raise click.UsageError(f"--{name.replace('_', '-')} is an option of --follow DIR")
         for name, default in (("poll", POLL_SECONDS), ("settle", SETTLE_SECONDS), ("order", ORDERS[0])):
             own[name] = default if own[name] is None else own[name]
@@ -112,7 +112,7 @@ def live_folder_options(command: Command) -> Command:
     @functools.wraps(command)
     def taking(*args: Any, **given: Any) -> Any:
         own = {name: given.pop(name) for name in _OF_FILES}
-        of_files = {name: value for name, value in own.items() if value not in (None, False)}
+        of_files = {name: value for name, value in own.items() if value is not None and value is not False}
         return command(*args, of_files=of_files, **given)
 
     made: Any = taking
