@@ -52,6 +52,7 @@ class KeyedFunnelTable(FunnelTable):
         return sum(1 << i for i, (*_, mask) in enumerate(self._effects) if word & mask)
 
     def add_symbol(self, symbol: int, passed: int) -> None:
+        """Add a symbol, given the effects of its events."""
         found: list[tuple[int, int, int]] = []
         for i, (k, effect, columns, _) in enumerate(self._effects):
             # an event of the next step is not between: it does not bar
