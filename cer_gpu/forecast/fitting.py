@@ -79,7 +79,7 @@ class Learning:
         longest = max((each.amount for each in self._lengths if each.kind == clock), default=0)
         self._form = StateForm(asked.order, asked.ages, longest / asked.ages)
         self._numbers, self._counter = StateNumbers(), WaitCounter(self._edges[IN_TIME], self._edges[IN_EVENTS])
-        self.reader = StateReader(query, self._form, self._count, grows=True)
+        self.reader: StateReader = StateReader(query, self._form, self._count, grows=True)
 
     def _count(self, events: FollowedEvents) -> EventBuffers:
         self._counter.add(events, self._numbers.number(events.states), len(self._numbers))
