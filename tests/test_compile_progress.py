@@ -142,7 +142,7 @@ def test_warm_shows_how_many_kinds_are_done_and_the_loop(monkeypatch, capsys):
     assert out.startswith("kind 0: 3 functions compiled\nkind 1: 3 functions compiled\n6 functions compiled in ")
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", err)
     for i in range(2):
-        assert f"{i}/16 compiling find_runs (once): 2 of 3 functions left" in shown
+        assert f"{i}/17 compiling find_runs (once): 2 of 3 functions left" in shown
     assert remaining(err) == ""
 
 

@@ -44,7 +44,7 @@ def test_the_recipe_for_conda_has_this_version_and_the_dependencies_of_the_proje
 def test_one_page_says_how_to_set_up_and_points_to_the_others():
     pages = sorted((ROOT / "docs" / "contributing").glob("*.md"))
     first = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    assert [page.name for page in pages] == ["architecture.md", "recipes.md", "release.md", "tests.md"]
+    assert [page.name for page in pages] == ["architecture.md", "glossary.md", "recipes.md", "release.md", "tests.md"]
     assert all(f"(docs/contributing/{page.name})" in first for page in pages)
     assert not any("pre-commit install" in page.read_text(encoding="utf-8") for page in pages)
 

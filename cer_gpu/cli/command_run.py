@@ -162,7 +162,7 @@ class CommandRun:
             "n_late": self.evaluation.n_late,
             "output": self.totals.output,
             "n_rows": self.totals.n_rows,
-            "n_complex_events": self.totals.n_complex_events,
+            "n_matches": self.totals.n_matches,
             "limit_reached": self.totals.limit_reached,
             "seconds": self._pace.seconds,
             "rows_per_second": self._pace.rate,

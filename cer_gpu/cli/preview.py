@@ -164,7 +164,7 @@ class QueryTable(Preview):
 
 
 def _heading_of_tally(tally: Tally) -> str:
-    n = tally.n_rows if tally.n_complex_events is None else tally.n_complex_events
+    n = tally.n_rows if tally.n_matches is None else tally.n_matches
     return f"{n:,}{'+' if tally.limit_reached else ''}"
 
 

@@ -97,7 +97,7 @@ class Tally:
         return self.limit == (self._n_counted if self._made.numbered else self.n_rows)
 
     @property
-    def n_complex_events(self) -> int | None:
+    def n_matches(self) -> int | None:
         """Number of matches in the rows; None if a row is neither one match nor a count of them."""
         if self._made.counted or self._made.numbered:
             return self._n_counted
@@ -109,7 +109,7 @@ class Tally:
         return {
             "output": self.output,
             "n_rows": self.n_rows,
-            "n_complex_events": self.n_complex_events,
+            "n_matches": self.n_matches,
             "limit_reached": self.limit_reached,
         }
 
@@ -170,9 +170,9 @@ class Totals:
         return all(tally.limit_reached for tally in self.of.values())
 
     @property
-    def n_complex_events(self) -> int | None:
+    def n_matches(self) -> int | None:
         """Number of matches; None if a row of one of the outputs is neither one nor a count of them."""
-        numbers = [tally.n_complex_events for tally in self.of.values()]
+        numbers = [tally.n_matches for tally in self.of.values()]
         return None if None in numbers else sum(n for n in numbers if n is not None)
 
     @property

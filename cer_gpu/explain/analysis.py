@@ -177,7 +177,7 @@ def analyse_events(source: Source, bindings: Bindings, matches: FindMatches) -> 
     return counts, {
         "n_events": evaluator.n_events,
         "n_relevant": counts.n_relevant,
-        "n_complex_events": n_found,
+        "n_matches": n_found,
         "seconds": sum(seconds.values()),
         "stages": seconds,
         "tiers": sorted(pipeline.tiers),

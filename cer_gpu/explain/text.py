@@ -262,7 +262,7 @@ def _analysis(facts: Facts) -> Iterator[str]:
     rows = [
         ["events", f"{analysis['n_events']:,}"],
         ["relevant", f"{analysis['n_relevant']:,}" + (f" ({relevant})" if relevant else "")],
-        ["matches", f"{analysis['n_complex_events']:,}"],
+        ["matches", f"{analysis['n_matches']:,}"],
         ["predicates", " and ".join(analysis["tiers"]) or "none evaluated"],
         ["memory", f"{analysis['memory_bytes']:,} bytes of partial matches and buffers at the end"],
     ]

@@ -149,6 +149,7 @@ class Forecast:
         options = EvaluationOptions(sort=sort, lateness=lateness, late=late, device=device)
         return pa.Table.from_batches(self._batches(events, at, options))
 
+    @options_by_name
     def output_schema(self, schema: pa.Schema, *, at: str = "last") -> pa.Schema:
         """Return the schema of `forecast` for events of a schema.
 

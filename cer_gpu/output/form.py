@@ -271,7 +271,7 @@ class Output(ABC):
 
     def n_of(self, found: Any) -> int:
         """Return the number of complex events in the last rows, which are those of a buffer."""
-        n: int = found.n_complex_events
+        n: int = found.n_matches
         return n
 
     def first(self, rows: pa.RecordBatch, n: int, n_all: int) -> pa.RecordBatch:

@@ -26,7 +26,7 @@ class CountBuffers:
         return len(self.ends)
 
     @property
-    def n_complex_events(self) -> int:
+    def n_matches(self) -> int:
         """The number of complex events over all ends."""
         return int(self.counts.sum())
 

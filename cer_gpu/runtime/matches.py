@@ -46,7 +46,7 @@ class MatchBuffers:
         return MatchBuffers(*(each.copy() for each in self.arrays))
 
     @property
-    def n_complex_events(self) -> int:
+    def n_matches(self) -> int:
         """The number of complex events: one a row."""
         return len(self)
 

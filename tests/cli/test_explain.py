@@ -77,14 +77,14 @@ def test_streams_have_names(cli):
     said = json.loads(out)
     assert [fact["n_events"] for fact in said["types"]] == [3, 3]
     found = cer_gpu.compile("SELECT * FROM S, T WHERE S>A ; T>B", time_column="ts").evaluate({"S": EVENTS, "T": EVENTS})
-    assert said["analysis"]["n_complex_events"] == found.num_rows
+    assert said["analysis"]["n_matches"] == found.num_rows
 
 
 def test_analyze_measures_the_stages(cli, query):
     code, out, _ = cli("explain", QUERY, "--time-column", "ts", "--events", "events.parquet", "--analyze")
     assert code == 0
     run = out[out.index("\nRun\n") :].splitlines()
-    assert ["complex", "events", str(query.evaluate(EVENTS).num_rows)] in [line.split() for line in run]
+    assert ["matches", str(query.evaluate(EVENTS).num_rows)] in [line.split() for line in run]
     assert [line.split()[0] for line in run if line.endswith("%")] == [
         "decode",
         "predicates",

@@ -357,7 +357,7 @@ def test_the_summary_of_ends_counts_no_complex_events(cli):
     args = ["run", QUERY, "rows.arrow", "--time-column", "ts", "--output", "ends"]
     assert cli(*args)[2].startswith(f"6 rows, {n} ends")
     said = json.loads(cli(*args, "--json")[1])
-    assert (said["n_rows"], said["n_complex_events"]) == (n, None)
+    assert (said["n_rows"], said["n_matches"]) == (n, None)
 
 
 # ---- LIMIT n EVERY d ------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def test_run_prints_its_summary_as_json(cli):
         "n_late": 0,
         "output": "positions",
         "n_rows": 4,
-        "n_complex_events": 4,
+        "n_matches": 4,
         "limit_reached": False,
         "rows_per_second": None,
         "out": None,
@@ -41,10 +41,10 @@ def test_run_prints_its_summary_as_json(cli):
     code, out, _ = cli(*args, "-o", "out.csv", "--limit", 2)
     summary = json.loads(out)
     assert (summary["n_rows"], summary["limit_reached"], summary["out"]) == (2, True, "out.csv")
-    for output, n_rows, n_complex_events in ("count", 3, 4), ("bindings", 4, None):
+    for output, n_rows, n_matches in ("count", 3, 4), ("bindings", 4, None):
         _, out, _ = cli(*args, "--output", output)
         summary = json.loads(out)
-        assert (summary["n_rows"], summary["n_complex_events"]) == (n_rows, n_complex_events)
+        assert (summary["n_rows"], summary["n_matches"]) == (n_rows, n_matches)
 
 
 def test_the_summary_leaves_standard_output_to_the_rows(piped):

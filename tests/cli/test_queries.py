@@ -101,11 +101,11 @@ def test_json_has_the_totals_of_each_query(cli):
     assert (code, err) == (0, "")
     said = json.loads(out)
     assert said["queries"] == {
-        "inner/longest": {"output": "positions", "n_rows": 3, "n_complex_events": 3, "limit_reached": True},
-        "late": {"output": "positions", "n_rows": 3, "n_complex_events": 3, "limit_reached": True},
-        "never": {"output": "positions", "n_rows": 0, "n_complex_events": 0, "limit_reached": False},
+        "inner/longest": {"output": "positions", "n_rows": 3, "n_matches": 3, "limit_reached": True},
+        "late": {"output": "positions", "n_rows": 3, "n_matches": 3, "limit_reached": True},
+        "never": {"output": "positions", "n_rows": 0, "n_matches": 0, "limit_reached": False},
     }
-    assert (said["n_rows"], said["n_complex_events"], said["limit_reached"], said["notes"]) == (6, 6, False, [])
+    assert (said["n_rows"], said["n_matches"], said["limit_reached"], said["notes"]) == (6, 6, False, [])
 
 
 def test_outputs_of_several_kinds_are_told_apart(cli):

@@ -30,7 +30,7 @@ def test_report_prints_its_summary_as_json(cli):
     code, out, err = cli(*asked)
     assert (code, err) == (0, "")
     size = os.path.getsize("report.html")
-    expected = {"n_events": 7, "n_complex_events": 4, "n_bytes": size, "out": "report.html", "notes": []}
+    expected = {"n_events": 7, "n_matches": 4, "n_bytes": size, "out": "report.html", "notes": []}
     assert json.loads(out) == expected
     code, out, err = cli(*asked[:2], "none.parquet", *asked[3:])
     assert (code, out) == (1, "")
@@ -65,8 +65,8 @@ def test_report_has_the_queries_of_a_folder(cli):
     assert err == "7 rows, 4 complex events of 2 queries, 0.1 MB -> report.html\n" + note
     assert "<title>rules in events.parquet</title>" in Path("report.html").read_text(encoding="utf-8")
     assert json.loads(cli(*asked, "--json")[1])["queries"] == {
-        "late": {"n_complex_events": 4},
-        "never": {"n_complex_events": 0},
+        "late": {"n_matches": 4},
+        "never": {"n_matches": 0},
     }
     Path("rules/never.ceql").write_text("SELECT * FROM S WHERE C FILTER C[x > 1]")
     Path("rules/late.ceql").write_text("SELECT * FROM S WHERE C FILTER C[y > 1]")

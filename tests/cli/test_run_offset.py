@@ -24,7 +24,7 @@ def test_a_run_writes_the_matches_after_the_first(cli, output):
     expected = every[2:5] if output == "positions" else [row for row in every if 2 <= row["match"] < 5]
     assert rows_of("some.jsonl") == expected
     facts = json.loads(out)
-    assert (facts["n_rows"], facts["n_complex_events"], facts["limit_reached"]) == (len(expected), 3, True)
+    assert (facts["n_rows"], facts["n_matches"], facts["limit_reached"]) == (len(expected), 3, True)
 
 
 def test_each_query_of_a_folder_has_its_own_offset(cli):

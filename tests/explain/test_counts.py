@@ -84,7 +84,7 @@ def assert_analysis(query, events, facts):
     found = facts["analysis"]
     assert found["n_events"] == facts["events"]["n"]
     assert found["n_relevant"] == facts["events"]["n_relevant"]
-    assert found["n_complex_events"] == query.evaluate(events, threads=1).num_rows
+    assert found["n_matches"] == query.evaluate(events, threads=1).num_rows
     assert found["seconds"] == pytest.approx(sum(found["stages"].values()))
     assert all(seconds >= 0 for seconds in found["stages"].values())
     if found["determinised"] is None:
@@ -169,12 +169,10 @@ def test_an_empty_stream_counts_zero_events():
     query = cer_gpu.compile("SELECT * FROM S WHERE A : B")
     explanation = query.explain(pa.table({"type": pa.array([], pa.string())}), analyze=True)
     assert explanation.to_dict()["events"] == {"n": 0, "n_relevant": 0}
-    assert "relevant         0\n" in str(explanation)
+    assert ["relevant", "0"] in [line.split() for line in str(explanation).splitlines()]
 
 
 def test_a_query_with_having_is_measured():
     events = pa.table({"type": list("ABBAB")})
     query = cer_gpu.compile("SELECT COUNT(b) AS n FROM S WHERE A ; B+ AS b HAVING n > 1")
-    assert (
-        query.explain(events, analyze=True).to_dict()["analysis"]["n_complex_events"] == query.evaluate(events).num_rows
-    )
+    assert query.explain(events, analyze=True).to_dict()["analysis"]["n_matches"] == query.evaluate(events).num_rows

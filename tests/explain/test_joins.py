@@ -284,7 +284,7 @@ def test_an_analysis_counts_the_candidates_of_each_index(test, clauses, index, n
     facts = explanation.to_dict()
     assert facts["steps"][0]["index"] == index
     assert facts["analysis"]["candidates"] == [{"n_tested": n_tested, "n_passed": n_passed}]
-    assert facts["analysis"]["n_complex_events"] == n_passed
+    assert facts["analysis"]["n_matches"] == n_passed
     row = rf"\n  a ; b +{index} +{n_tested:,} +{n_passed:,}\n"
     assert re.search(row, str(explanation))
 
@@ -358,7 +358,7 @@ def test_every_filter_between_random_events_is_explained(data):
     assert len(clauses) == len(texts)
     assert all(any(line.endswith(printable(text)) for line in clauses) for text in texts)
     assert "Filters between events" in said
-    assert facts["analysis"]["n_complex_events"] == case.compiled.evaluate(case.table, threads=1).num_rows
+    assert facts["analysis"]["n_matches"] == case.compiled.evaluate(case.table, threads=1).num_rows
     if plan.parallel is None:
         assert len(facts["steps"]) == len(facts["analysis"]["candidates"]) == len(graph.edges)
         assert facts["model"]["why_not_parallel"] is not None

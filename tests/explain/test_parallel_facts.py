@@ -299,7 +299,7 @@ def test_an_analysis_counts_what_is_in_reach_at_the_end():
     explanation = cer_gpu.compile("SELECT * FROM S WHERE A ALL B FILTER A.x = B.x").explain(STREAM, analyze=True)
     analysis = explanation.to_dict()["analysis"]
     assert analysis["held"] == {"nodes": 128, "unions": 128, "keys": 64}
-    assert analysis["n_complex_events"] == 64
+    assert analysis["n_matches"] == 64
     assert analysis["candidates"] == []
     assert "128 nodes, 128 unions, 64 keys at the end" in str(explanation)
     windowed = "SELECT * FROM S WHERE A ALL B FILTER A.x = B.x WITHIN 9 EVENTS"
@@ -342,7 +342,7 @@ def test_random_conjunctions_are_explained(data):
     assert_explained(case.compiled, explanation)
     assert str(explanation)
     expected = case.compiled.evaluate(case.table, threads=1).num_rows
-    assert explanation.to_dict()["analysis"]["n_complex_events"] == expected
+    assert explanation.to_dict()["analysis"]["n_matches"] == expected
 
 
 @strategies.property_test(0.5)

@@ -70,7 +70,7 @@ def read(query, batches, order=2, ages=3):
         return NO_EVENTS
 
     reader = StateReader(query, StateForm(order, ages, 1.0), note, grows=True)
-    follow_all({"": reader}, query._source(batches), EvaluationOptions())
+    follow_all({"": reader}, query._open_source(batches), EvaluationOptions())
     return rows
 
 
@@ -129,7 +129,7 @@ def test_waiting_times_are_counted_as_the_definition_says(asked, drawn, cuts):
         return NO_EVENTS
 
     reader = StateReader(query, StateForm(1, 2, 1.0), count, grows=True)
-    follow_all({"": reader}, query._source(pieces(events, cuts)), EvaluationOptions())
+    follow_all({"": reader}, query._open_source(pieces(events, cuts)), EvaluationOptions())
     counts = counter.finish(numbers.codes)
     last = max(events[position]["ts"] for position in states)
     of_state = {}

@@ -363,7 +363,7 @@ def test_tables_of_a_connection_are_left_alone():
 
 
 @pytest.mark.parametrize(
-    "name", ["polars", "pandas", "duckdb", "frames.matching", "frames.accessors"], ids=lambda name: name
+    "name", ["polars", "pandas", "duckdb", "frames.frame_matching", "frames.accessors"], ids=lambda name: name
 )
 def test_examples_of_the_modules_print_what_they_say(name):
     results = doctest.testmod(importlib.import_module(f"cer_gpu.{name}"))

@@ -40,7 +40,7 @@ class ProgressBuffers:
         return len(self.states)
 
     @property
-    def n_complex_events(self) -> int:
+    def n_matches(self) -> int:
         """The number of starts: one a row."""
         return len(self)
 

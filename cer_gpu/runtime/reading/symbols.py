@@ -63,7 +63,7 @@ class EventBuffers:
         return len(self.ends)
 
     @property
-    def n_complex_events(self) -> int:
+    def n_matches(self) -> int:
         """The number of events: one a row."""
         return len(self)
 
