@@ -14,9 +14,8 @@ from cer_gpu.columnar.columns import numbers_of
 from cer_gpu.engine.evaluation_options import EvaluationOptions, options_by_name
 from cer_gpu.errors import OptionError
 from cer_gpu.evaluable import CompiledQuery
-from cer_gpu.forecast.fitting import FitRequest, Learning
+from cer_gpu.forecast.fitting import FitRequest, HistoryPart, Learning, joined_parts
 from cer_gpu.forecast.model import AT, Forecast, WithinLengths
-from cer_gpu.forecast.parts import HistoryPart, joined_parts
 from cer_gpu.forecast.reading import follow_all
 from cer_gpu.forecast.watching import ForecastEvaluator
 from spark_glue.match import check_order

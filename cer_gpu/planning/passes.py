@@ -411,7 +411,7 @@ PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
     ("atom graph", _atom_graph_pass),
     ("automaton", _automaton_pass),
 )
-"""Passes from a checked query to its plan, in their order; `cer_gpu.explain.passes` tells what each did."""
+"""Passes from a checked query to its plan, in their order; `cer_gpu.explain.facts` tells what each did."""
 
 
 def _every(syntax: QuerySyntax, trailing: bool) -> Every | None:

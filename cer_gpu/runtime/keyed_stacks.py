@@ -11,7 +11,7 @@ from cer_gpu.arrays import Bools, Int64
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend.arguments import plain
-from cer_gpu.backend.chains import keyed_drops as drops
+from cer_gpu.backend.chains import keyed_stacks as drops
 from cer_gpu.backend.chains import keyed_stacks as loops
 from cer_gpu.columnar.memory import GROWS_IN_PLACE, GrowableArray, Scratch
 from cer_gpu.errors import no_memory
