@@ -23,7 +23,6 @@ from cer_gpu.columnar.columns import numbers_of
 from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.errors import OptionError, QueryErrorContext
 from cer_gpu.explain.ceql_text import name_text, predicate_text
-from cer_gpu.forecast.counting import StateNumbers, WaitCounter, WaitCounts
 from cer_gpu.forecast.lengths import IN_EVENTS, IN_TIME, edges_of, parse_lengths
 from cer_gpu.forecast.model import Forecast, WithinLengths
 from cer_gpu.forecast.reading import (
@@ -37,6 +36,7 @@ from cer_gpu.forecast.reading import (
     follow_all,
 )
 from cer_gpu.forecast.tree import AGE, ROOT, STEP, ContextTree, build_tree
+from cer_gpu.forecast.wait_counts import StateNumbers, WaitCounter, WaitCounts
 from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.planning.state_steps import state_steps, with_symbols
 from cer_gpu.runtime.reading.symbols import NO_EVENTS, EventBuffers

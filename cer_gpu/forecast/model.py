@@ -18,7 +18,6 @@ from cer_gpu.columnar.columns import numbers_of
 from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.engine.evaluation_options import EvaluationOptions, Lateness, Sort, options_by_name
 from cer_gpu.errors import OptionError
-from cer_gpu.forecast.counting import StateNumbers, WaitCounter
 from cer_gpu.forecast.estimates import Floats, quartiles, wilson
 from cer_gpu.forecast.lengths import IN_EVENTS, IN_TIME, Horizon
 from cer_gpu.forecast.reading import (
@@ -34,6 +33,7 @@ from cer_gpu.forecast.reading import (
 from cer_gpu.forecast.saving import save_forecast
 from cer_gpu.forecast.scoring import SCORES, Score, score_rows
 from cer_gpu.forecast.tree import ContextTree
+from cer_gpu.forecast.wait_counts import StateNumbers, WaitCounter
 from cer_gpu.output.outputs import CLOCK, PARTITION, STATE_CODE, without_states
 from cer_gpu.runtime.reading.symbols import NO_EVENTS, EventBuffers
 

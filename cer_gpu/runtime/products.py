@@ -24,8 +24,8 @@ from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.products import matching as loops
 from cer_gpu.backend.products.arena import DEEPEST, N_NODES, N_TOPS, N_UNIONS, Nodes, Unions
 from cer_gpu.backend.products.collection import collect_products, rehash
+from cer_gpu.backend.products.enumeration import N_AGENDA, N_WAITING, ProductListing
 from cer_gpu.backend.products.keys import Automaton, KeyTable
-from cer_gpu.backend.products.listing import N_AGENDA, N_WAITING, ProductListing
 from cer_gpu.columnar.memory import room, zeros
 from cer_gpu.errors import no_memory
 from cer_gpu.runtime.events import RelevantEvents, RunOptions

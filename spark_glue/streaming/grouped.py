@@ -1,4 +1,4 @@
-"""A query over a streaming DataFrame, as a stateful operator: an evaluator for each group, whose state is that of Spark."""
+"""A query over a streaming DataFrame, as a stateful operator: an evaluator for each group, in state of Spark."""
 
 from __future__ import annotations
 

@@ -49,8 +49,7 @@ from cer_gpu.backend.products.arena import (
     alike_in,
     united,
 )
-from cer_gpu.backend.products.keys import Automaton, KeyTable, key_row_of, look_ahead, look_below, look_up_key
-from cer_gpu.backend.products.listing import (
+from cer_gpu.backend.products.enumeration import (
     DEPTH,
     HEIGHT,
     IS_LAST,
@@ -66,6 +65,7 @@ from cer_gpu.backend.products.listing import (
     write_end,
     write_last,
 )
+from cer_gpu.backend.products.keys import Automaton, KeyTable, key_row_of, look_ahead, look_below, look_up_key
 from cer_gpu.backend.saturating import MAX_SIGNED, plus
 from cer_gpu.backend.status import DONE, GROW_NODES, GROW_PATH, OUTPUT_FULL, TOO_MANY
 
