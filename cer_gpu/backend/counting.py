@@ -367,7 +367,7 @@ def _write_targets(tables, lists, numbers, window, n_live, p, begins, number, n_
 
 
 @helper
-def _step(tables, lists, numbers, window, p, symbol, number, n_columns):
+def _count_step(tables, lists, numbers, window, p, symbol, number, n_columns):
     """Step over a gap or an event of this symbol; return (a status, how many runs end)."""
     regs, parts = lists.regs, lists.parts
     control = _U(parts[p, CONTROL])
@@ -468,7 +468,7 @@ def count_events(events, options, tables, lists, numbers, window, output, n_stat
         total = _U(0)
         while regs[OPEN] == ENTERED and status == DONE:
             symbol = _U(events.symbols[event]) if regs[GAP_DONE] else _U(QUIET)
-            status, n_ended = _step(tables, lists, numbers, window, p, symbol, number, n_columns)
+            status, n_ended = _count_step(tables, lists, numbers, window, p, symbol, number, n_columns)
             total = plus(total, n_ended)
         if status != DONE:
             break

@@ -77,7 +77,7 @@ class KeyedStacks(ChainLister):
             begin, n_ends = loops.push_keyed_events(*given, *groups, begin, self._regs, ends)
             yield from self.stages.each(LISTING, self._list(given, ends, n_ends))
             if begin < n:
-                self._make_room(events.window_clocks[begin])
+                self._grow_ring(events.window_clocks[begin])
         if n:
             self._last_clock = events.window_clocks[-1]
 
@@ -88,7 +88,7 @@ class KeyedStacks(ChainLister):
 
     def live(self) -> Int64:
         """Return the positions that complex events to come may hold, and perhaps others, ascending."""
-        self._drop(self._last_clock)
+        self._collect_instances(self._last_clock)
         return np.unique(self._instances[self._kept, loops.PLACE])
 
     @property
@@ -182,12 +182,12 @@ class KeyedStacks(ChainLister):
 
     # ---- room -----------------------------------------------------------------------------------------------
 
-    def _make_room(self, clock: Any) -> None:
+    def _grow_ring(self, clock: Any) -> None:
         """Drop what is out of reach for an event of this clock, and take more memory if that frees too little."""
         size = len(self._instances)
         # what is kept is moved, unless windows end for all partitions at once
         free = max(size // (FREE if self.options.window == GLOBAL_WINDOW else 2), self._chain.n_waiting)
-        if self._may_drop(free) and self._drop(clock) <= size - free:
+        if self._may_drop(free) and self._collect_instances(clock) <= size - free:
             return
         gentle = size >= GENTLE_FROM and GROWS_IN_PLACE
         more = max(size // FREE, self._chain.n_waiting) if gentle else size
@@ -227,7 +227,7 @@ class KeyedStacks(ChainLister):
         alive: Bools = (owners >= 0) & inside & (np.minimum(ids, tops[:, 0]) >= forgotten)
         return alive
 
-    def _drop(self, clock: Any) -> int:
+    def _collect_instances(self, clock: Any) -> int:
         """Drop what is out of reach for an event of this clock; return how many instances are left."""
         if self.options.window == GLOBAL_WINDOW:
             return int(drops.drop_oldest(*plain(self._instances_of), clock, self._length, self._regs))

@@ -87,7 +87,7 @@ class AutomatonRun(Loop):
         """Process relevant events and yield full buffers of complex events, in order."""
         if not len(events.symbols):
             return
-        self._make_room(events)
+        self._prepare_block(events)
         self._regs[tecs.EVENT] = 0
         options = self.options
         taken = events.as_group
@@ -215,7 +215,7 @@ class AutomatonRun(Loop):
         n = len(self._nodes) if self.options.share else 0
         self._weights, self._stamps = np.zeros(n), np.full(n, -1, np.int64)
 
-    def _make_room(self, events: RelevantEvents) -> None:
+    def _prepare_block(self, events: RelevantEvents) -> None:
         """Prepare for a block: history for its windows, and positions that fit 32 bits."""
         first, last = int(events.positions[0]), int(events.positions[-1])
         if len(events.lows):

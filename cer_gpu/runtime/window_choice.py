@@ -110,7 +110,7 @@ class WindowChoice(Runtime):
         begin = 0
         while begin < n:
             if self._n_logged == len(self._log):
-                self._make_room(events, begin)
+                self._grow_log(events, begin)
             groups = plain(events.as_group, self._options)
             begin, n_ends = loops.find_ends(*groups, *moves, tuple(self._held), begin, ends)
             self._note_low(events, begin - 1)
@@ -136,7 +136,7 @@ class WindowChoice(Runtime):
 
     def live(self) -> int | Int64:
         """Return the first position, or all positions (ascending), that complex events to come may hold."""
-        self._drop()
+        self._drop_logged()
         rows = self._log[: self._n_logged]
         if self.options.window == COUNT_WINDOW:
             return np.unique(rows[:, loops.LOG_PLACE])
@@ -209,7 +209,7 @@ class WindowChoice(Runtime):
         elif self.options.window == GLOBAL_WINDOW:
             self._low = int(events.lows[last])
 
-    def _drop(self) -> int:
+    def _drop_logged(self) -> int:
         """Drop the events that have left their windows; return how many stay."""
         if self.options.window == COUNT_WINDOW:
             return self._keep_windows()
@@ -238,10 +238,10 @@ class WindowChoice(Runtime):
         regs[loops.OPENED] = loops.NO_EVENT
         return len(log)
 
-    def _make_room(self, events: RelevantEvents, event: int) -> None:
+    def _grow_log(self, events: RelevantEvents, event: int) -> None:
         """Drop what has left the windows before an event; take more memory if less than half is free."""
         self._note_low(events, event)
-        n, size = self._drop(), len(self._log)
+        n, size = self._drop_logged(), len(self._log)
         if 2 * n <= size:
             return
         try:

@@ -160,11 +160,11 @@ def test_a_search_in_vain_among_very_many_is_stopped_at_once(condition, output, 
     before = sorted(os.listdir())
     said = """
 import cer_gpu.runtime.instances as module
-run = module.InstanceGraph._run
+run = module.InstanceGraph._run_loop
 def told(self, *args):
     open("begun", "w").close()
     return run(self, *args)
-module.InstanceGraph._run = told
+module.InstanceGraph._run_loop = told
 """
     process = start(
         "run", query, "small.parquet", "-o", "out.parquet", "--output", output, before=said, stderr=subprocess.PIPE
