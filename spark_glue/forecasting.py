@@ -131,7 +131,7 @@ def forecast_stage(model: Forecast, *, at: str = "events", threshold: float | No
         As of `cer_gpu.Forecast.forecast`.
     threshold
         Give the events alone after which a probability first passes it, as ``query.evaluator(forecast=model,
-        threshold=...)`` does; None: all that `at` asks for.
+        threshold=...)`` does, or None for all that `at` asks for.
 
     Raises
     ------

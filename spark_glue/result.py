@@ -84,7 +84,7 @@ class WritingTask:
             yield pa.record_batch([pa.array(names, pa.string())], names=["name"])
 
     def _write_piece(self, number: int) -> str | None:
-        """Write the complex events of a piece; None: there are none, and another piece writes the columns."""
+        """Write the matches of a piece; return None if it has none and another piece writes the columns."""
         files, folder = self.opener.place(self.folder)
         name = f"part-{number:05}-{uuid.uuid4().hex}.{self.codec}.parquet"
         path = f"{folder}/{hidden(name)}"

@@ -2,8 +2,8 @@
 
 A sequence is a chain of steps for SELECT RECENT.  The fields of ``by`` that all steps share are PARTITION BY; where
 steps have unlike ones, they are filters of equal values.  ``until``, and an event that must be missing, are absences
-between steps, and ``maxspan`` is WITHIN.  Where the schema of the events is not known, a query is compiled once more
-for it.
+between steps, and ``maxspan`` is WITHIN.  A query is compiled once more when the schema of its events is
+known.
 
 Source: docs/reference/eql.md, which names that of each rule.
 """

@@ -170,7 +170,7 @@ def state_words(
     length
         Horizon of the window, in units of its clock.
     per_second
-        Units of that clock in a second; None: it is no time.
+        Units of that clock in a second, or None if it is no time.
     """
     guards = with_symbols(plan).guards
     steps = state_steps(plan).steps

@@ -36,13 +36,13 @@ TestPlace = tuple[int, int]
 
 @dataclass(frozen=True)
 class OverKeys:
-    """Keys of what is over the past, in place of those of the query.
+    """Keys of an OVER aggregate, in place of those of the query.
 
     Attributes
     ----------
     columns : PartitionKeys
     tests : tuple of tuple of (TestPlace or None)
-        For each key, the places of the tests of the events that have each of its columns; None: all have.
+        For each key, the places of the tests of the events that have each of its columns, or None if all have.
     """
 
     columns: PartitionKeys
@@ -51,7 +51,7 @@ class OverKeys:
 
 @dataclass(frozen=True)
 class BoundOverAggregates:
-    """Aggregates and tests of the past, bound to a schema.
+    """OVER aggregates and their predicates, bound to a schema.
 
     Attributes
     ----------
@@ -62,12 +62,12 @@ class BoundOverAggregates:
     tests : tuple of BoundGuards
         Tests of events before, by their types, those of any type apart; they read columns that come before.
     test, condition, before : dict from OverColumn to TestPlace or None
-        Places of the test of the events that it is of, of its condition, and of that just before; None: it has none.
+        Places of the predicate of the aggregated events, of the condition, and of the one just before; None if absent.
     own_keys : dict from OverColumn to OverKeys
-        Keys of those that have some of their own.
+        Keys of the aggregates that have some of their own.
     read_at : dict from OverColumn to (tuple of (TestPlace or None) or None), or None
-        Tests of the events at which each is read (None among them: all events), beside those that it is of; all events
-        of those that have None.  None: all of them are read at all events.
+        Predicates of the events at which each aggregate is read, beside the aggregated events.  None, for a predicate,
+        for an aggregate or for the whole, stands for all events.
     """
 
     columns: dict[OverColumn, list[str]]

@@ -241,7 +241,7 @@ class LogicalPlan:
 
     @property
     def nullable_partition_keys(self) -> frozenset[tuple[str, ...]]:
-        """Those brackets of PARTITION BY of which NULL is a value like any other."""
+        """Brackets of PARTITION BY for which NULL is a value like any other."""
         return frozenset(
             tuple(name.name for name in names) for names in self.partition if any(name.nullable for name in names)
         )

@@ -72,7 +72,7 @@ class RunOptions:
     memory
         Limit for the complex events of one end that are gathered for a choice among them, and for those that wait.
     time_type
-        Type of the times, for messages; None: there are none.
+        Type of the times, for messages, or None if there are none.
     taker
         Takes the events, and the bit vectors of their symbols, of the runtime that hands them over.
     """

@@ -140,7 +140,7 @@ class HoldsStarts(Protocol):
 
     @property
     def first_held(self) -> int | None:
-        """Position of the first start that is not handed over; None: there is none."""
+        """Position of the first start that is not handed over, or None if all are."""
 
     def known(self, *, ended: bool = False) -> ProgressBuffers | None:
-        """Return starts that are known, and all of whose predecessors are, in their order; None: there are no more."""
+        """Return known starts, all of whose predecessors are known, in their order, or None if there are no more."""

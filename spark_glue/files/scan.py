@@ -1,6 +1,6 @@
 """Files behind a DataFrame, or named by paths, as the `Scan` from which a job is planned.
 
-Of a classic session, the optimized plan of Catalyst tells the files.
+In a classic session, they are read from the optimized plan of Catalyst.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ _READABLE = {
 }  # fmt: skip
 """Features for readers with which the files are read aright."""
 _TYPES_ELSEWHERE = {"typeWidening", "typeWidening-preview", "variantShredding-preview"}
-"""Those with which files may hold other types than the table."""
+"""Features with which files may hold other types than the table."""
 
 
 def delta_options(place: str) -> dict[str, str]:

@@ -83,7 +83,7 @@ class Funnel(Runtime):
 
     @property
     def next_deadline(self) -> int | None:
-        """Least clock of an event beyond the window of the first start that is not known; None: there is none."""
+        """Least clock of an event beyond the window of the first start that is not known, or None if all are."""
         base = int(self._regs[loops.BASE])
         if base == self._regs[loops.NEXT_ID] or self.options.window != GLOBAL_WINDOW:
             return None
@@ -93,14 +93,14 @@ class Funnel(Runtime):
 
     @property
     def first_held(self) -> int | None:
-        """Position of the first start that is not handed over; None: there is none."""
+        """Position of the first start that is not handed over, or None if all are."""
         base = int(self._regs[loops.BASE])
         if base == self._regs[loops.NEXT_ID]:
             return None
         return int(self._rows[base & (len(self._rows) - 1), self._places.start])
 
     def known(self, *, ended: bool = False) -> ProgressBuffers | None:
-        """Return starts that are known, and all of whose predecessors are, in their order; None: there are no more."""
+        """Return known starts, all of whose predecessors are known, in their order, or None if there are no more."""
         empty, n_held = self._recycler.empty, int(self._regs[loops.NEXT_ID] - self._regs[loops.BASE])
         if not n_held:
             return None
