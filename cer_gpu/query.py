@@ -129,20 +129,20 @@ def planned(
 ) -> tuple[LogicalPlan | None, Sequence[str], list[QueryError]]:
     """Check a query as it was parsed, and return its plan and remarks on it, or None and all its errors."""
     try:
-        moments = [] if schema is None else [field.name for field in schema if pa.types.is_timestamp(field.type)]
+        time_columns = [] if schema is None else [field.name for field in schema if pa.types.is_timestamp(field.type)]
         found = check(
             syntax,
             has_time_column=time_column is not None,
             has_type_column=type_column is not None,
-            moments=moments,
+            time_columns=time_columns,
         )
         errors: list[QueryError] = found.errors
-        against = [*measure_errors(measures_of(syntax, variables(syntax.formula)), syntax.text)]
+        later_errors = [*measure_errors(measures_of(syntax, variables(syntax.formula)), syntax.text)]
         if schema is not None:
-            against += schema_errors(syntax, schema, type_column, time_column, time_unit)
+            later_errors += schema_errors(syntax, schema, type_column, time_column, time_unit)
         # one error for a place: the attribute of another variable may also name no column
         said = {error.start for error in errors}
-        errors += [error for error in against if error.start is None or error.start not in said]
+        errors += [error for error in later_errors if error.start is None or error.start not in said]
         if errors:
             return None, (), sorted(errors, key=lambda error: error.start or 0)
         plan = plan_of(syntax, type_column, time_column, time_unit)

@@ -118,11 +118,11 @@ class Findings:
 
 
 def check(
-    query: s.QuerySyntax, *, has_time_column: bool, has_type_column: bool = True, moments: Sequence[str] = ()
+    query: s.QuerySyntax, *, has_time_column: bool, has_type_column: bool = True, time_columns: Sequence[str] = ()
 ) -> Findings:
     """Check a parsed query.
 
-    `moments` are the columns of timestamps, if they are known: a single one is proposed as the time column.
+    `time_columns` are the columns of timestamps, if they are known: a single one is proposed as the time column.
     """
     found = Findings()
     checker = _Checker(query, found)
@@ -135,7 +135,7 @@ def check(
     checker.other_events()
     checker.select()
     checker.partition()
-    checker.window(has_time_column, moments)
+    checker.window(has_time_column, time_columns)
     return found
 
 
@@ -235,13 +235,13 @@ class _Checker:
                 several = ", ".join(f"[{name.name}]" for name in names)
                 self.note(f"PARTITION BY [{one}] is one key, the first of these that an event has; several: {several}")
 
-    def window(self, has_time_column: bool, moments: Sequence[str]) -> None:
+    def window(self, has_time_column: bool, time_columns: Sequence[str]) -> None:
         within = self.query.within
         if within is not None and self.query.chooses_first:
             self.chosen_first(within)
         name = "name it: time_column=... (--time-column)"
-        if len(moments) == 1:
-            name = f"time_column={moments[0]!r} (--time-column {moments[0]})"
+        if len(time_columns) == 1:
+            name = f"time_column={time_columns[0]!r} (--time-column {time_columns[0]})"
         for length in s.lengths(self.query) if not has_time_column else ():
             if length.kind != "time":
                 continue

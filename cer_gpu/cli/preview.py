@@ -322,7 +322,7 @@ def funnel_table(counts: FunnelCounts) -> pa.Table:
         "starts": right([f"{row.n_reached:,}" for row in rows]),
         "of step before": right([_share(row.of_previous) for row in rows]),
         "of first": right([_share(row.of_first) for row in rows]),
-        "median from start": right([counts.told(row.median) for row in rows]),
+        "median from start": right([counts.median_in_words(row.median) for row in rows]),
     }
     for ending in STOPS:
         columns[ending] = right([f"{n:,}" if n else "" for n in (row.stopped[ending] for row in rows)])

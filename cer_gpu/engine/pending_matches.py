@@ -123,7 +123,7 @@ class PendingMatches:
         self._strategy = strategy
         self._grouped = bool(limit) or counted or only_ends or grouped or strategy.compares
         self._rows = _NO_ROWS
-        self._moments = np.empty(0, np.int64)
+        self._ordinals = np.empty(0, np.int64)
         self._clocks: Array = np.empty(0, np.asarray(length).dtype)
         self._partitions = np.empty(0, np.int32)
         self._keys: list[pa.Array] = []
@@ -168,7 +168,7 @@ class PendingMatches:
         self._rows = rows = _concat_matches(self._rows, found)
         columns = (rows.spans, rows.offsets, rows.positions, rows.marks)
         drop_rows(*columns, back, True, kept, _table_for(len(rows)))
-        self._moments = np.concatenate([self._moments, np.full(len(found), _UNKNOWN)])
+        self._ordinals = np.concatenate([self._ordinals, np.full(len(found), _UNKNOWN)])
         self._clocks = np.concatenate([self._clocks, self._events.clocks[at]])
         self._partitions = np.concatenate([self._partitions, self._events.partitions[at]])
         self._keys = [pa.concat_arrays(pair) for pair in zip(self._keys, keys, strict=True)] if self._keys else keys
@@ -188,7 +188,7 @@ class PendingMatches:
 
     def pass_clocks(self, clocks: Array, first: int) -> None:
         """Read the clocks of all events of a block, from the event with number `first` on."""
-        waiting = np.flatnonzero(self._moments == _UNKNOWN)
+        waiting = np.flatnonzero(self._ordinals == _UNKNOWN)
         own = self._clocks[waiting]
         if own.dtype.kind == "u":
             last = own + np.minimum(self._length, np.uint64(2**64 - 1) - own)
@@ -196,14 +196,14 @@ class PendingMatches:
             last = own + self._length
         passed = np.searchsorted(clocks, last, "right")
         known = passed < len(clocks)
-        self._moments[waiting[known]] = first + passed[known]
+        self._ordinals[waiting[known]] = first + passed[known]
         if len(clocks):
             self._trim(clocks[-1])
 
     @property
     def next_deadline(self) -> int | None:
         """Least clock of an event beyond the window of a complex event that waits, or None if none waits."""
-        waiting = self._clocks[self._moments == _UNKNOWN]
+        waiting = self._clocks[self._ordinals == _UNKNOWN]
         return int(waiting.min()) + int(self._length) + 1 if len(waiting) else None
 
     def pass_events(self, partitions: Int32, ordinals: Int64, positions: Int64) -> None:
@@ -214,7 +214,7 @@ class PendingMatches:
         self._last_ordinals = np.concatenate([self._last_ordinals, np.full(more, -1)])
         np.maximum.at(self._last_ordinals, partitions, ordinals)
         self._trim(self._last_ordinals.astype(np.uint64)[self._events.partitions])
-        waiting = np.flatnonzero(self._moments == _UNKNOWN)
+        waiting = np.flatnonzero(self._ordinals == _UNKNOWN)
         groups = np.unique(self._partitions[waiting])
         group = np.searchsorted(groups, partitions)
         if not len(groups):
@@ -227,11 +227,11 @@ class PendingMatches:
         place = np.searchsorted(names, wanted, sorter=order)
         known = place < len(names)
         known[known] = names[order[place[known]]] == wanted[known]
-        self._moments[waiting[known]] = positions[ours[order[place[known]]]]
+        self._ordinals[waiting[known]] = positions[ours[order[place[known]]]]
 
     def finish(self) -> None:
         """End the stream: what waits is known."""
-        self._moments[self._moments == _UNKNOWN] = AT_THE_END
+        self._ordinals[self._ordinals == _UNKNOWN] = AT_THE_END
 
     def known(self) -> tuple[FoundBuffers, list[pa.Array]] | None:
         """Return the complex events that are known, in their order, with the keys of their partitions.
@@ -244,19 +244,19 @@ class PendingMatches:
             return self._take_decided()
 
     def _take_decided(self) -> tuple[FoundBuffers, list[pa.Array]] | None:
-        rows = np.flatnonzero(self._moments != _UNKNOWN)
+        rows = np.flatnonzero(self._ordinals != _UNKNOWN)
         if not len(rows):
             return None
-        moments = self._moments[rows]
+        ordinals = self._ordinals[rows]
         if self._grouped:
-            rows, moments = self._whole_ends(rows, moments)
+            rows, ordinals = self._whole_ends(rows, ordinals)
             if not len(rows):
                 return None
         spans = self._rows.spans[:, rows]
         # among alike ones the first that was found stays first
-        order = np.lexsort((rows, spans[0], spans[1], moments))
+        order = np.lexsort((rows, spans[0], spans[1], ordinals))
         rows = rows[order]
-        taken = np.zeros(len(self._moments), np.bool_)
+        taken = np.zeros(len(self._ordinals), np.bool_)
         taken[rows] = True
         found, first = self._distinct(_projected(_take_matches(self._rows, rows), self._kept, self._mark_of))
         rows = rows[first]
@@ -308,16 +308,16 @@ class PendingMatches:
         counts = np.diff([*first, len(ends)]).astype(np.int64)
         return _take_matches(found, first), rows[first], counts
 
-    def _whole_ends(self, rows: Int64, moments: Int64) -> tuple[Int64, Int64]:
+    def _whole_ends(self, rows: Int64, ordinals: Int64) -> tuple[Int64, Int64]:
         """Return the known rows whose ends are known as a whole, and have the latest moment of the end.
 
         Ends come in the order of their moments: what still waits will be known later than all that is known now.
         """
         groups, group = np.unique(self._rows.spans[1], return_inverse=True)
         latest = np.full(len(groups), _UNKNOWN)
-        np.maximum.at(latest, group[rows], moments)
+        np.maximum.at(latest, group[rows], ordinals)
         open_ = np.zeros(len(groups), np.bool_)
-        open_[group[self._moments == _UNKNOWN]] = True
+        open_[group[self._ordinals == _UNKNOWN]] = True
         rows = rows[~open_[group[rows]]]
         return rows, latest[group[rows]]
 
@@ -354,7 +354,7 @@ class PendingMatches:
         if kept.all():
             return
         self._rows = self._rows.at(kept)
-        self._moments, self._clocks = self._moments[kept], self._clocks[kept]
+        self._ordinals, self._clocks = self._ordinals[kept], self._clocks[kept]
         self._partitions = self._partitions[kept]
         mask = pa.array(kept)
         self._keys = [key.filter(mask) for key in self._keys]
@@ -394,7 +394,7 @@ class PendingMatches:
             "offsets": rows.offsets,
             "positions": rows.positions,
             "marks": rows.marks,
-            "moments": self._moments,
+            "moments": self._ordinals,
             "clocks": self._clocks,
             "partitions": self._partitions,
             **{f"event_{name}": array for name, array in self._events._asdict().items()},
@@ -406,7 +406,7 @@ class PendingMatches:
     def restore(self, arrays: dict[str, Any], keys: pa.Table) -> None:
         """Go on from a snapshot."""
         self._rows = MatchBuffers(*(arrays[name] for name in ("spans", "times", "offsets", "positions", "marks")))
-        self._moments, self._clocks = arrays["moments"], arrays["clocks"]
+        self._ordinals, self._clocks = arrays["moments"], arrays["clocks"]
         self._partitions = arrays["partitions"]
         self._events = _Events(*(arrays[f"event_{name}"] for name in _Events._fields))
         self._last_ordinals, self._n_known = arrays["last_ordinals"], int(arrays["n_known"][0])

@@ -428,8 +428,8 @@ def _not_guaranteed(plan: LogicalPlan, places: FilterPlaces, why_not_registers: 
 
 def _compares(physical: PhysicalPlan, facts: ParallelFacts) -> bool:
     """Return True if the runs of one end are compared, to drop doubles."""
-    told = physical.labelled and facts.pattern.is_told_by_labels
-    return facts.pattern.ambiguous and not told
+    labelled = physical.labelled and facts.pattern.labels_identify_steps
+    return facts.pattern.ambiguous and not labelled
 
 
 def _parallel_guaranteed(plan: LogicalPlan, compares: bool) -> Iterator[str]:

@@ -172,8 +172,8 @@ def _looking_back(syntax: QuerySyntax) -> list[str]:
     of = "its group" if syntax.partition else "the stream"
     before = "the event before it" if all(each.lag == 1 for each in lagged) else "an event before it"
     reads = "reads" if len(texts) == 1 else "read"
-    told = f"{_list_words(texts, 'and')} {reads} {before} in {of}, of whatever type; NULL where there is none."
-    return [told, *lines]
+    sentence = f"{_list_words(texts, 'and')} {reads} {before} in {of}, of whatever type; NULL where there is none."
+    return [sentence, *lines]
 
 
 def _over_line(past: OverAggregate, *, grouped: bool) -> str:

@@ -25,9 +25,9 @@ from cer_gpu.columnar.columns import (
     DECIMAL,
     FLOAT,
     INTEGER,
-    MOMENT,
     NOTHING,
     STRING,
+    TEMPORAL,
     Block,
     is_string,
     kind_of,
@@ -415,7 +415,7 @@ def _is_difference(operand: s.Expression, binder: ExpressionBinder) -> bool:
     if not isinstance(operand, s.Arithmetic) or operand.op != "-":
         return False
     types = [binder.column(of_event(x)) for x in (operand.left, operand.right) if isinstance(x, s.Attribute)]
-    return len(types) == 2 and all(kind_of(t) == MOMENT or pa.types.is_duration(t) for t in types)
+    return len(types) == 2 and all(kind_of(t) == TEMPORAL or pa.types.is_duration(t) for t in types)
 
 
 def _function_column(call: s.Call, operand: s.Expression, digits: int, binder: ExpressionBinder) -> FunctionColumn:
@@ -458,7 +458,7 @@ def _check_operand_type(call: s.Call, operand: s.Expression, data_type: pa.DataT
             raise binder.error(f"{call.function} of {binder.describe(operand)}: {error}", call.span) from None
 
 
-_KINDS = {STRING: "texts", MOMENT: "times", DECIMAL: "decimals"}
+_KINDS = {STRING: "texts", TEMPORAL: "times", DECIMAL: "decimals"}
 
 
 def _fold_constant(call: s.Call, digits: int, binder: ExpressionBinder) -> s.Literal:

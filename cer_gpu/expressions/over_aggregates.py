@@ -16,7 +16,7 @@ from cer_gpu.ceql.functions import (
     OverValues,
 )
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, INTEGER, MOMENT, NOTHING, STRING, kind_of, plain_type
+from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, INTEGER, NOTHING, STRING, TEMPORAL, kind_of, plain_type
 from cer_gpu.columnar.fields import fields_hint
 from cer_gpu.expressions.derived_names import derived_name
 from cer_gpu.expressions.hints import article
@@ -89,8 +89,8 @@ def bind_over_column(attribute: s.Attribute, binder: ExpressionBinder) -> OverCo
         refuse(f"reads decimals of at most {_MAX_DIGITS} digits", "cast the column to fewer digits, or to float64")
     if function.takes is OverValues.ORDERED and kind == STRING:
         refuse("needs numbers or times", "COUNT and COUNT(DISTINCT ...) take strings")
-    if function.takes in (OverValues.SUMMABLE, OverValues.NUMBERS) and kind in (STRING, MOMENT):
-        refuse("needs numbers", "MIN, MAX and COUNT take times" if kind == MOMENT else None)
+    if function.takes in (OverValues.SUMMABLE, OverValues.NUMBERS) and kind in (STRING, TEMPORAL):
+        refuse("needs numbers", "MIN, MAX and COUNT take times" if kind == TEMPORAL else None)
     if function.takes is OverValues.NUMBERS and (pa.types.is_duration(data_type) or kind == BOOLEAN):
         operand = _operand_text(past)
         refuse("needs numbers", f"SUM({operand}) OVER ... / COUNT({operand}) OVER ... is their mean")

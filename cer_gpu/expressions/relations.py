@@ -26,7 +26,7 @@ from cer_gpu.ceql.functions import TESTS
 from cer_gpu.ceql.traversal import mapped
 from cer_gpu.ceql.variables import of_event
 from cer_gpu.columnar.clocks import per_second, window_length
-from cer_gpu.columnar.columns import DECIMAL, FLOAT, MOMENT, NOTHING, STRING, kind_of
+from cer_gpu.columnar.columns import DECIMAL, FLOAT, NOTHING, STRING, TEMPORAL, kind_of
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.expressions import terms as t
@@ -465,7 +465,7 @@ class RelationBinder(Binder):
         if self.single.is_distance(x):
             return ExactText(*self.single.length_of_event(x))
         kind, scale = self.single.kind(x), Fraction(1)
-        if isinstance(x, s.Attribute) and (kind == MOMENT or self.single.are_durations(x, x)):
+        if isinstance(x, s.Attribute) and (kind == TEMPORAL or self.single.are_durations(x, x)):
             scale = per_second(self.single.column(x))
         elif isinstance(x, s.Attribute) and kind == DECIMAL:
             scale = Fraction(10) ** self.single.column(x).scale

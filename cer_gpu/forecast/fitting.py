@@ -144,13 +144,13 @@ class StateWords:
         """Return the words for a context."""
         if level == ROOT:
             return "any event"
-        told = "no step reached"
+        state = "no step reached"
         if step:
-            told = f"{step} of {len(self.steps)} steps ({self.steps[step - 1]})"
+            state = f"{step} of {len(self.steps)} steps ({self.steps[step - 1]})"
             if level >= AGE:
-                told += f", {self.classes[age]} ago"
+                state += f", {self.classes[age]} ago"
         shown = [self._symbol(each) for each in symbols[: max(level - AGE, 0)]]
-        return "; ".join([told, *(f"{'last event' if not i else 'before it'} {each}" for i, each in enumerate(shown))])
+        return "; ".join([state, *(f"{'last event' if not i else 'before it'} {each}" for i, each in enumerate(shown))])
 
     def _symbol(self, number: int) -> str:
         if number == 0:
@@ -218,15 +218,15 @@ def _amount(amount: float, per_second: Fraction | None, unit: str) -> str:
 
 def contexts_in_words(tree: ContextTree, form: StateForm, words: StateWords) -> list[str]:
     """Return the words for the contexts of a tree."""
-    told = []
+    description = []
     for level, context in zip(tree.levels.tolist(), tree.contexts.tolist(), strict=True):
         if level == STEP:
-            told.append(words.of_context(level, context, 0, ()))
+            description.append(words.of_context(level, context, 0, ()))
             continue
         n_symbols = max(level - AGE, 0)
         own = StateForm(n_symbols, form.ages, form.width)
-        told.append(words.of_context(level, *own.parts(context)))
-    return told
+        description.append(words.of_context(level, *own.parts(context)))
+    return description
 
 
 @dataclass(frozen=True)

@@ -376,8 +376,8 @@ class Forecast:
             for length in self._lengths:
                 at = int(np.searchsorted(self._edges[length.kind], length.amount))
                 shares.append(f"{100 * self._tree.ended[length.kind][number, at]:.3g}% within {length.text}")
-            told = f"{self._words[number]}: {', '.join(shares)} ({self._tree.cases[number]:,} cases)"
-            lines.append("  " * depth + told)
+            description = f"{self._words[number]}: {', '.join(shares)} ({self._tree.cases[number]:,} cases)"
+            lines.append("  " * depth + description)
             todo += [(child, depth + 1) for child in reversed(children.get(number, []))]
         return "\n".join(lines)
 

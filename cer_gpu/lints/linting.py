@@ -151,14 +151,14 @@ class _Linter:
     def __init__(self, query: s.QuerySyntax, schema: pa.Schema | None, language: str) -> None:
         self.query = query
         self.found: list[Lint] = []
-        self._told: set[tuple[str, s.Span]] = set()
+        self._reported: set[tuple[str, s.Span]] = set()
         self._type_of = _type_function(schema)
         self._language = language
         self._of_constants = language == _CEQL and schema is None
 
-    def tell(self, kind: str, message: str, span: s.Span, hint: str | None = None) -> None:
-        if (kind, span) not in self._told:
-            self._told.add((kind, span))
+    def add(self, kind: str, message: str, span: s.Span, hint: str | None = None) -> None:
+        if (kind, span) not in self._reported:
+            self._reported.add((kind, span))
             start, end = span if span[1] > span[0] else (None, None)
             self.found.append(Lint(kind, QueryError(message, self.query.text, start, end, hint)))
 
@@ -178,7 +178,7 @@ class _Linter:
                 case _:
                     continue
             message = f"no window: {which}, and partial matches are kept to the end"
-            self.tell(NO_WINDOW, message, formula.span, _WINDOWS.get(self._language, _WINDOWS[_CEQL]))
+            self.add(NO_WINDOW, message, formula.span, _WINDOWS.get(self._language, _WINDOWS[_CEQL]))
             return
 
     # ---- filters ------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class _Linter:
             reason = truths(together, self._type_of, nan=True)[id(together)].if_true
             if isinstance(reason, Contradiction) and reason.kind:
                 who = " and ".join(map(repr, names))
-                self.tell(NEVER_TRUE, f"no event passes all filters of {who}: {_why(reason)}", items[-1].span)
+                self.add(NEVER_TRUE, f"no event passes all filters of {who}: {_why(reason)}", items[-1].span)
 
     def predicate(self, predicate: s.Predicate, span: s.Span) -> bool:
         """Tell of the parts of a predicate that are never or always TRUE; return False for the whole of one such."""
@@ -233,13 +233,13 @@ class _Linter:
                 below = [] if isinstance(node, s.Not) else [each for each in below if _is_never(with_nan[id(each)])]
                 if not below and (never.kind or self._of_constants):
                     what = "this alternative never holds" if is_alternative else "no event passes this"
-                    self.tell(NEVER_TRUE, f"{what}: {_why(never)}", place)
+                    self.add(NEVER_TRUE, f"{what}: {_why(never)}", place)
             elif isinstance(always, Contradiction):
                 below = [] if isinstance(node, s.Not) else [each for each in below if _is_always(without[id(each)])]
                 if not below and (always.kind or self._of_constants):
                     names = ", ".join(dict.fromkeys(map(_expression_text, read)))
                     with_values = f"every event with a value of {names}" if names else "every event"
-                    self.tell(ALWAYS_TRUE, f"{with_values} passes this", place)
+                    self.add(ALWAYS_TRUE, f"{with_values} passes this", place)
             todo += [(each, place, isinstance(node, s.Or)) for each in below]
         return not _is_never(with_nan[id(predicate)]) and not _is_always(without[id(predicate)])
 
@@ -267,7 +267,7 @@ class _Linter:
                 continue
             if variable is not None and variable.name not in read:
                 message = f"variable {variable.name!r} is not used: {outcome}"
-                self.tell(UNUSED, message, variable.span, "leave AS out, or select it")
+                self.add(UNUSED, message, variable.span, "leave AS out, or select it")
 
 
 def _is_never(found: Truths) -> bool:

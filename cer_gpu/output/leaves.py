@@ -21,7 +21,7 @@ from cer_gpu.backend.aggregates.segments import (
     sum_held,
 )
 from cer_gpu.backend.compaction import gather
-from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, kind_of, numbers_of, validity
+from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, NOTHING, TEMPORAL, kind_of, numbers_of, validity
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.errors import EventsError
 from cer_gpu.output.retention import Retained
@@ -271,7 +271,7 @@ class Values:
         """Return an attribute as numbers in the order of its values."""
         events = self._event_values(attribute)
         kind = kind_of(events.type)
-        if kind in (INTEGER, MOMENT, BOOLEAN, NOTHING, FLOAT) and events.type != pa.uint64():
+        if kind in (INTEGER, TEMPORAL, BOOLEAN, NOTHING, FLOAT) and events.type != pa.uint64():
             return self._numbers_of(attribute)
         if attribute not in self._ranked:
             self._ranked[attribute] = ranks_of(events)

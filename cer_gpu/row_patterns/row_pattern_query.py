@@ -120,11 +120,11 @@ class BufferedExecution(QueryExecution):
         if self._schema is None:
             return
         table, self._held = collected(self._held, self._schema), []
-        n_told, (part, n_parts) = 0, self.options.shard or (0, 1)
+        n_reported, (part, n_parts) = 0, self.options.shard or (0, 1)
         for rows in self._query._table_results(table, self._table_results, self.options.device):
             if n_parts > 1:
-                number = np.arange(n_told, n_told + rows.num_rows)
-                n_told += rows.num_rows
+                number = np.arange(n_reported, n_reported + rows.num_rows)
+                n_reported += rows.num_rows
                 rows = rows.take(pa.array(np.flatnonzero(number % n_parts == part)))
             if self.options.last_result is not None:
                 rows = rows.slice(0, self.options.last_result - self._n_found)
@@ -441,24 +441,24 @@ class _Unmatched:
 
     def __init__(self, n_rows: int) -> None:
         self._n_rows = n_rows
-        self._told = 0  # rows before it are told, or matched
+        self._n_reported = 0  # rows before it are told, or matched
         self._covered = 0  # the row after those of the matches so far
 
     def before(self, matches: RowMatches) -> Int64:
         """Return the rows up to the begin of the last match of a piece that are known to be unmatched."""
         last = int(matches.starts[-1]) + 1
-        marks = np.zeros(last - self._told + 1, np.int64)
-        begins = np.maximum(matches.starts, self._told) - self._told
-        ends = np.minimum(matches.starts + np.maximum(matches.lengths, 1), last) - self._told
+        marks = np.zeros(last - self._n_reported + 1, np.int64)
+        begins = np.maximum(matches.starts, self._n_reported) - self._n_reported
+        ends = np.minimum(matches.starts + np.maximum(matches.lengths, 1), last) - self._n_reported
         np.add.at(marks, begins, 1)
         np.add.at(marks, np.maximum(ends, begins), -1)
         free = np.cumsum(marks)[:-1] == 0
-        free[: max(0, min(self._covered, last) - self._told)] = False
-        found = np.flatnonzero(free) + self._told
-        self._told = last
+        free[: max(0, min(self._covered, last) - self._n_reported)] = False
+        found = np.flatnonzero(free) + self._n_reported
+        self._n_reported = last
         self._covered = max(self._covered, int((matches.starts + np.maximum(matches.lengths, 1)).max()))
         return found
 
     def rest(self) -> Int64:
         """Return the unmatched rows after those told."""
-        return np.arange(max(self._told, self._covered), self._n_rows)
+        return np.arange(max(self._n_reported, self._covered), self._n_rows)

@@ -64,7 +64,7 @@ class Products(Joining):
     def __init__(self, table: ParallelTable, options: RunOptions, length: Length) -> None:
         tables = options.parallel
         assert tables is not None
-        distinct = table.pattern.ambiguous and not (options.labelled and table.pattern.is_told_by_labels)
+        distinct = table.pattern.ambiguous and not (options.labelled and table.pattern.labels_identify_steps)
         # one position alone is that of all partitions
         n_forgotten = 2 if forgets_by_partition(options) else int(options.consume != CONSUME_NONE)
         super().__init__(options, length, distinct=distinct, n_forgotten=n_forgotten)

@@ -255,13 +255,13 @@ class AutomatonRun(Loop):
     def _renumber(self, events: RelevantEvents, event: int) -> None:
         """Count the events of partitions from a later origin: the first that the open event may still need."""
         part = self._parts[events.partitions[event]]
-        moment, previous = int(events.ordinals[event]), int(part[tecs.PREVIOUS])
-        part[tecs.PREVIOUS] = moment - 1  # events that are not relevant have moved the window on
+        ordinal, previous = int(events.ordinals[event]), int(part[tecs.PREVIOUS])
+        part[tecs.PREVIOUS] = ordinal - 1  # events that are not relevant have moved the window on
         self._collect(shift_from=0)
         part[tecs.PREVIOUS] = previous
         if part[tecs.HEAD] < 0:
-            part[tecs.ORIGIN] = moment
-        if moment - part[tecs.ORIGIN] > ev.MAX_NUMBER:
+            part[tecs.ORIGIN] = ordinal
+        if ordinal - part[tecs.ORIGIN] > ev.MAX_NUMBER:
             raise EventsError(
                 f"at event {events.positions[event]} the query may still need one more than 2**31 events before in its "
                 "partition\nhint: add WITHIN, or a shorter one"

@@ -153,7 +153,7 @@ class WindowChoice(Runtime):
     def _hold(self, parts: Int64) -> Bools:
         """Return which of some partitions have a run that may go on."""
         counted = self.options.window == COUNT_WINDOW
-        low: Any = parts[:, loops.LAST_MOMENT] + 1 - self.options.width if counted else self._low
+        low: Any = parts[:, loops.LAST_ORDINAL] + 1 - self.options.width if counted else self._low
         held: Bools = parts[:, loops.NEWEST] >= np.maximum(low, 0)
         held &= parts[:, loops.SEEN] == self._regs[loops.N_CONSUMED]
         return held
@@ -171,7 +171,7 @@ class WindowChoice(Runtime):
         old, width = self._parts.shape
         if n > old:
             added = np.full((max(n, 2 * old) - old, width), -1, np.int64)
-            added[:, loops.LAST_MOMENT] = -2
+            added[:, loops.LAST_ORDINAL] = -2
             added[:, loops.SEEN] = self._regs[loops.N_CONSUMED]
             self._parts = np.concatenate([self._parts, added])
 
@@ -227,7 +227,7 @@ class WindowChoice(Runtime):
         """
         regs, parts, log = self._regs, self._parts, self._log[: self._n_logged]
         first, owners = int(regs[loops.FIRST_ID]), log[:, loops.LOG_PARTITION]
-        lows = parts[:, loops.LAST_MOMENT] + 1 - self.options.width
+        lows = parts[:, loops.LAST_ORDINAL] + 1 - self.options.width
         kept = (owners >= 0) & (log[:, loops.LOG_NUMBER] >= lows[owners]) & self._hold(parts)[owners]
         new_ids = np.append(np.where(kept, np.cumsum(kept) - 1, loops.NO_EVENT), loops.NO_EVENT)
         log = log[kept]
@@ -255,9 +255,9 @@ class WindowChoice(Runtime):
     def _reserve_replay(self) -> None:
         """Make room for a window of all events in the log."""
         n = len(self._log)
-        positions, places, moments, times = (np.zeros(n, np.int64) for _ in range(4))
+        positions, places, ordinals, times = (np.zeros(n, np.int64) for _ in range(4))
         self._replay = loops.Replay(
-            np.zeros(n, np.int32), positions, places, moments, times, np.zeros(0, np.int64), np.zeros(0, np.int32)
+            np.zeros(n, np.int32), positions, places, ordinals, times, np.zeros(0, np.int64), np.zeros(0, np.int32)
         )
 
 

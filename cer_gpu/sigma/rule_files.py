@@ -392,8 +392,8 @@ def _read_some(
         into.faults.append(Fault(title, error, path))
     else:
         rules = [*read.rules, *read.filters]
-        told = [error for rule in rules for error in rule.errors]
-        into.faults += [Fault(title, error, path) for error in read.errors if not any(error is one for one in told)]
+        errors = [error for rule in rules for error in rule.errors]
+        into.faults += [Fault(title, error, path) for error in read.errors if not any(error is one for one in errors)]
     into.rules += rules
     read_here = next((rule for rule in rules if isinstance(rule, SigmaCorrelationRule)), None)
     if read_here is not None:

@@ -13,8 +13,8 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.functions import OVER_AGGREGATES, OverValues
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.traversal import children, mapped, walk
-from cer_gpu.columnar.clocks import read_moment
-from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of
+from cer_gpu.columnar.clocks import read_timestamp
+from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, NOTHING, STRING, TEMPORAL, kind_of
 from cer_gpu.errors import CerError, QueryError
 from cer_gpu.expressions.operators import FUNCTIONS, Function
 from cer_gpu.planning.plan import LogicalPlan
@@ -36,7 +36,7 @@ ANY_TEXT_COLUMN = "*"
 """Name of the pseudo column that stands for every column of texts."""
 
 _NUMBER = "number"
-_KINDS = {INTEGER: _NUMBER, FLOAT: _NUMBER, DECIMAL: _NUMBER, STRING: STRING, BOOLEAN: BOOLEAN, MOMENT: MOMENT}
+_KINDS = {INTEGER: _NUMBER, FLOAT: _NUMBER, DECIMAL: _NUMBER, STRING: STRING, BOOLEAN: BOOLEAN, TEMPORAL: TEMPORAL}
 _LITERALS = {bool: BOOLEAN, int: _NUMBER, float: _NUMBER, str: STRING}
 _OF_TEXTS = frozenset(("lower", "upper", "length", "substring", "between", "indexof", "startswith", "endswith"))
 _OF_TEXTS |= {"contains", "concat", "number"}
@@ -159,7 +159,7 @@ class LooseFitter(PredicateFitter):
             else:
                 patterns.append(pattern)
         tests: list[s.Predicate] = []
-        if kind == MOMENT:
+        if kind == TEMPORAL:
             tests += [_equal(value, [each], node.span) for each in constants]
         elif constants:
             tests.append(_equal(value, constants, node.span))
@@ -334,10 +334,10 @@ class LooseFitter(PredicateFitter):
             return s.Negative(number, span) if plain != text else number
         if kind == BOOLEAN and (text.lower() if nocase else text) in _TRUTHS:
             return s.Literal(_TRUTHS[text.lower()], span=span)
-        if kind == MOMENT:
+        if kind == TEMPORAL:
             found = self.place(value.name) if isinstance(value, s.Attribute) else None
             try:
-                read_moment(text, found.type if found is not None else pa.timestamp("us"))
+                read_timestamp(text, found.type if found is not None else pa.timestamp("us"))
             except ValueError:
                 return None
             return s.Literal(text, span=span)

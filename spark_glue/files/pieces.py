@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.columnar.columns import BOOLEAN, FLOAT, INTEGER, MOMENT, STRING, kind_of
+from cer_gpu.columnar.columns import BOOLEAN, FLOAT, INTEGER, STRING, TEMPORAL, kind_of
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import QueryTypeError
 from cer_gpu.order.row_column import ROW_COLUMN
@@ -287,9 +287,9 @@ def _check_order(found: FoundFiles, order: Sequence[str]) -> None:
             raise QueryTypeError(f"the events have a column {name!r}, a name that is needed here", hint="rename it")
     for i, name in enumerate(order):
         kind = column_type(schema, name, None, None)
-        known = (INTEGER, MOMENT) if i == 0 else (INTEGER, MOMENT, BOOLEAN, STRING, FLOAT)
-        no_moment = pa.types.is_duration(kind) or pa.types.is_time(kind)
-        if kind_of(kind) not in known or no_moment:
+        known = (INTEGER, TEMPORAL) if i == 0 else (INTEGER, TEMPORAL, BOOLEAN, STRING, FLOAT)
+        is_length = pa.types.is_duration(kind) or pa.types.is_time(kind)
+        if kind_of(kind) not in known or is_length:
             raise DirectReadError(f"the stream is ordered by {dotted(name)!r}, which is {kind}")
     n_nulls = sum(group.n_nulls for group in found.groups)
     if n_nulls and not found.scan.filters:
@@ -320,21 +320,21 @@ def _dealt(
         words = "one task reads the whole stream"
         dealt = _Dealt(work, [(_whole_stream(layout, found, limits),)], words)
         return chosen if distribution == "auto" else distribution, words, [dealt]
-    against = {
+    reasons = {
         "range": why_not_ranges(found, work, order),
         "key": _why_not_partition(found, work, order, n_tasks),
         "broadcast": None,
     }
     given = (found, order, n_tasks, limits, layout)
     if distribution != "auto":
-        if (why := against[distribution]) is not None:
+        if (why := reasons[distribution]) is not None:
             raise DirectReadError(f"distribution {distribution!r} is not exact by files: {why}")
         return distribution, "as asked", [_stretches(distribution, work, *given)]
-    chosen = next(name for name, why in against.items() if why is None)
-    before = [f"not {name}: {why}" for name, why in against.items() if why is not None and name != chosen]
-    reason = "; ".join(before[: list(against).index(chosen)])
+    chosen = next(name for name, why in reasons.items() if why is None)
+    before = [f"not {name}: {why}" for name, why in reasons.items() if why is not None and name != chosen]
+    reason = "; ".join(before[: list(reasons).index(chosen)])
     if chosen == "broadcast" and (both := _by_two_ways(work, *given)) is not None:
-        return "range", f"for {both[0].work.n_queries} of {work.n_queries} queries; {against['range']}", both
+        return "range", f"for {both[0].work.n_queries} of {work.n_queries} queries; {reasons['range']}", both
     reason = reason or "a range needs only the window before it, whatever the keys"
     return chosen, reason, [_stretches(chosen, work, *given)]
 
@@ -365,9 +365,9 @@ def _by_two_ways(
 
 def why_not_ranges(found: FoundFiles, work: Work, order: Sequence[str]) -> str | None:
     """Return the reason why ranges of the files are not exact, or None if they are."""
-    against = work.distribution.why_not_ranges
-    if against is not None:
-        return against
+    reasons = work.distribution.why_not_ranges
+    if reasons is not None:
+        return reasons
     first, filters = order[0], bool(found.scan.filters)
     assert work.window is not None
     column = work.window.column
@@ -382,9 +382,9 @@ def why_not_ranges(found: FoundFiles, work: Work, order: Sequence[str]) -> str |
 
 
 def _why_not_partition(found: FoundFiles, work: Work, order: Sequence[str], n_tasks: int) -> str | None:
-    against = work.distribution.why_not_keys or work.distribution.why_not_key_tasks
-    if against is not None:
-        return against
+    reasons = work.distribution.why_not_keys or work.distribution.why_not_key_tasks
+    if reasons is not None:
+        return reasons
     if streams_of(found, work, order) is None and n_tasks > work.most_sharers:
         return f"each of {n_tasks} tasks would read all events, as no folder or bucket tells the keys"
     return None

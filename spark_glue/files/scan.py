@@ -242,9 +242,9 @@ def _store_settings(df: DataFrame, relation: Any) -> dict[str, str]:
     schemes = {str(path.toUri().getScheme()) for path in _items(relation.location().rootPaths())}
     given = relation.options()
     names = (str(name) for name in _items(given.keySet().toSeq()))
-    told = {name: str(given.apply(name)) for name in names}
-    check_modes(df.sparkSession, told)
-    own = {name: value for name, value in told.items() if name.startswith("fs.")}
+    partition_values = {name: str(given.apply(name)) for name in names}
+    check_modes(df.sparkSession, partition_values)
+    own = {name: value for name, value in partition_values.items() if name.startswith("fs.")}
     return {**settings(df.sparkSession, settings_of(schemes)), **own}
 
 
@@ -275,8 +275,8 @@ def scan_of(df: DataFrame) -> Scan:
     except DirectReadError:
         raise
     except Exception as error:  # other implementations of DataFrames have other internals, or forbid to look at them
-        told = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise DirectReadError(f"its plan cannot be read: {told}") from error
+        partition_values = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise DirectReadError(f"its plan cannot be read: {partition_values}") from error
     return scan_of_plan(plan, df.schema)
 
 

@@ -211,9 +211,9 @@ def explain_stream(query: Any, order_by: str | Sequence[str] = "ts") -> str:
     """Return as text how `match_stream` deals the events of a query to tasks, with the reason."""
     order = [order_by] if isinstance(order_by, str) else list(order_by)
     work = endless_work(query)
-    against = why_not_distributions(work, order[0])["key"]
-    if against is not None:
-        return f"one task: {against}"
+    reason = why_not_distributions(work, order[0])["key"]
+    if reason is not None:
+        return f"one task: {reason}"
     names = [dotted(name) for names in work.partition_keys for name in names]
     names = names or [dotted(name) for _, name in work.distribution.shared]
     return f"groups of events by {', '.join(dict.fromkeys(names))}, each with an evaluator and a state of its own"
@@ -276,16 +276,16 @@ def read_columns(work: Work, events: pa.Schema, order: Sequence[str]) -> list[st
 
 
 def _n_groups(df: DataFrame, work: Work, order: Sequence[str], groups: int | None) -> int:
-    against = why_not_distributions(work, order[0])["key"]
+    reason = why_not_distributions(work, order[0])["key"]
     if groups is None:
-        if against is not None:
-            warnings.warn(f"one task evaluates the whole stream: {against}; groups=1 says so", stacklevel=3)
+        if reason is not None:
+            warnings.warn(f"one task evaluates the whole stream: {reason}; groups=1 says so", stacklevel=3)
             return 1
         return min(int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1), MAX_DEFAULT_GROUPS)
     if type(groups) is not int or not 0 < groups <= MAX_SHARDS:
         raise OptionError(f"groups must be a number from 1 to {MAX_SHARDS:,}, got {groups!r}")
-    if groups > 1 and against is not None:
-        raise OptionError(f"{groups} groups would not give the rows of a single process: {against}\nhint: groups=1")
+    if groups > 1 and reason is not None:
+        raise OptionError(f"{groups} groups would not give the rows of a single process: {reason}\nhint: groups=1")
     return groups
 
 

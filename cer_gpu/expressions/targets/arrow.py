@@ -17,9 +17,9 @@ from cer_gpu.columnar.columns import (
     DECIMAL,
     FLOAT,
     INTEGER,
-    MOMENT,
     NOTHING,
     STRING,
+    TEMPORAL,
     codes_of,
     is_string,
     kind_of,
@@ -85,7 +85,7 @@ def operation(op: str, *operands: Any) -> Any:
         return _call(op, *operands)
     left, right = operands
     kinds = {_arrow_kind(left), _arrow_kind(right)}
-    timed = MOMENT in kinds or any(pa.types.is_duration(x.type) for x in operands)
+    timed = TEMPORAL in kinds or any(pa.types.is_duration(x.type) for x in operands)
     try:
         if NOTHING in kinds:
             return _null_like(left, right)
@@ -116,7 +116,7 @@ def _of_times(op: str, left: Any, right: Any) -> Any:
     if exact is None or (op == "/" and not pa.types.is_integer(right.type)):
         raise pa.ArrowTypeError(op)
     found = exact(*(x.cast(pa.int64()) if pa.types.is_integer(x.type) else x for x in (left, right)))
-    if kind_of(found.type) not in (INTEGER, MOMENT) or pa.types.is_integer(found.type):
+    if kind_of(found.type) not in (INTEGER, TEMPORAL) or pa.types.is_integer(found.type):
         raise pa.ArrowTypeError(op)
     return found
 

@@ -58,7 +58,7 @@ class Funnel(Runtime):
         self._rows = np.zeros((_INITIAL_SIZE, self._width), np.int64)
         self._lists = np.zeros((0, self._n_steps - 1), np.int64)
         self._lasts = np.zeros(0, np.int64)
-        self._told = 0  # the first id that `flush` has not returned
+        self._flushed = 0  # the first id that `flush` has not returned
         self._recycler = leased_slots().recycler
         self.reserve_partitions(1)
 
@@ -125,8 +125,8 @@ class Funnel(Runtime):
 
     def flush(self) -> MatchBuffers:
         """Return the starts since the last call, whose keys are wanted, as complex events of one event."""
-        ids = np.arange(self._told, self._regs[loops.NEXT_ID]) if self.options.partitioned else np.empty(0, np.int64)
-        self._told = int(self._regs[loops.NEXT_ID])
+        ids = np.arange(self._flushed, self._regs[loops.NEXT_ID]) if self.options.partitioned else np.empty(0, np.int64)
+        self._flushed = int(self._regs[loops.NEXT_ID])
         places = self._rows[ids & (len(self._rows) - 1), self._places.start]
         times = np.empty((2, 0), np.int64)
         nothing = np.empty(0, np.int64)
@@ -205,7 +205,7 @@ class Funnel(Runtime):
         """Go on from a snapshot."""
         self._regs, self._lists, self._lasts = snapshot["regs"], snapshot["lists"], snapshot["lasts"]
         self._now = snapshot["now"][0]
-        self._told = int(self._regs[loops.NEXT_ID])
+        self._flushed = int(self._regs[loops.NEXT_ID])
         self._rows = np.zeros((int(snapshot["size"][0]), self._width), np.int64)
         self._rows[self._kept] = snapshot["rows"]
 
