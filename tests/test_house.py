@@ -62,6 +62,14 @@ SHARED_NAMES = {
     "read_plan": "one function for classic Spark and one for Spark Connect: one is imported in place of the other",
     "text_columns": "columns of texts: of a schema, and among side columns",
 }
+# words that lost (docs/contributing/glossary.md), with the names that may keep them
+LOST_WORDS: dict[str, set[str]] = {
+    "against": set(),
+    "moment": set(),
+    "moments": set(),
+    "pasts": set(),
+    "told": set(),
+}
 # in two parts, so that this file does not hold them
 INDEX_HOSTS = ["pypi" + ".org", "pypi" + ".python", "python" + "hosted", "npmjs" + ".org"]
 
@@ -195,6 +203,37 @@ def test_a_module_name_is_used_at_most_twice():
     modules = modules_by(lambda path: {path.stem} - {"__init__", "__main__"})
     assert modules
     assert {name: paths for name, paths in modules.items() if len(paths) > MAX_MODULES_OF_A_NAME} == {}
+
+
+def names_made_in(path):
+    """Return the names of functions, classes, parameters, variables and attributes that a module makes."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names.add(node.attr)
+    return names
+
+
+def words_of(name):
+    """Return the words of an identifier in lower case."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
+
+
+def test_words_of_a_name_are_split_at_underscores_and_capitals():
+    assert words_of("_MAX_PastTexts") == ["max", "past", "texts"]
+
+
+@pytest.mark.parametrize("word", LOST_WORDS)
+def test_no_name_is_made_of_a_word_that_lost(word):
+    modules = {name: paths for name, paths in modules_by(names_made_in).items() if word in words_of(name)}
+    assert {name: paths for name, paths in modules.items() if name not in LOST_WORDS[word]} == {}
+    assert sorted(LOST_WORDS[word] - modules.keys()) == []
 
 
 def public_names(path):

@@ -269,7 +269,7 @@ def _of_registers(condition: RegisterCondition) -> Any:
         if node.variable is None:
             return node
         register = registers[variable_name(node.variable)]
-        if node.past is not None:
+        if node.aggregate is not None:
             return replace(node, variable=None if register == CURRENT else s.Name(_register(register)))
         name = node.name if register == CURRENT else path_of((_register(register), *names_of(node.name)))
         return s.Attribute(name, node.span, lag=node.lag)

@@ -19,12 +19,12 @@ from cer_gpu.ceql.functions import NO_EVENT_WITHIN, OVER_AGGREGATES, RISES
 from cer_gpu.ceql.syntax import Predicate
 from cer_gpu.errors import OptionError
 from cer_gpu.explain.ceql_text import (
-    aggregate_of_past,
     attribute_text,
     expression_text,
     guard_text,
     held_text,
     name_text,
+    over_aggregate_text,
     predicate_text,
 )
 from cer_gpu.explain.joins import FilterPlaces
@@ -158,7 +158,7 @@ def choice_facts(plan: LogicalPlan, binding: Binding | None) -> dict[str, Any]:
         if within is None or within.length >= UNLIMITED
         else {"kind": within.kind, "text": window_text(within)},
         "keys": key_lines(plan),
-        "memory": _memory(plan) + _memory_of_the_past(plan),
+        "memory": _memory(plan) + _memory_of_over(plan),
         "funnel": None if why_not_output(plan, OUTPUTS["funnel"]) else _memory_of_progress(plan),
         "chain": None if plan.chain is None else chain_facts(plan.chain, plan.guards),
         "distribution": _distribution(physical.distribution),
@@ -241,20 +241,20 @@ def _memory_of_progress(plan: LogicalPlan) -> str:
     return held + f"at the latest when the window{each} passed"
 
 
-def _memory_of_the_past(plan: LogicalPlan) -> str:
+def _memory_of_over(plan: LogicalPlan) -> str:
     each, n = " of each partition" if plan.partition else "", plan.longest_lag
     words = f"; and holds, for LAG, values of the last {f'{n:,} events' if n > 1 else 'event'}{each}" if n else ""
-    for past in plan.pasts:
-        if past.function == RISES:
+    for aggregate in plan.over_aggregates:
+        if aggregate.function == RISES:
             continue  # its aggregates hold what it reads
-        if past.over is None:
-            words += f"; and holds the id of each process that is such, or descends: {aggregate_of_past(past)}"
-        elif past.function == NO_EVENT_WITHIN:
-            assert past.event is not None
-            words += f"; and holds, for the absence of {held_text(past.event)}, the time of the last one{each}"
+        if aggregate.over is None:
+            words += f"; and holds the id of each process that is such, or descends: {over_aggregate_text(aggregate)}"
+        elif aggregate.function == NO_EVENT_WITHIN:
+            assert aggregate.event is not None
+            words += f"; and holds, for the absence of {held_text(aggregate.event)}, the time of the last one{each}"
         else:
-            entries = OVER_AGGREGATES[past.function].state.value
-            words += f"; and holds, for {aggregate_of_past(past)}, {entries} in that window{each}: one pass"
+            entries = OVER_AGGREGATES[aggregate.function].state.value
+            words += f"; and holds, for {over_aggregate_text(aggregate)}, {entries} in that window{each}: one pass"
     return words
 
 

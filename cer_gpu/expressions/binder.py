@@ -503,4 +503,4 @@ def _is_text(expression: s.Expression) -> bool:
 
 def columns_of(predicates: Sequence[s.Predicate]) -> list[str]:
     """Return the names of the attributes of events that predicates read, in order, each once."""
-    return list(dict.fromkeys(a.name for p in predicates for a in s.attributes(p) if a.past is None))
+    return list(dict.fromkeys(a.name for p in predicates for a in s.attributes(p) if a.aggregate is None))

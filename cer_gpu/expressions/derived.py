@@ -284,7 +284,7 @@ def has_positions(columns: Mapping[str, DerivedColumn]) -> bool:
     return any(isinstance(column, PositionColumn) for column in columns.values())
 
 
-def pasts_of(columns: Mapping[str, DerivedColumn]) -> dict[str, OverColumn]:
+def aggregates_of(columns: Mapping[str, DerivedColumn]) -> dict[str, OverColumn]:
     """Return the aggregates over the past, by name."""
     return {name: column for name, column in columns.items() if isinstance(column, OverColumn)}
 
@@ -296,7 +296,7 @@ def reads_one_event(column: DerivedColumn) -> bool:
 
 def is_descent(column: DerivedColumn) -> bool:
     """Return True for a column that tells of processes, and depends on no clause of the query that asks for it."""
-    return isinstance(column, OverColumn) and column.past.function == DESCENDANT
+    return isinstance(column, OverColumn) and column.aggregate.function == DESCENDANT
 
 
 def read_by(columns: Mapping[str, DerivedColumn]) -> list[str]:
@@ -308,7 +308,10 @@ def read_by(columns: Mapping[str, DerivedColumn]) -> list[str]:
         if isinstance(column, LagColumn):
             names.append(column.attribute)
         elif isinstance(column, OverColumn):
-            names += [*column.past.ids, *([] if column.past.attribute is None else [column.past.attribute])]
+            names += [
+                *column.aggregate.ids,
+                *([] if column.aggregate.attribute is None else [column.aggregate.attribute]),
+            ]
         elif isinstance(column, CallColumn):
             names += column.names
         elif isinstance(column.operand, str):
@@ -341,10 +344,10 @@ def _derived(node: Any, parts: list[Any], binder: ExpressionBinder) -> Any:
             name = derived_name(f"LAG({text_of_operand(replace(node, lag=0))}, {node.lag})")
             binder.add_derived(name, LagColumn(node.name, node.lag, plain_type(data_type)))
             return replace(node, name=name, lag=0)
-        case s.Attribute() if node.past is not None:
+        case s.Attribute() if node.aggregate is not None:
             name = over_column_name(node)
             binder.add_derived(name, bind_over_column(node, binder))
-            return replace(node, name=name, past=None)
+            return replace(node, name=name, aggregate=None)
         case s.Call():
             return _call(node, binder)
         case s.Comparison(left=s.Call(function="abs") as distance, right=s.Duration() as length):

@@ -174,7 +174,7 @@ def bind_keys(
     QueryTooLargeError
         When they read too many different expressions.
     """
-    attributes = {side.name for key in keys for side in key if isinstance(side, s.Attribute) and side.past is None}
+    attributes = {side.name for key in keys for side in key if isinstance(side, s.Attribute) and side.aggregate is None}
     if len(attributes) > MAX_COLUMNS:  # each has a column of its own
         raise _too_many_columns()
     binder = RelationBinder(schema, text)
@@ -268,7 +268,7 @@ class RelationBinder(Binder):
 
     def bound(self, conditions: tuple[Condition, ...], predicates: Sequence[s.Predicate]) -> BoundRelations:
         """Return conditions with the columns and constants so far, for filters of these predicates."""
-        named = (a.name for predicate in predicates for a in s.attributes(predicate) if a.past is None)
+        named = (a.name for predicate in predicates for a in s.attributes(predicate) if a.aggregate is None)
         names = dict.fromkeys(name for name in named if name != s.COUNTED_POSITION)
         return BoundRelations(
             conditions,

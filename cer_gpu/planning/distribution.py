@@ -144,7 +144,7 @@ def _of_types(found: dict[str | None, set[str]]) -> tuple[tuple[str | None, str]
 def _why_not_keys(plan: LogicalPlan) -> str | None:
     if not plan.partition:
         return "the query has no PARTITION BY"
-    if any(past.keys is not None for past in plan.pasts):
+    if any(aggregate.keys is not None for aggregate in plan.over_aggregates):
         return _OWN_KEYS
     if plan.pipes:
         return _PIPES.format(plan.pipes[0].kind)
@@ -180,11 +180,11 @@ def _why_not_ranges(plan: LogicalPlan) -> str | None:
         return f"CONSUME BY {plan.consume} depends on what was found before"
     if plan.asks_for_descent:
         return "ancestors of a process may lie before the range"
-    if any(past.keys is not None for past in plan.pasts):
+    if any(aggregate.keys is not None for aggregate in plan.over_aggregates):
         return _OWN_KEYS
-    if plan.nests_pasts:
+    if plan.nests_over_aggregates:
         return "what is OVER the past reads the past by itself, further back than a range does"
-    lengths = [past.over for past in plan.pasts if past.over is not None]
+    lengths = [aggregate.over for aggregate in plan.over_aggregates if aggregate.over is not None]
     if any(not same_clock(length, plan.within) for length in lengths if plan.within is not None):
         return "what is OVER the past is measured by another clock than WITHIN"
     return None

@@ -24,8 +24,8 @@ from cer_gpu.ceql.syntax import (
     Predicate,
     QuerySyntax,
     Within,
+    aggregates_in,
     attributes,
-    pasts_in,
 )
 from cer_gpu.output.bound_measures import NO_MEASURES, QueryMeasures
 from cer_gpu.output.reductions import Aggregation
@@ -184,7 +184,7 @@ class LogicalPlan:
         """The types of events that the query names, of its pattern and of what is OVER the past, each once."""
         tests: list[EventTest] = [
             *self.guards,
-            *(name_test(past.event) for past in self.pasts if past.event is not None),
+            *(name_test(aggregate.event) for aggregate in self.over_aggregates if aggregate.event is not None),
         ]
         types = dict.fromkeys(test.event_type for test in tests if test.event_type is not None)
         return () if self.type_column is None else tuple(types)
@@ -192,7 +192,7 @@ class LogicalPlan:
     @property
     def looks_back(self) -> bool:
         """True if a predicate reads earlier events of the stream: ``LAG``, or an aggregate ``OVER`` the past."""
-        return self.longest_lag > 0 or bool(self.pasts)
+        return self.longest_lag > 0 or bool(self.over_aggregates)
 
     @cached_property
     def longest_lag(self) -> int:
@@ -200,19 +200,21 @@ class LogicalPlan:
         return max((each.lag for predicate in self.predicates for each in attributes(predicate)), default=0)
 
     @cached_property
-    def pasts(self) -> list[OverAggregate]:
+    def over_aggregates(self) -> list[OverAggregate]:
         """Aggregates over the past in the predicates, and in their own filters, each once."""
-        return list(dict.fromkeys(past for predicate in self.predicates for past in pasts_in(predicate)))
+        return list(dict.fromkeys(aggregate for predicate in self.predicates for aggregate in aggregates_in(predicate)))
 
     @property
     def asks_for_descent(self) -> bool:
         """True if a predicate asks whether a process descends from another, which any event before may tell."""
-        return any(past.function == DESCENDANT for past in self.pasts)
+        return any(aggregate.function == DESCENDANT for aggregate in self.over_aggregates)
 
     @property
-    def nests_pasts(self) -> bool:
+    def nests_over_aggregates(self) -> bool:
         """True if what is read of the past reads of the past by itself."""
-        return any(True for past in self.pasts for below in past.below for _ in pasts_in(below))
+        return any(
+            True for aggregate in self.over_aggregates for below in aggregate.below for _ in aggregates_in(below)
+        )
 
     @property
     def predicates(self) -> list[Predicate]:
