@@ -89,7 +89,8 @@ class AggregateState(ABC):
         if (column.values, column.type) != (self.column.values, self.column.type):
             raise EventsError(
                 f"{column.aggregate.function} OVER the past keeps values of column {column.aggregate.attribute!r}, "
-                f"which changed its type from {self.column.values} to {column.values}\nhint: cast the column to one type"
+                f"which changed its type from {self.column.values} to {column.values}\n"
+                "hint: cast the column to one type"
             )
         self.column = column
 

@@ -30,9 +30,9 @@ from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.protocol import FoundBuffers
 
 _UNKNOWN = -1
-"""Moment of a complex event that still waits."""
+"""Moment of a match that still waits."""
 AT_THE_END = np.iinfo(np.int64).max
-"""Moment of a complex event whose window the stream does not pass."""
+"""Moment of a match whose window the stream does not pass."""
 
 _TRIM_FROM = 1 << 12
 _COPIES = 3
@@ -59,7 +59,7 @@ class _Events(NamedTuple):
 
 
 class PendingMatches:
-    """The complex events of one evaluation that wait, and those that are known and not handed over yet.
+    """The matches of one evaluation that wait, and those that are known and not handed over yet.
 
     Parameters
     ----------
@@ -70,17 +70,17 @@ class PendingMatches:
     length
         Length of the window, uint64 or float64.
     lasting
-        Length for which a complex event waits behind its last event; None: for `length` behind its first.
+        Length for which a match waits behind its last event; None: for `length` behind its first.
     labelled
-        True: complex events that differ only in the variables of their events are different.
+        True: matches that differ only in the variables of their events are different.
     strategy
-        Selection strategy, among the complex events of one end.
+        Selection strategy, among the matches of one end.
     limit
-        Most complex events of one end; 0: all.
+        Most matches of one end; 0: all.
     counted
-        True: ends are wanted, with the numbers of their complex events.
+        True: ends are wanted, with the numbers of their matches.
     only_ends
-        True: one complex event of each end is wanted.
+        True: one match of each end is wanted.
     grouped
         True: rows of one end are wanted together.
     share
@@ -134,7 +134,7 @@ class PendingMatches:
     # ---- what the runtime finds -------------------------------------------------------------------------------
 
     def note(self, events: RelevantEvents) -> None:
-        """Note the clocks of relevant events, in which complex events may begin."""
+        """Note the clocks of relevant events, in which matches may begin."""
         partitions = events.partitions if len(events.partitions) else np.zeros(len(events.symbols), np.int32)
         numbers = events.ordinals if len(events.ordinals) else events.positions
         noted = self._events
@@ -146,7 +146,7 @@ class PendingMatches:
         )
 
     def take(self, found: MatchBuffers, keys: list[pa.Array]) -> None:
-        """Let complex events wait, and take back those that an event to be absent follows.
+        """Let matches wait, and take back those that an event to be absent follows.
 
         Raises
         ------
@@ -175,7 +175,7 @@ class PendingMatches:
         self._filter_rows(kept)
 
     def _are_consecutive(self, found: MatchBuffers) -> Bools:
-        """Return which complex events have kept events without others between."""
+        """Return which matches have kept events without others between."""
         kept = np.flatnonzero(self._kept[found.marks])
         numbers = self._events.numbers[self._events.at(found.positions[kept])]
         row = np.repeat(np.arange(len(found)), np.diff(found.offsets))[kept]
@@ -202,7 +202,7 @@ class PendingMatches:
 
     @property
     def next_deadline(self) -> int | None:
-        """Least clock of an event beyond the window of a complex event that waits, or None if none waits."""
+        """Least clock of an event beyond the window of a match that waits, or None if none waits."""
         waiting = self._clocks[self._ordinals == _UNKNOWN]
         return int(waiting.min()) + int(self._length) + 1 if len(waiting) else None
 
@@ -234,7 +234,7 @@ class PendingMatches:
         self._ordinals[self._ordinals == _UNKNOWN] = AT_THE_END
 
     def known(self) -> tuple[FoundBuffers, list[pa.Array]] | None:
-        """Return the complex events that are known, in their order, with the keys of their partitions.
+        """Return the matches that are known, in their order, with the keys of their partitions.
 
         Raises
         ------
@@ -283,7 +283,7 @@ class PendingMatches:
         return found, keys
 
     def _choose_at_ends(self, found: MatchBuffers, rows: Int64) -> Int64:
-        """Return those of the complex events, all of their ends, that the strategy chooses."""
+        """Return those of the matches, all of their ends, that the strategy chooses."""
         order = np.lexsort((rows, found.spans[1]))
         sorted_ = _take_matches(found, order)
         # the loop moves rows: their numbers take the place of times
@@ -302,7 +302,7 @@ class PendingMatches:
         return np.sort(numbers[0, kept])
 
     def _count_ends(self, found: MatchBuffers, rows: Int64) -> tuple[MatchBuffers, Int64, Int64]:
-        """Return one complex event of each end, and how many the end has; rows of one end stand together."""
+        """Return one match of each end, and how many the end has; rows of one end stand together."""
         ends = found.spans[1]
         first = np.flatnonzero(np.concatenate([[True], ends[1:] != ends[:-1]]))
         counts = np.diff([*first, len(ends)]).astype(np.int64)
@@ -322,7 +322,7 @@ class PendingMatches:
         return rows, latest[group[rows]]
 
     def _distinct(self, found: MatchBuffers) -> tuple[MatchBuffers, Int64]:
-        """Return each complex event once, as the first row of it, and these rows."""
+        """Return each match once, as the first row of it, and these rows."""
         kept = np.ones(len(found), np.bool_)
         columns = (found.spans, found.offsets, found.positions, found.marks)
         drop_rows(*columns, np.empty(0, np.bool_), self._labelled, kept, _table_for(len(found)))
@@ -350,7 +350,7 @@ class PendingMatches:
         return f"the complex events that end at {end} are {int(counts[most]):,} so far, {waiting}"
 
     def _filter_rows(self, kept: Bools) -> None:
-        """Keep some of the complex events."""
+        """Keep some of the matches."""
         if kept.all():
             return
         self._rows = self._rows.at(kept)
@@ -360,17 +360,17 @@ class PendingMatches:
         self._keys = [key.filter(mask) for key in self._keys]
 
     def _trim(self, now: Any) -> None:
-        """Drop the clocks of events that no complex event to come can begin with, given the clock of the last event."""
+        """Drop the clocks of events that no match to come can begin with, given the clock of the last event."""
         if len(self._events.positions) >= self._trim_at:
             self._events = self._events.kept(~(now - self._events.clocks > self._reach))
             self._trim_at = max(_TRIM_FROM, 2 * len(self._events.positions))
 
     def live(self) -> Int64:
-        """Return the positions that the complex events here hold, begin or end with, ascending."""
+        """Return the positions that the matches here hold, begin or end with, ascending."""
         return np.unique(np.concatenate([self._rows.positions, self._rows.spans.ravel()]))
 
     def holds(self, n_partitions: int) -> Bools:
-        """Return which partitions have complex events that wait."""
+        """Return which partitions have matches that wait."""
         held = np.zeros(n_partitions, np.bool_)
         held[self._partitions] = True
         return held
@@ -432,7 +432,7 @@ _NO_ROWS = MatchBuffers(
 
 
 def _concat_matches(one: MatchBuffers, other: MatchBuffers) -> MatchBuffers:
-    """Return the complex events of two buffers."""
+    """Return the matches of two buffers."""
     offsets = np.concatenate([one.offsets, other.offsets[1:] + one.offsets[-1]]).astype(np.int32)
     return MatchBuffers(
         np.concatenate([one.spans, other.spans], axis=1),
@@ -444,7 +444,7 @@ def _concat_matches(one: MatchBuffers, other: MatchBuffers) -> MatchBuffers:
 
 
 def _take_matches(rows: MatchBuffers, chosen: Int64) -> MatchBuffers:
-    """Return some complex events, in a given order."""
+    """Return some matches, in a given order."""
     lengths = np.diff(rows.offsets)[chosen]
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     entries = np.repeat(rows.offsets[:-1][chosen] - offsets[:-1], lengths) + np.arange(offsets[-1])
@@ -453,7 +453,7 @@ def _take_matches(rows: MatchBuffers, chosen: Int64) -> MatchBuffers:
 
 
 def _projected(rows: MatchBuffers, kept: Bools, mark_of: Int32) -> MatchBuffers:
-    """Return complex events with the kept events alone, under other marks."""
+    """Return matches with the kept events alone, under other marks."""
     entries = kept[rows.marks]
     before = np.concatenate([[0], np.cumsum(entries)]).astype(np.int32)
     return MatchBuffers(

@@ -1,4 +1,4 @@
-"""Measures: their columns, bound to a schema, and their values for the complex events of a buffer.
+"""Measures: their columns, bound to a schema, and their values for the matches of a buffer.
 
 A measure is an expression over leaves: an attribute of one event of a variable (``x.a``, ``FIRST_HELD(x).a``), or an
 aggregate over the events that a variable holds.  Leaves are computed by segments (`cer_gpu.output.leaves`), and the

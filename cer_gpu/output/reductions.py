@@ -17,12 +17,12 @@ from cer_gpu.runtime.matches import MatchBuffers
 
 @dataclass(frozen=True)
 class Aggregation:
-    """An aggregate over all complex events of an end.
+    """An aggregate over all matches of an end.
 
     Attributes
     ----------
     function : str
-        "COUNT", "SUM", "AVG", "MIN" or "MAX"; COUNT counts complex events, others reduce an expression.
+        "COUNT", "SUM", "AVG", "MIN" or "MAX"; COUNT counts matches, others reduce an expression.
     name : str
         Name of its column: the text.
     """

@@ -54,7 +54,7 @@ class Binding:
         Column in which the window is measured; None: positions, or there is no window.
     window_length : numpy.uint64 or numpy.float64 or None
     lasting : numpy.uint64 or numpy.float64 or None
-        WindowLength for which complex events wait behind their last event (`LogicalPlan.lasts`), in the same column.
+        WindowLength for which matches wait behind their last event (`LogicalPlan.lasts`), in the same column.
     gap : numpy.uint64 or numpy.float64 or None
         WindowLength of EACH STEP, where it is measured in the same column as the window.
     every : (str or None, numpy.uint64 or numpy.float64) or None
@@ -103,7 +103,7 @@ class Binding:
 
     @cached_property
     def reach(self) -> tuple[str | None, WindowLength]:
-        """Column of the window, and how much lies before an event that may end a complex event: what it may read.
+        """Column of the window, and how much lies before an event that may end a match: what it may read.
 
         Aggregates over the past read their own length before the window; with ranges, all are of one clock.
         """
@@ -170,7 +170,7 @@ class Binding:
 
     @cached_property
     def weights(self) -> BoundWeights | None:
-        """Weights of events, by which the aggregate lists nothing; None: complex events are listed for it."""
+        """Weights of events, by which the aggregate lists nothing; None: matches are listed for it."""
         plan = self.plan
         if plan.aggregate is None or not isinstance(plan.weights, Linear):
             return None

@@ -34,7 +34,7 @@ from cer_gpu.output.weights import Linear
 
 @dataclass(frozen=True)
 class Every:
-    """LIMIT n EVERY d: at most `n` complex events of a partition in any length `within`."""
+    """LIMIT n EVERY d: at most `n` matches of a partition in any length `within`."""
 
     n: int
     within: Within
@@ -84,7 +84,7 @@ class LogicalPlan:
     every : Every or None
         LIMIT n EVERY d, whose n is the limit at each end, too.
     trailing : bool
-        True if the pattern ends with an absence: its complex events wait (`cer_gpu.planning.pattern_spans`).
+        True if the pattern ends with an absence: its matches wait (`cer_gpu.planning.pattern_spans`).
     lasts : Within or None
         Length for which they wait from their last event on (FOR); None: until the window from their first event has
         passed.
@@ -95,9 +95,9 @@ class LogicalPlan:
     reads_symbols : bool
         True: nothing is looked for, and each event is handed over with its symbol (`cer_gpu.planning.state_steps`).
     aggregate : Aggregation or None
-        Aggregate that "count" shows in place of the number of complex events; `measures` has its expression.
+        Aggregate that "count" shows in place of the number of matches; `measures` has its expression.
     weights : Linear or Rejection or None
-        The terms of the aggregate, by which nothing need be listed, or the reason why complex events are.
+        The terms of the aggregate, by which nothing need be listed, or the reason why matches are.
     """
 
     text: str
@@ -228,7 +228,7 @@ class LogicalPlan:
 
     @property
     def chooses_within(self) -> bool:
-        """True if there is a window, and complex events rule out only those that lie within it."""
+        """True if there is a window, and matches rule out only those that lie within it."""
         return self.strategy.compares and self.within is not None and not self.chooses_first
 
     @property

@@ -44,7 +44,7 @@ WORK = 1 << 23
 
 
 class InstanceGraph(Joining):
-    """Runtime that stores events as instances of the atoms of a pattern, and finds complex events backwards from ends.
+    """Runtime that stores events as instances of the atoms of a pattern, and finds matches backwards from ends.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ class InstanceGraph(Joining):
         return self.options.texts.tables(ranked=self._joins.plan.bound.ranked)
 
     def live(self) -> Int64:
-        """Return the positions that complex events to come may hold, and perhaps others, ascending."""
+        """Return the positions that matches to come may hold, and perhaps others, ascending."""
         self._drop_unreachable(self._last_clocks[0])
         rows = self._stacks.places if self.options.placed else self._stacks.positions
         held = zip(rows, self._bottoms, self._heights, strict=True)

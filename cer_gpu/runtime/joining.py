@@ -22,7 +22,7 @@ from cer_gpu.runtime.matches import MAX_POSITIONS, MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
 
 PAIRS_AT_ONCE = 1 << 23
-"""Complex events of one end that are compared with others before a loop comes back: well below a second."""
+"""Matches of one end that are compared with others before a loop comes back: well below a second."""
 _SCRATCH = 32
 """Bytes for each row of an end that the choice among them takes."""
 
@@ -36,7 +36,7 @@ class Joining(Runtime):
     length
         Length of the window, uint64 or float64; None if there is none.
     distinct : bool
-        True if one complex event may be found several times.
+        True if one match may be found several times.
     n_forgotten : int
         Number of positions up to which CONSUME BY has forgotten, before partitions are reserved.
 
@@ -145,11 +145,11 @@ class Joining(Runtime):
         yield found
 
     def _gathering(self, events: RelevantEvents, n_bytes: int) -> AbstractContextManager[None]:
-        """Bound the memory for the complex events of the event under way, which then take so many bytes."""
+        """Bound the memory for the matches of the event under way, which then take so many bytes."""
         return self.options.memory.room_for(n_bytes, lambda: self._gathered_at(events))
 
     def _gathered_at(self, events: RelevantEvents) -> str:
-        """Return words on the complex events of the event under way, for the message that they need too much."""
+        """Return words on the matches of the event under way, for the message that they need too much."""
         regs = self._regs
         n, event = int(regs[k.N_OUT] - regs[k.FIRST_OUT]), int(regs[k.EVENT])
         end = self.options.end_in_words(int(events.reported[event]), events.times, event)
@@ -228,7 +228,7 @@ def forgets_by_partition(options: RunOptions) -> bool:
 
 
 def demand_of(options: RunOptions, *, distinct: bool) -> Demand:
-    """Return what a loop of joins is asked for; `distinct` if one complex event may be found several times."""
+    """Return what a loop of joins is asked for; `distinct` if one match may be found several times."""
     strategy = STRATEGIES[options.strategy]
     distinct = distinct and options.limit != 1  # the first match of an end has no double before it
     gathered = distinct or strategy.choice != CHOOSE_ALL

@@ -41,7 +41,7 @@ LARGEST_SAMPLE = 1 << 10
 
 
 class KeyedStacks(ChainLister):
-    """Runtime that pushes relevant events to the stacks of their partitions, and lists the complex events they end.
+    """Runtime that pushes relevant events to the stacks of their partitions, and lists the matches they end.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class KeyedStacks(ChainLister):
         self.reserve_partitions(1)
 
     def feed(self, events: RelevantEvents) -> Iterator[MatchBuffers]:
-        """Process relevant events and yield full buffers of complex events, in order."""
+        """Process relevant events and yield full buffers of matches, in order."""
         begin, n = 0, len(events.symbols)
         ends, given = self._ends.empty(n), self._given(events)
         while begin < n:
@@ -87,7 +87,7 @@ class KeyedStacks(ChainLister):
         return (), self._instances_of
 
     def live(self) -> Int64:
-        """Return the positions that complex events to come may hold, and perhaps others, ascending."""
+        """Return the positions that matches to come may hold, and perhaps others, ascending."""
         self._collect_instances(self._last_clock)
         return np.unique(self._instances[self._kept, loops.PLACE])
 
@@ -216,7 +216,7 @@ class KeyedStacks(ChainLister):
         return bool(n_alive <= self._n_instances - n)
 
     def _are_alive(self, ids: Int64) -> Bools:
-        """Return which of some instances a complex event to come may hold, if windows do not end for all at once."""
+        """Return which of some instances a match to come may hold, if windows do not end for all at once."""
         instances, n_stacks = self._instances[ids], self._chain.n_waiting
         owners = instances[:, -1]
         tops = self._tops[owners]

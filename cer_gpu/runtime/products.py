@@ -124,7 +124,7 @@ class Products(Joining):
         return KeyTable(self._rows, latest, self._tables.n_lists, self._bases, self._counts, *scratch, self._forgotten)
 
     def live(self) -> Int64:
-        """Return the positions that complex events to come may hold, ascending."""
+        """Return the positions that matches to come may hold, ascending."""
         self._drop_unreachable(self._last_clocks[0])
         column = self._nodes.place if self.options.placed else NODE_POSITION
         held = self._nodes.records[: self._tops[N_NODES], column]

@@ -41,7 +41,7 @@ INITIAL_PAIRS = 4
 
 
 class AutomatonRun(Loop):
-    """Runtime that lists complex events by the determinised automaton (CORE, algorithm 1)."""
+    """Runtime that lists matches by the determinised automaton (CORE, algorithm 1)."""
 
     engine = "automaton"
 
@@ -84,7 +84,7 @@ class AutomatonRun(Loop):
         return super().needs_lows and not self.options.in_positions
 
     def feed(self, events: RelevantEvents) -> Iterator[MatchBuffers]:
-        """Process relevant events and yield full buffers of complex events, in order."""
+        """Process relevant events and yield full buffers of matches, in order."""
         if not len(events.symbols):
             return
         self._prepare_block(events)
@@ -150,19 +150,19 @@ class AutomatonRun(Loop):
                 self._indices = np.concatenate([self._indices, np.zeros_like(self._indices)])
             case Status.OUTPUT_FULL if self._regs[tecs.N_OUT]:
                 yield self.flush()
-            case Status.OUTPUT_FULL:  # a single complex event that no buffer holds
+            case Status.OUTPUT_FULL:  # a single match that no buffer holds
                 self._out.widen()
             case other:
                 raise AssertionError(other)
 
     def flush(self) -> MatchBuffers:
-        """Return the complex events found since the last call."""
+        """Return the matches found since the last call."""
         found = self._out.take(int(self._regs[tecs.N_OUT]), int(self._regs[tecs.N_VALUES]))
         self._regs[tecs.N_OUT] = self._regs[tecs.N_VALUES] = 0
         return found
 
     def live(self) -> int | Int64:
-        """Return the first position, or all (ascending), that complex events to come may hold.
+        """Return the first position, or all (ascending), that matches to come may hold.
 
         The nodes of a GLOBAL_WINDOW lie in a ring, and are never collected.
         """

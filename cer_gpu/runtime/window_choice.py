@@ -1,4 +1,4 @@
-"""Runtimes of strategies that compare, under WITHIN: the choice is made among the complex events within the window.
+"""Runtimes of strategies that compare, under WITHIN: the choice is made among the matches within the window.
 
 The loops are those of `cer_gpu.backend.window_choice`; the windows are evaluated by an `AutomatonRun` or a `Counter`
 without a window, which is set back for each.
@@ -135,7 +135,7 @@ class WindowChoice(Runtime):
         return self._inner.flush()
 
     def live(self) -> int | Int64:
-        """Return the first position, or all positions (ascending), that complex events to come may hold."""
+        """Return the first position, or all positions (ascending), that matches to come may hold."""
         self._drop_logged()
         rows = self._log[: self._n_logged]
         if self.options.window == COUNT_WINDOW:

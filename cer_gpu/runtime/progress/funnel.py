@@ -124,7 +124,7 @@ class Funnel(Runtime):
         )
 
     def flush(self) -> MatchBuffers:
-        """Return the starts since the last call, whose keys are wanted, as complex events of one event."""
+        """Return the starts since the last call, whose keys are wanted, as matches of one event."""
         ids = np.arange(self._flushed, self._regs[loops.NEXT_ID]) if self.options.partitioned else np.empty(0, np.int64)
         self._flushed = int(self._regs[loops.NEXT_ID])
         places = self._rows[ids & (len(self._rows) - 1), self._places.start]

@@ -127,7 +127,7 @@ class RecentRun(Joining):
         raise AssertionError("an event ends one complex event at most")
 
     def live(self) -> Int64:
-        """Return the positions that complex events to come may hold, ascending."""
+        """Return the positions that matches to come may hold, ascending."""
         held = [self._words[rows, slot + word] for rows, slot, step in self._pending()
                 for word in self._layout.positions[: step + 1]]  # fmt: skip
         return np.unique(np.concatenate([np.empty(0, np.int64), *held]))
