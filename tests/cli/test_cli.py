@@ -435,7 +435,7 @@ def test_the_examples_of_the_documentation_work(cli, monkeypatch, here):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     text = (ROOT / "docs" / "guides" / "command_line.md").read_text(encoding="utf-8")
     commands = [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
-    assert len(commands) == 29
+    assert len(commands) == 26
     for command in commands:
         program, *args = shlex.split(command)
         assert program == "cer-gpu"
