@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cer_gpu.expressions.globs.compiling import Pattern
-from cer_gpu.expressions.globs.matching import GlobSet
+from cer_gpu.expressions.globs.glob_sets import GlobSet
 from cer_gpu.expressions.string_tests import OneOfPatterns
 
 SIZES = (100, 1_000, 10_000)

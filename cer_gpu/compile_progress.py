@@ -183,4 +183,4 @@ class _TerminalLine:
 
 
 COMPILE_PROGRESS = CompileProgress()
-"""That of this process."""
+"""Progress of this process."""

@@ -283,7 +283,7 @@ class CompiledQuery(Evaluable):
 
     @property
     def nullable_partition_keys(self) -> frozenset[tuple[str, ...]]:
-        """Those of `keys` of which NULL is a value like any other."""
+        """Keys among `keys` for which NULL is a value like any other."""
         return frozenset() if self._plan is None else self._plan.nullable_partition_keys
 
     @property

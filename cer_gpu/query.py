@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cer_gpu.automaton.strategies import ALL
 from cer_gpu.ceql.checks import check
 from cer_gpu.ceql.syntax import QuerySyntax
 from cer_gpu.ceql.variables import variables
 from cer_gpu.columnar.clocks import TIME_UNITS
-from cer_gpu.columnar.fields import column_type
+from cer_gpu.columnar.columns import is_string
+from cer_gpu.columnar.fields import attribute_type, column_type
 from cer_gpu.engine.evaluation_options import OF_EVENTS, EvaluationOptions, Sort, options_by_name, taking
 from cer_gpu.engine.execution import StreamingExecution
 from cer_gpu.engine.shared_state import SharedState
@@ -42,7 +45,49 @@ from cer_gpu.planning.outputs import output_of, why_not_output, with_aggregate
 from cer_gpu.planning.passes import plan_of, schema_errors, strategy_notes
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import LogicalPlan
-from cer_gpu.planning.type_columns import check_type_column
+from cer_gpu.predicates.guards import no_type_column, text_columns
+
+
+def check_type_column(source: Source, name: str | None, types: Sequence[str]) -> None:
+    """Raise QueryTypeError if events lack the column of their types; it names the columns that hold types of the query.
+
+    Events that can be read only once are not looked into.
+
+    Parameters
+    ----------
+    source
+    name
+        The column; None: the stream's name is the type of all events.
+    types
+        Event types of the query; none: the events need no column of types.
+    """
+    if name is None or not types or attribute_type(source.schema, name) is not None or name in source.schema.names:
+        return
+    holding: dict[str, list[str]] = {}
+    if source.rereadable or source.reads_ahead:
+        holding = _holding(source, types)
+    raise no_type_column(source.schema, name, holding)
+
+
+def _holding(source: Source, types: Sequence[str]) -> dict[str, list[str]]:
+    """Return the types of a query that the first rows have, by their columns."""
+    names = text_columns(source.schema)
+    found: dict[str, list[str]] = {}
+    with contextlib.suppress(CerError), contextlib.closing(_first_batches(source, names)) as batches:
+        for batch in batches:
+            for name in names:
+                column = batch.column(name)
+                if is_string(column.type) or pa.types.is_dictionary(column.type):
+                    values = set(pc.unique(column).to_pylist())
+                    held = [each for each in types if each in values]
+                    if held:
+                        found[name] = held
+            break
+    return found
+
+
+def _first_batches(source: Source, names: list[str]) -> Generator[pa.RecordBatch, None, None]:
+    yield from source.batches(names)
 
 
 def compiled_syntax(
@@ -84,20 +129,20 @@ def planned(
 ) -> tuple[LogicalPlan | None, Sequence[str], list[QueryError]]:
     """Check a query as it was parsed, and return its plan and remarks on it, or None and all its errors."""
     try:
-        moments = [] if schema is None else [field.name for field in schema if pa.types.is_timestamp(field.type)]
+        time_columns = [] if schema is None else [field.name for field in schema if pa.types.is_timestamp(field.type)]
         found = check(
             syntax,
             has_time_column=time_column is not None,
             has_type_column=type_column is not None,
-            moments=moments,
+            time_columns=time_columns,
         )
         errors: list[QueryError] = found.errors
-        against = [*measure_errors(measures_of(syntax, variables(syntax.formula)), syntax.text)]
+        later_errors = [*measure_errors(measures_of(syntax, variables(syntax.formula)), syntax.text)]
         if schema is not None:
-            against += schema_errors(syntax, schema, type_column, time_column, time_unit)
+            later_errors += schema_errors(syntax, schema, type_column, time_column, time_unit)
         # one error for a place: the attribute of another variable may also name no column
         said = {error.start for error in errors}
-        errors += [error for error in against if error.start is None or error.start not in said]
+        errors += [error for error in later_errors if error.start is None or error.start not in said]
         if errors:
             return None, (), sorted(errors, key=lambda error: error.start or 0)
         plan = plan_of(syntax, type_column, time_column, time_unit)

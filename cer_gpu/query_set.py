@@ -49,10 +49,9 @@ from cer_gpu.io.source import Source
 from cer_gpu.io.sources import reading_again
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.planning.file_pruning import FilePruning
-from cer_gpu.preparing.interned import FROM_QUERIES
-from cer_gpu.preparing.lookup import SetLookup
+from cer_gpu.preparing.facts import FROM_QUERIES
 from cer_gpu.preparing.over_schema import OverSchema
-from cer_gpu.preparing.sets import compiled_together
+from cer_gpu.preparing.sets import SetLookup, compiled_together
 from cer_gpu.printable import html_text
 
 _MAX_OUTPUTS = 2

@@ -292,7 +292,7 @@ def _explain_command(
 
 
 def _compiled(given: QueryArguments, time_column: str | None) -> CompiledQuery | QuerySet | None:
-    """Compile for a time column; None: there are errors, which were said."""
+    """Compile for a time column; return None after errors, which were printed."""
     given = replace(given, options=replace(given.options, time_column=time_column))
     if not given.is_set:
         rule = given.rules[""]

@@ -154,15 +154,15 @@ def choose_distribution(work: Work, distribution: str, first: str | None = None)
     if distribution not in DISTRIBUTIONS:
         hint = did_you_mean(str(distribution), DISTRIBUTIONS, "distributions")
         raise OptionError(f"distribution must be one of {', '.join(DISTRIBUTIONS)}, got {distribution!r}\nhint: {hint}")
-    against = why_not_distributions(work, first)
-    allowed = [name for name, reason in against.items() if reason is None]
+    why_not = why_not_distributions(work, first)
+    allowed = [name for name, reason in why_not.items() if reason is None]
     if distribution == "auto":
-        before = list(against.items())[: list(against).index(allowed[0])]
+        before = list(why_not.items())[: list(why_not).index(allowed[0])]
         reasons = [f"not {name}: {reason}" for name, reason in before]
         return allowed[0], "; ".join(reasons) or _why_by_key(work)
-    if against[distribution] is not None:
+    if why_not[distribution] is not None:
         raise OptionError(
-            f"distribution {distribution!r} would not give the rows of a single process: {against[distribution]}\n"
+            f"distribution {distribution!r} would not give the rows of a single process: {why_not[distribution]}\n"
             f"hint: distribution={allowed[0]!r} (--distribution {allowed[0]})"
         )
     return distribution, "as asked"
@@ -177,10 +177,10 @@ def _why_by_key(work: Work) -> str:
 
 
 def other_distributions(work: Work, chosen: str, first: str | None = None) -> list[str]:
-    """Return a line on each distribution other than the chosen one: it would be exact too, or the reason against it."""
+    """Return a line on each distribution other than the chosen one: it would be exact too, or the reason why_not it."""
     return [
-        f"{name} would be exact too" if against is None else f"{name} would not be exact: {against}"
-        for name, against in why_not_distributions(work, first).items()
+        f"{name} would be exact too" if why_not is None else f"{name} would not be exact: {why_not}"
+        for name, why_not in why_not_distributions(work, first).items()
         if name != chosen
     ]
 

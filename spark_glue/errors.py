@@ -92,13 +92,13 @@ def plain_error(error: Exception) -> CerError:
 
 def _text_of(java: Any) -> str:
     """Return what a Java exception and its causes say, from the first one on that says more than that there is one."""
-    told: list[str] = []
-    while java is not None and len(told) < _MAX_CAUSES:
-        told.append(str(java.toString()).strip())
+    messages: list[str] = []
+    while java is not None and len(messages) < _MAX_CAUSES:
+        messages.append(str(java.toString()).strip())
         java = java.getCause()
-    while len(told) > 1 and told[0].endswith(_WAITED):
-        del told[0]
-    return "\nCaused by: ".join(told)
+    while len(messages) > 1 and messages[0].endswith(_WAITED):
+        del messages[0]
+    return "\nCaused by: ".join(messages)
 
 
 def _module(name: str) -> ModuleType | None:

@@ -14,9 +14,8 @@ from cer_gpu.columnar.columns import numbers_of
 from cer_gpu.engine.evaluation_options import EvaluationOptions, options_by_name
 from cer_gpu.errors import OptionError
 from cer_gpu.evaluable import CompiledQuery
-from cer_gpu.forecast.fitting import FitRequest, Learning
+from cer_gpu.forecast.fitting import FitRequest, HistoryPart, Learning, joined_parts
 from cer_gpu.forecast.model import AT, Forecast, WithinLengths
-from cer_gpu.forecast.parts import HistoryPart, joined_parts
 from cer_gpu.forecast.reading import follow_all
 from cer_gpu.forecast.watching import ForecastEvaluator
 from spark_glue.match import check_order
@@ -132,7 +131,7 @@ def forecast_stage(model: Forecast, *, at: str = "events", threshold: float | No
         As of `cer_gpu.Forecast.forecast`.
     threshold
         Give the events alone after which a probability first passes it, as ``query.evaluator(forecast=model,
-        threshold=...)`` does; None: all that `at` asks for.
+        threshold=...)`` does, or None for all that `at` asks for.
 
     Raises
     ------

@@ -181,11 +181,11 @@ def _version(program: str, environ: Mapping[str, str]) -> int:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _UnusableError(f"does not start ({error})") from None
-    told = f"{done.stdout}\n{done.stderr}".strip()
+    output = f"{done.stdout}\n{done.stderr}".strip()
     if done.returncode != 0:
-        first = told.partition("\n")[0]
+        first = output.partition("\n")[0]
         raise _UnusableError(f"does not start (exit status {done.returncode}: {first})")
-    found = re.search(r'version "(?:1\.)?(\d+)', told)  # Java 8 calls itself 1.8
+    found = re.search(r'version "(?:1\.)?(\d+)', output)  # Java 8 calls itself 1.8
     if found is None:
         raise _UnusableError("does not tell its version")
     version = int(found.group(1))

@@ -242,8 +242,8 @@ class _Events:
 
         if self._df is not None:
             return scan_of(self._df)
-        told = settings(self.spark, settings_of({address_of(path).scheme for path in self._paths}))
-        return scan_of_paths(self._paths, Opener(told))
+        store_settings = settings(self.spark, settings_of({address_of(path).scheme for path in self._paths}))
+        return scan_of_paths(self._paths, Opener(store_settings))
 
     def by_rows(self, error: DirectReadError) -> None:
         """Take the rows of Spark, for a reason.

@@ -1,22 +1,155 @@
-"""Output folder of a job, which appears whole or not at all."""
+"""Output folder of a job, which appears whole or not at all; matches pass through no Java.
+
+Each task writes a hidden file of Parquet and tells its name; the driver makes the files visible of which tasks that
+ended told, so that attempts that failed, or ran twice, leave nothing.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from cer_gpu.columnar.columns import is_string
 from cer_gpu.errors import OptionError, did_you_mean
 from spark_glue.errors import plain_errors
+from spark_glue.files.file_evaluation import evaluate_piece
+from spark_glue.files.file_plan import FilePlan
+from spark_glue.files.opening import Opener
+from spark_glue.files.read_plan import settings_of
 from spark_glue.files.stored_events import DirectReadError
+from spark_glue.files.stores import address_of
+from spark_glue.schema import to_spark
+from spark_glue.sessions import settings
 from spark_glue.watch import cancelling, in_another_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from spark_glue.files.file_plan import FilePlan
+
+CODECS = {"none": "none", "uncompressed": "none", "snappy": "snappy", "gzip": "gzip", "zstd": "zstd", "lz4_raw": "lz4"}
+"""Compressions of Parquet by the names of Spark, as pyarrow calls them."""
+ROW_GROUP_ROWS = 1 << 20
+"""Most matches of a row group."""
+_ROW_METADATA = "org.apache.spark.sql.parquet.row.metadata"
+"""Key under which Spark keeps the types of the columns in the footer of a file."""
+
+
+@dataclass(frozen=True)
+class WritingTask:
+    """Evaluation of pieces by their numbers, each to a file of its own.
+
+    It is a class because pickle refers to it by name.
+
+    Attributes
+    ----------
+    plan : FilePlan
+    folder
+        Path or URI of the folder, which exists.
+    opener : Opener
+        Way to its file system.
+    schema : pyarrow.Schema
+        Columns of the results, with what Spark keeps of them.
+    codec
+        Compression, as pyarrow calls it.
+    report
+        As that of `spark_glue.files.file_job.FileTask`.
+    """
+
+    plan: FilePlan
+    folder: str
+    opener: Opener
+    schema: pa.Schema
+    codec: str
+    report: Any = None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write the matches of pieces, and yield the names of the files.
+
+        Parameters
+        ----------
+        batches
+            Batches of one column: the numbers of pieces, int64.
+        """
+        for batch in batches:
+            numbers = batch.column(0).to_pylist()
+            names = [name for number in numbers if (name := self._write_piece(number)) is not None]
+            yield pa.record_batch([pa.array(names, pa.string())], names=["name"])
+
+    def _write_piece(self, number: int) -> str | None:
+        """Write the matches of a piece; return None if it has none and another piece writes the columns."""
+        files, folder = self.opener.place(self.folder)
+        name = f"part-{number:05}-{uuid.uuid4().hex}.{self.codec}.parquet"
+        path = f"{folder}/{hidden(name)}"
+        writer: pq.ParquetWriter | None = None
+        try:
+            for found in evaluate_piece(self.plan, number, self.report):
+                if found.num_rows:
+                    writer = writer or self._writer(files, path)
+                    writer.write_batch(found.cast(self.schema), ROW_GROUP_ROWS)
+            if writer is None and number == 0:
+                writer = self._writer(files, path)
+            if writer is None:
+                return None
+            writer.close()
+        except BaseException:
+            if writer is not None:
+                with contextlib.suppress(Exception):
+                    writer.close()
+                with contextlib.suppress(Exception):
+                    files.delete_file(path)
+            raise
+        return name
+
+    def _writer(self, files: fs.FileSystem, path: str) -> pq.ParquetWriter:
+        # numbers and times of matches seldom repeat: a dictionary of them would be made to be dropped
+        texts = [field.name for field in self.schema if is_string(field.type)]
+        return pq.ParquetWriter(path, self.schema, filesystem=files, compression=self.codec, use_dictionary=texts)
+
+
+def hidden(name: str) -> str:
+    """Return the name of a file before the end of its job; readers pass it over."""
+    return f".{name}.unfinished"
+
+
+def writing_task(spark: SparkSession, made: FilePlan, folder: str, codec: str, report: Any = None) -> WritingTask:
+    """Return the task that writes the results of a plan into a folder.
+
+    Parameters
+    ----------
+    spark
+    made
+    folder
+        Path or URI.
+    codec
+        One of `CODECS`.
+    report
+        As that of `spark_glue.files.file_job.FileTask`.
+
+    Raises
+    ------
+    DirectReadError
+        If tasks cannot write there by themselves.
+    """
+    opener = Opener({**made.opener.options, **settings(spark, settings_of({address_of(folder).scheme}))})
+    opener.place(folder)
+    # the types of Spark, which it finds again in the footer, as those of files that it writes
+    schema = made.schema.with_metadata({_ROW_METADATA: to_spark(made.schema).json()})
+    return WritingTask(made, folder, opener, schema, CODECS[codec], report)
+
+
+def written(spark: SparkSession, task: WritingTask) -> list[str]:
+    """Evaluate all pieces in a job of Spark, a task for each, and return the names of the files with the results."""
+    numbers = spark.range(0, task.plan.n_pieces, 1, task.plan.n_pieces)
+    return [row[0] for row in numbers.mapInArrow(task, "name string").collect()]
+
 
 CODEC = "spark.sql.parquet.compression.codec"
 """Setting of the compression of Parquet."""
@@ -115,8 +248,6 @@ class Result:
 
     def _by_tasks(self, plan: FilePlan, report: Any) -> bool:
         """Let tasks write files of Parquet; False: they cannot, and nothing is written."""
-        from spark_glue.files.result_writing import CODECS, hidden, writing_task, written
-
         codec = str(self._spark.conf.get(CODEC, "snappy")).lower() if self._format == "parquet" else ""
         if codec not in CODECS or self._partition_by:
             return False

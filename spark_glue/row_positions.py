@@ -219,7 +219,7 @@ def located_by_path(df: DataFrame) -> DataFrame:
     """Return the rows with `FILE` and `ROW`, the path of their file and their number in it, where Spark knows them."""
     from pyspark.sql import functions as sf
 
-    if not _tells_rows(df):
+    if not _has_row_positions(df):
         return df
     uri = sf.col("_metadata.file_path")
     # files are in the order of their paths, as in `as_path`, in which a blank is no %20
@@ -232,7 +232,7 @@ def _located(df: DataFrame) -> DataFrame | None:
     """Return the rows with `FILE` and `ROW`, their file by its number, or None if Spark does not know them."""
     from pyspark.sql import functions as sf
 
-    if not _tells_rows(df):
+    if not _has_row_positions(df):
         return None
     df = located_by_path(df)
     if len(df.inputFiles()) < 2:
@@ -249,7 +249,7 @@ _KEEP_ROWS = ("Project", "Filter", "SubqueryAlias", "View")
 """Nodes of a plan that pass on rows of a file, and neither join nor generate rows."""
 
 
-def _tells_rows(df: DataFrame) -> bool:
+def _has_row_positions(df: DataFrame) -> bool:
     """Return True if Spark knows the number of a row in its file; requesting it outright would log an error."""
     if is_connect(df):
         from spark_glue.files.connect import reads_files

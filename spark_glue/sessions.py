@@ -65,8 +65,8 @@ def tasks_at_once(spark: SparkSession) -> int:
         return int(spark.sparkContext.defaultParallelism)
     found = _tasks_at_once.get(spark)
     if found is None:
-        told = spark.conf.get("spark.default.parallelism", None)
-        found = _tasks_at_once[spark] = int(told) if told else _partitions(spark.range(1 << 10))
+        configured = spark.conf.get("spark.default.parallelism", None)
+        found = _tasks_at_once[spark] = int(configured) if configured else _partitions(spark.range(1 << 10))
     return found
 
 
@@ -85,8 +85,8 @@ def settings(spark: SparkSession, beginnings: Iterable[str]) -> dict[str, str]:
     if not beginnings:
         return {}
     if is_connect(spark):
-        told = {name.removeprefix("spark.hadoop."): value for name, value in spark.conf.getAll.items()}
-        return {name: str(value) for name, value in told.items() if name.startswith(beginnings)}
+        configured = {name.removeprefix("spark.hadoop."): value for name, value in spark.conf.getAll.items()}
+        return {name: str(value) for name, value in configured.items() if name.startswith(beginnings)}
     java: Any = spark._jsparkSession
     configuration = java.sessionState().newHadoopConf()
     return {

@@ -147,7 +147,7 @@ class Work:
 
     @property
     def nullable_partition_keys(self) -> frozenset[tuple[str, ...]]:
-        """Those of `keys` of which NULL is a value, to one query at least."""
+        """Keys among `keys` for which NULL is a value, to one query at least."""
         return frozenset[tuple[str, ...]]().union(*(query.nullable_partition_keys for query in self.queries.values()))
 
     @cached_property

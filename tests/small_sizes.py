@@ -8,7 +8,7 @@ import pytest
 from cer_gpu.columnar import clocks, dictionary_encoding
 from cer_gpu.engine import execution_group
 from cer_gpu.expressions import side_columns, string_sets
-from cer_gpu.expressions.globs import matching
+from cer_gpu.expressions.globs import glob_sets
 from cer_gpu.order import layouts, streams
 from cer_gpu.output import retention
 from cer_gpu.partition import key_index, partitions
@@ -71,8 +71,8 @@ SMALL = (
     (side_columns, "SWEEP_FROM", 2),
     (string_sets, "TOGETHER_FROM", 0),
     (string_sets, "MAX_DICTIONARY_PARTS", 2),
-    (matching, "LAID_AT_ONCE", 4),
-    (matching, "FOUND", 2),
+    (glob_sets, "LAID_AT_ONCE", 4),
+    (glob_sets, "FOUND", 2),
     (symbol_table, "MAX_WORDS", 3),
     (funnel, "_INITIAL_SIZE", 2),
     (funnel, "_MAX_AT_ONCE", 2),

@@ -8,7 +8,7 @@ import pyarrow.parquet  # noqa: F401
 import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 
-import spark_glue.files.file_task
+import spark_glue.files.file_job
 import spark_glue.stage
 import spark_glue.streaming  # noqa: F401
 

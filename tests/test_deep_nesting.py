@@ -10,7 +10,7 @@ import pytest
 import cer_gpu
 from cer_gpu.cli import main
 from cer_gpu.row_patterns.pattern import MAX_BRACKETS
-from cer_gpu.sigma.nesting import MAX_NESTED
+from cer_gpu.sigma.rule_files import MAX_NESTED
 
 EVENTS = pa.table({"type": ["A", "B"], "x": [1, 2], "s": ["a", "b"], "@timestamp": pa.array([1, 2], pa.timestamp("s"))})
 

@@ -13,8 +13,22 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LONGEST = 600
 MAX_MODULES = 24
-# no sentence of a docstring begins with one of these: it would be a question, or a part of a sentence
-OPENERS = {"What", "Whether", "Where", "Which", "How", "Of", "So"}
+# a docstring begins with a verb or a noun: none of these, which begin a question, or part of a sentence
+NO_OPENERS = {"What", "Whether", "Where", "Which", "How", "Of", "So", "That", "Those", "This", "It", "None"}
+# nor does a sentence of it begin with one of these
+NO_SENTENCES = {"What", "Whether", "Where", "Which", "How", "Of", "So"}
+# conditions read "or None if ..."
+NO_PHRASES = re.compile(r"\bNone: (?:there|it|no|all|they)\b")
+MAX_MODULES_OF_A_NAME = 2
+MAX_MODULES_OF_A_PRIVATE_NAME = 3
+# private functions, classes and methods that more modules define, with the reason
+PRIVATE_NAMES = {
+    "_repr_html_": "the method that notebooks call",
+    **dict.fromkeys(
+        ["_drop_unreachable", "_lengthen_buffers", "_loop_arguments", "_reserve_memory", "_run_loop"],
+        "an abstract method of runtime.joining.Joining, and its three runtimes",
+    ),
+}
 MAX_SHARED_NAMES = 25
 # public names that are defined in two modules or more, with the reason
 SHARED_NAMES = {
@@ -47,6 +61,14 @@ SHARED_NAMES = {
     "match": "the public verb: over a frame, and over a DataFrame of Spark",
     "read_plan": "one function for classic Spark and one for Spark Connect: one is imported in place of the other",
     "text_columns": "columns of texts: of a schema, and among side columns",
+}
+# words that lost (docs/contributing/glossary.md), with the names that may keep them
+LOST_WORDS: dict[str, set[str]] = {
+    "against": set(),
+    "moment": set(),
+    "moments": set(),
+    "pasts": set(),
+    "told": set(),
 }
 # in two parts, so that this file does not hold them
 INDEX_HOSTS = ["pypi" + ".org", "pypi" + ".python", "python" + "hosted", "npmjs" + ".org"]
@@ -138,17 +160,80 @@ def test_first_words_are_those_of_sentences_items_and_descriptions():
     assert list(first_words(text)) == ["One", "Two", "Three", "Four", "Of", "Six", "So"]
 
 
-def test_no_sentence_of_a_docstring_begins_with_a_question_word():
-    files = [path for package in ("cer_gpu", "spark_glue") for path in (ROOT / package).rglob("*.py")]
-    assert len(files) > 50
-    found = [
-        f"{path.relative_to(ROOT)}:{line}: {word} ..."
-        for path in files
-        for line, text in docstrings(path)
-        for word in first_words(text)
-        if word in OPENERS
-    ]
+MODULES = [path for package in ("cer_gpu", "spark_glue") for path in (ROOT / package).rglob("*.py")]
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun_and_say_or_none_if():
+    assert len(MODULES) > 50
+    found = []
+    for path in MODULES:
+        for line, text in docstrings(path):
+            where = f"{path.relative_to(ROOT)}:{line}"
+            found += [f"{where}: {word} ..." for word in re.findall(r"\A\w+", text) if word in NO_OPENERS]
+            found += [f"{where}: {word} ..." for word in first_words(text) if word in NO_SENTENCES]
+            found += [f"{where}: {phrase} ..." for phrase in NO_PHRASES.findall(text)]
     assert found == []
+
+
+def private_definitions(path):
+    """Return the private functions, classes and methods of a module."""
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    names = {node.name for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, kinds)}
+    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+
+
+def modules_by(names_of):
+    """Return the modules that have a name, by name."""
+    modules = {}
+    for path in MODULES:
+        for name in names_of(path):
+            modules.setdefault(name, []).append(path.relative_to(ROOT).as_posix())
+    return modules
+
+
+def test_a_private_name_has_few_meanings():
+    modules = modules_by(private_definitions)
+    assert modules
+    shared = {name: paths for name, paths in modules.items() if len(paths) > MAX_MODULES_OF_A_PRIVATE_NAME}
+    assert {name: paths for name, paths in shared.items() if name not in PRIVATE_NAMES} == {}
+    assert sorted(PRIVATE_NAMES.keys() - shared.keys()) == []
+
+
+def test_a_module_name_is_used_at_most_twice():
+    modules = modules_by(lambda path: {path.stem} - {"__init__", "__main__"})
+    assert modules
+    assert {name: paths for name, paths in modules.items() if len(paths) > MAX_MODULES_OF_A_NAME} == {}
+
+
+def names_made_in(path):
+    """Return the names of functions, classes, parameters, variables and attributes that a module makes."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names.add(node.attr)
+    return names
+
+
+def words_of(name):
+    """Return the words of an identifier in lower case."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
+
+
+def test_words_of_a_name_are_split_at_underscores_and_capitals():
+    assert words_of("_MAX_PastTexts") == ["max", "past", "texts"]
+
+
+@pytest.mark.parametrize("word", LOST_WORDS)
+def test_no_name_is_made_of_a_word_that_lost(word):
+    modules = {name: paths for name, paths in modules_by(names_made_in).items() if word in words_of(name)}
+    assert {name: paths for name, paths in modules.items() if name not in LOST_WORDS[word]} == {}
+    assert sorted(LOST_WORDS[word] - modules.keys()) == []
 
 
 def public_names(path):

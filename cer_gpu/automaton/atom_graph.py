@@ -288,10 +288,10 @@ class _GraphBuilder:
             absences.append(PlacedAbsence(gap.node, numbers, gap.begins))
             relations += own
         # in a chain the kept events tell their steps, and a step of one atom has one path
-        told = 0 < n_steps == len(atoms) - len(barring) - self.n_copied or self._tells_paths_apart(edges)
+        is_decided = 0 < n_steps == len(atoms) - len(barring) - self.n_copied or self._distinguishes_paths(edges)
         before = {(i, edge.source) for edge in edges for i in edge.absent if not self.absent[i].begins}
         ways = {Edge(self.absent[i].node, source, False, bars=True) for i, source in before}
-        return AtomGraph(atoms, tuple(sorted([*edges, *ways])), tuple(relations), not told, tuple(absences))
+        return AtomGraph(atoms, tuple(sorted([*edges, *ways])), tuple(relations), not is_decided, tuple(absences))
 
     def _atom(self, places: tuple[int, ...], *, initial: bool, final: bool, bars: bool = False) -> GraphAtom:
         atoms = [self.places[place] for place in places]
@@ -485,7 +485,7 @@ class _GraphBuilder:
     def _nodes_at(self, places: frozenset[int]) -> frozenset[int]:
         return frozenset(i for i, node in enumerate(self.nodes) if not places.isdisjoint(node))
 
-    def _tells_paths_apart(self, edges: tuple[Edge, ...]) -> bool:
+    def _distinguishes_paths(self, edges: tuple[Edge, ...]) -> bool:
         """Return True if the kept positions of a match tell its path: each event is at one place alone."""
         pairs = {(edge.source, edge.target) for edge in edges}
         if len(pairs) < len(edges):

@@ -227,11 +227,11 @@ class Chain(NumberedAlphabet):
         self.is_gapped: bool = beside or any(step.barring for step in steps)
         self.is_counted: bool = any(step.least > 1 for step in steps)
         plain = not (self.is_gapped or self.is_counted or any(step.linked or step.bounded for step in steps))
-        told = () if plain else steps
-        self.spare: Int64 = np.array([0, *(step.least - 1 for step in told)][bool(plain) :], np.int64)
-        most = [1 if not step.repeated else UNBOUNDED if step.most is None else step.most for step in told]
+        bound_steps = () if plain else steps
+        self.spare: Int64 = np.array([0, *(step.least - 1 for step in bound_steps)][bool(plain) :], np.int64)
+        most = [1 if not step.repeated else UNBOUNDED if step.most is None else step.most for step in bound_steps]
         self.most: Int64 = np.array(most, np.int64)
-        self.linked: Bools = np.array([step.linked for step in told], np.bool_)
+        self.linked: Bools = np.array([step.linked for step in bound_steps], np.bool_)
         shape = (4, len(steps)) if self.is_gapped else (0, 0)
         self.bars: Int32 = np.full(shape, END_OF_LIST, np.int32)
         tests = [*(step.guards for step in steps), *(step.barring for step in steps)]

@@ -101,7 +101,7 @@ class ParallelPattern:
     ambiguous: bool
 
     @property
-    def is_told_by_labels(self) -> bool:
+    def labels_identify_steps(self) -> bool:
         """True if the variables of the events of a match tell its run: each place has one of its own."""
         kept = [atom.kept for atom in self.graph.atoms]
         return all(one - frozenset[str]().union(*kept[:i], *kept[i + 1 :]) for i, one in enumerate(kept))
@@ -376,9 +376,9 @@ class _ParallelBuilder:
         if places in self.trees:
             return self.states[places, self.trees[places].root]
         atoms = [ConjunctAtom(place, frozenset(map(_variable_name, self.of_place[place]))) for place in places]
-        against = why_not_hierarchical(atoms, [f"#{place}" for place in places])
-        if against is not None:
-            raise NotParallelError(f"the conjunction is not hierarchical: {against}", self._conflict(places, atoms))
+        reason = why_not_hierarchical(atoms, [f"#{place}" for place in places])
+        if reason is not None:
+            raise NotParallelError(f"the conjunction is not hierarchical: {reason}", self._conflict(places, atoms))
         tree = self.trees[places] = q_tree(atoms).compact()
         for node in tree.nodes:
             self._numbered_state((places, node), tuple(places[leaf] for leaf in tree.leaves(node)))

@@ -215,10 +215,10 @@ def _set_boundary(options, tables, lists, rows, window, p, n_states, low, first)
 
 
 @helper
-def _enter(options, tables, lists, records, p, symbol, moment, number):
+def _enter(options, tables, lists, records, p, symbol, ordinal, number):
     """Open an event: switch to the lists of its partition, and write its record."""
     regs, parts = lists.regs, lists.parts
-    tecs.enter(lists, p, tables.has_gaps, moment)
+    tecs.enter(lists, p, tables.has_gaps, ordinal)
     if options.window != NO_WINDOW:
         r = _U(regs[NEXT_NODE] & (records.shape[0] - 1))
         records[r, SYMBOL] = symbol
@@ -367,7 +367,7 @@ def _write_targets(tables, lists, numbers, window, n_live, p, begins, number, n_
 
 
 @helper
-def _step(tables, lists, numbers, window, p, symbol, number, n_columns):
+def _count_step(tables, lists, numbers, window, p, symbol, number, n_columns):
     """Step over a gap or an event of this symbol; return (a status, how many runs end)."""
     regs, parts = lists.regs, lists.parts
     control = _U(parts[p, CONTROL])
@@ -437,8 +437,8 @@ def count_events(events, options, tables, lists, numbers, window, output, n_stat
         position = events.positions[event]
         place = events.places[event] if events.places.shape[0] > 0 else position
         p = _U(events.partitions[event]) if partitioned else _U(0)
-        moment = events.ordinals[event] if counted else position
-        number = position if globally else moment
+        ordinal = events.ordinals[event] if counted else position
+        number = position if globally else ordinal
         newest = regs[NEXT_NODE]
         first = events.lows[event] if globally else np.int64(0)
         if regs[OPEN] == BETWEEN:
@@ -450,7 +450,7 @@ def count_events(events, options, tables, lists, numbers, window, output, n_stat
             if regs[N_OUT] >= output.ends.shape[0]:
                 status = OUTPUT_FULL
                 break
-            _enter(options, tables, lists, records, p, events.symbols[event], moment, number)
+            _enter(options, tables, lists, records, p, events.symbols[event], ordinal, number)
         low = np.int64(-1)
         if globally:
             low = records[_U(first & mask), NUMBER]
@@ -468,7 +468,7 @@ def count_events(events, options, tables, lists, numbers, window, output, n_stat
         total = _U(0)
         while regs[OPEN] == ENTERED and status == DONE:
             symbol = _U(events.symbols[event]) if regs[GAP_DONE] else _U(QUIET)
-            status, n_ended = _step(tables, lists, numbers, window, p, symbol, number, n_columns)
+            status, n_ended = _count_step(tables, lists, numbers, window, p, symbol, number, n_columns)
             total = plus(total, n_ended)
         if status != DONE:
             break
@@ -481,7 +481,7 @@ def count_events(events, options, tables, lists, numbers, window, output, n_stat
             _link_record(lists, records, p, oldest, number)
         if total > _U(0):
             _write_count(events, options, lists, output, p, event, place, total)
-        parts[p, PREVIOUS] = moment
+        parts[p, PREVIOUS] = ordinal
         regs[ORDINAL] += 1
         i += 1
     regs[EVENT] = i

@@ -289,10 +289,10 @@ def _extend_steady(tables, lists, arena, sources, symbol, n_sources, floor, low,
 
 
 @helper
-def _enter(events, options, numbering, tables, lists, history, p, event, moment, number):
+def _enter(events, options, numbering, tables, lists, history, p, event, ordinal, number):
     """Open an event: switch to the lists of its partition, and let the window end at it."""
     regs = lists.regs
-    tecs.enter(lists, p, tables.has_gaps, moment)
+    tecs.enter(lists, p, tables.has_gaps, ordinal)
     if _in_positions(options):
         _pass_landmarks(history, regs, number, max(number - options.width, 0), numbering.apart, regs[NEXT_NODE])
     elif options.window == GLOBAL_WINDOW:
@@ -532,14 +532,14 @@ def evaluate_events(events, options, numbering, tables, lists, arena, listing, s
         position = events.positions[event]
         place = events.places[event] if events.places.shape[0] > 0 else position
         p = _U(events.partitions[event]) if partitioned else _U(0)
-        moment = events.ordinals[event] if events.ordinals.shape[0] > 0 else position
+        ordinal = events.ordinals[event] if events.ordinals.shape[0] > 0 else position
         origin = parts[p, ORIGIN] if numbering.by_partition else numbering.base
-        if numbering.by_partition and moment - origin > MAX_NUMBER:
+        if numbering.by_partition and ordinal - origin > MAX_NUMBER:
             status = RENUMBER
             break
-        number = np.int32((moment if numbering.by_partition else position) - origin)
+        number = np.int32((ordinal if numbering.by_partition else position) - origin)
         if regs[OPEN] == BETWEEN:
-            _enter(events, options, numbering, tables, lists, history, p, event, moment, number)
+            _enter(events, options, numbering, tables, lists, history, p, event, ordinal, number)
         low = _window_start(events, options, history, event, number)
         while regs[OPEN] == ENTERED and status == DONE:
             last = regs[GAP_DONE]
@@ -555,7 +555,7 @@ def evaluate_events(events, options, numbering, tables, lists, arena, listing, s
         if status != DONE:
             break
         regs[OPEN] = BETWEEN
-        parts[p, PREVIOUS] = moment
+        parts[p, PREVIOUS] = ordinal
         regs[ORDINAL] += 1
         i += 1
     regs[EVENT] = i

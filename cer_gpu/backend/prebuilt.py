@@ -76,7 +76,7 @@ class Prebuilt:
             return {}
 
     def load(self, name: str, key: Any) -> Any:
-        """Return what Numba keeps of a kernel; None: there is none for this processor and these types of arguments.
+        """Return what Numba stores of a kernel, or None if nothing fits this processor and these types of arguments.
 
         Parameters
         ----------

@@ -250,24 +250,24 @@ def _attempt(plan, memory, filters, states, at, first, end, start, bounds):
         taken = False
         if row == end:
             if plan.at_end[_U(memory.path[_U(depth - 1)])]:
-                _keep(memory, steps, depth, k)
+                _save_search(memory, steps, depth, k)
                 return DONE, depth
         else:
             state = _U(states[_U(row)])
             while k < stop:
                 place = np.int64(plan.choices[_U(k)])
                 if place == ACCEPT:
-                    _keep(memory, steps, depth, k)
+                    _save_search(memory, steps, depth, k)
                     return DONE, depth
                 if not plan.able[state, _U(place)]:
                     k += 1
                     continue
-                last = depth + _run(plan, row, end, place)
+                last = depth + _n_taken(plan, row, end, place)
                 if last >= len(memory.path):
-                    _keep(memory, steps, depth, k)
+                    _save_search(memory, steps, depth, k)
                     return DEEP, np.int64(-1)
                 if steps >= until:
-                    _keep(memory, steps, depth, k)
+                    _save_search(memory, steps, depth, k)
                     return SPENT if steps >= most else PAUSED, np.int64(-1)
                 k += 1
                 steps += 1
@@ -295,7 +295,7 @@ def _attempt(plan, memory, filters, states, at, first, end, start, bounds):
             stop = plan.begins[_U(place + 1)]
             continue
         if depth == 0:
-            _keep(memory, steps, depth, k)
+            _save_search(memory, steps, depth, k)
             return DONE, np.int64(-1)
         depth -= 1
         row = at + depth
@@ -309,7 +309,7 @@ def _attempt(plan, memory, filters, states, at, first, end, start, bounds):
 
 
 @helper
-def _run(plan, row, end, place):
+def _n_taken(plan, row, end, place):
     """Return how many rows behind a row a place takes as well, as there is no other way on."""
     quiet = plan.quiet[_U(place)]
     if quiet < 0 or row + 1 >= end:
@@ -413,7 +413,7 @@ def _last_choice(plan, memory, depth, start):
 
 
 @helper
-def _keep(memory, steps, depth, k):
+def _save_search(memory, steps, depth, k):
     """Keep where a search is left."""
     counters = memory.counters
     counters[STEPS_HERE] += steps - counters[STEPS]

@@ -369,7 +369,7 @@ def switch(lists, p):
 
 
 @helper
-def enter(lists, p, has_gaps, moment):
+def enter(lists, p, has_gaps, ordinal):
     """Open an event of partition `p`: point to its lists, and forget what was consumed."""
     regs, parts = lists.regs, lists.parts
     regs[OPEN] = ENTERED
@@ -378,7 +378,7 @@ def enter(lists, p, has_gaps, moment):
     if parts[p, EPOCH] != regs[CONSUMED]:
         forget(lists, p)
         parts[p, EPOCH] = regs[CONSUMED]
-    regs[GAP_DONE] = not has_gaps or moment == parts[p, PREVIOUS] + 1
+    regs[GAP_DONE] = not has_gaps or ordinal == parts[p, PREVIOUS] + 1
 
 
 @helper

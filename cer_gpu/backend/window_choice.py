@@ -43,13 +43,13 @@ ORDINAL, NEXT_ID, FIRST_ID, N_CONSUMED, OPENED, READ, N_READ, END, N_TAKEN, N_RE
 
 # columns of the log: the symbol; the partition; the event before in it, or NO_EVENT; the number that the window is
 # measured with; the position and the one that is reported; the number that contiguity goes by; the time
-LOG_SYMBOL, LOG_PARTITION, LOG_BEFORE, LOG_NUMBER, LOG_POSITION, LOG_PLACE, LOG_MOMENT, LOG_TIME, N_LOG = range(9)
+LOG_SYMBOL, LOG_PARTITION, LOG_BEFORE, LOG_NUMBER, LOG_POSITION, LOG_PLACE, LOG_ORDINAL, LOG_TIME, N_LOG = range(9)
 NO_EVENT = -1
 
 # columns of a partition: its last relevant event by the number that contiguity goes by, the id of the last one in the
 # log, what N_CONSUMED was then, and the number of the last event at which a run began; the latest starts begin behind
 # them
-LAST_MOMENT, LAST_ID, SEEN, NEWEST, STARTS = range(5)
+LAST_ORDINAL, LAST_ID, SEEN, NEWEST, STARTS = range(5)
 
 # an end: the id of its event, and the first number in its window
 END_ID, END_LOW, N_END = range(3)
@@ -92,7 +92,7 @@ class Replay(NamedTuple):
     symbols: Any
     positions: Any
     places: Any
-    moments: Any
+    ordinals: Any
     times: Any
     nothing: Any
     no_partitions: Any
@@ -169,16 +169,16 @@ def find_ends(events, options, fresh, begins, moves, has_gaps, held, begin, ends
             p = _U(events.partitions[event])
         symbol = _U(events.symbols[event])
         position = events.positions[event]
-        moment = events.ordinals[event] if numbered else position
+        ordinal = events.ordinals[event] if numbered else position
         if clocked:
             number, low = regs[ORDINAL], events.lows[event]
         else:
-            number = moment if options.window == COUNT_WINDOW else position
+            number = ordinal if options.window == COUNT_WINDOW else position
             low = number - options.width
         low = max(low, 0)
         regs[ORDINAL] += 1
-        gap = has_gaps and moment != parts[p, LAST_MOMENT] + 1
-        parts[p, LAST_MOMENT] = moment
+        gap = has_gaps and ordinal != parts[p, LAST_ORDINAL] + 1
+        parts[p, LAST_ORDINAL] = ordinal
         if parts[p, NEWEST] < low or parts[p, SEEN] != regs[N_CONSUMED]:
             if not fresh[symbol]:
                 continue  # no run has begun in the window
@@ -199,7 +199,7 @@ def find_ends(events, options, fresh, begins, moves, has_gaps, held, begin, ends
         log[row, LOG_NUMBER] = number
         log[row, LOG_POSITION] = position
         log[row, LOG_PLACE] = place
-        log[row, LOG_MOMENT] = moment
+        log[row, LOG_ORDINAL] = ordinal
         log[row, LOG_TIME] = events.times[event] if timed else 0
         regs[NEXT_ID] = this + 1
         parts[p, LAST_ID] = this
@@ -237,14 +237,14 @@ def _take(held, replay, lists, this, low):
         n_new = n_all
         lists.regs[tecs.NEXT_NODE] = 0
         tecs.forget(lists, _U(0))
-        lists.parts[0, tecs.PREVIOUS] = log[_U(opened - first_id), LOG_MOMENT] - 1
+        lists.parts[0, tecs.PREVIOUS] = log[_U(opened - first_id), LOG_ORDINAL] - 1
     event = this
     for back in range(n_new):
         k, row = _U(n_new - 1 - back), _U(event - first_id)
         replay.symbols[k] = log[row, LOG_SYMBOL]
         replay.positions[k] = regs[N_READ] + n_new - 1 - back
         replay.places[k] = log[row, LOG_PLACE]
-        replay.moments[k] = log[row, LOG_MOMENT]
+        replay.ordinals[k] = log[row, LOG_ORDINAL]
         replay.times[k] = log[row, LOG_TIME]
         event = log[row, LOG_BEFORE]
     regs[READ] = this
@@ -261,7 +261,7 @@ def _events_of(replay, n):
         replay.positions[:n],
         replay.places[:n],
         replay.no_partitions,
-        replay.moments[:n],
+        replay.ordinals[:n],
         replay.nothing,
         replay.times[:n],
     )

@@ -118,11 +118,11 @@ class Findings:
 
 
 def check(
-    query: s.QuerySyntax, *, has_time_column: bool, has_type_column: bool = True, moments: Sequence[str] = ()
+    query: s.QuerySyntax, *, has_time_column: bool, has_type_column: bool = True, time_columns: Sequence[str] = ()
 ) -> Findings:
     """Check a parsed query.
 
-    `moments` are the columns of timestamps, if they are known: a single one is proposed as the time column.
+    `time_columns` are the columns of timestamps, if they are known: a single one is proposed as the time column.
     """
     found = Findings()
     checker = _Checker(query, found)
@@ -135,7 +135,7 @@ def check(
     checker.other_events()
     checker.select()
     checker.partition()
-    checker.window(has_time_column, moments)
+    checker.window(has_time_column, time_columns)
     return found
 
 
@@ -185,8 +185,10 @@ class _Checker:
                 lambda: "add FROM and the name of the stream",
             )
         read = (node for node in walk(self.query.formula) if isinstance(node, s.Attribute))
-        of_pasts = (past.event for each in read for past in s.pasts_in(each) if past.event is not None)
-        for event in (*s.event_names(self.query.formula), *of_pasts):
+        of_aggregates = (
+            aggregate.event for each in read for aggregate in s.aggregates_in(each) if aggregate.event is not None
+        )
+        for event in (*s.event_names(self.query.formula), *of_aggregates):
             self.stream_of(event)
             if event.name == s.ANY_TYPE:
                 continue
@@ -235,13 +237,13 @@ class _Checker:
                 several = ", ".join(f"[{name.name}]" for name in names)
                 self.note(f"PARTITION BY [{one}] is one key, the first of these that an event has; several: {several}")
 
-    def window(self, has_time_column: bool, moments: Sequence[str]) -> None:
+    def window(self, has_time_column: bool, time_columns: Sequence[str]) -> None:
         within = self.query.within
         if within is not None and self.query.chooses_first:
             self.chosen_first(within)
         name = "name it: time_column=... (--time-column)"
-        if len(moments) == 1:
-            name = f"time_column={moments[0]!r} (--time-column {moments[0]})"
+        if len(time_columns) == 1:
+            name = f"time_column={time_columns[0]!r} (--time-column {time_columns[0]})"
         for length in s.lengths(self.query) if not has_time_column else ():
             if length.kind != "time":
                 continue
@@ -338,14 +340,14 @@ class _Checker:
                 case s.VariableFilter():
                     self.filtered(s.Role(item.variable, always=item.variable.name in known.always), known, place)
                     self.patterns(item.predicate)
-                    self.pasts(item.predicate)
+                    self.over_aggregates(item.predicate)
                 case s.Relation():
                     each = {a.variable.name for a in s.attributes(item.predicate) if a.variable and a.event == "EACH"}
                     for role in item.roles:
                         self.filtered(role, known, place, each=role.variable.name in each)
                     self.skipped(item, known, place)
                     self.patterns(item.predicate)
-                    self.pasts(item.predicate)
+                    self.over_aggregates(item.predicate)
 
     def filtered(self, role: s.Role, known: Variables, place: Place, *, each: bool = True) -> None:
         """Check a variable of a filter; `each`: the filter reads each event that it holds."""
@@ -358,14 +360,14 @@ class _Checker:
         elif each and variable.name in self._whole.several:
             self.note(f"variable {variable.name!r} can hold several events; a filter on it must hold for each of them")
 
-    def pasts(self, predicate: s.Predicate) -> None:
+    def over_aggregates(self, predicate: s.Predicate) -> None:
         """Check the aggregates OVER the past of a predicate: they know types, and no variables of the pattern."""
-        for past in s.pasts_in(predicate):
-            name = None if past.event is None else past.event.name
-            if past.event is not None and name in self._whole and name not in self._types:
-                message = f"{past.function} OVER the past is of events of a type, and {name!r} is a variable"
-                self.error(message, past.event.span, lambda: "name their type: AVG(BUY.amount) OVER 30 DAYS")
-            for inner in (each for below in past.below for each in s.attributes(below)):
+        for aggregate in s.aggregates_in(predicate):
+            name = None if aggregate.event is None else aggregate.event.name
+            if aggregate.event is not None and name in self._whole and name not in self._types:
+                message = f"{aggregate.function} OVER the past is of events of a type, and {name!r} is a variable"
+                self.error(message, aggregate.event.span, lambda: "name their type: AVG(BUY.amount) OVER 30 DAYS")
+            for inner in (each for below in aggregate.below for each in s.attributes(below)):
                 first, *rest = names_of(inner.name)
                 if rest and first in self._whole:
                     message = "a filter of an aggregate OVER the past reads the event that it counts"

@@ -62,7 +62,7 @@ class OwnKeysBuilder:
         return name if children[1] is None else replace(name, nocase=True)
 
     @_with_meta
-    def past_values_nocase(self, meta: Any, children: list[Any]) -> NocaseValues:
+    def over_values_nocase(self, meta: Any, children: list[Any]) -> NocaseValues:
         """Return the values that an aggregate is of, whose letter case does not matter."""
         return NocaseValues(children[0])
 
@@ -71,10 +71,10 @@ class OwnKeysBuilder:
         """Return a column of a key, and the events whose key it is."""
         return s.OwnKey(*children)
 
-    def past_column(self, past: s.OverAggregate) -> s.Attribute:
+    def over_attribute(self, aggregate: s.OverAggregate) -> s.Attribute:
         """Return the column of what is OVER the past, whose name is its text."""
-        text = self.text[slice(*past.span)].replace("`", " ")
-        return s.Attribute(f"`{' '.join(text.split())}`", past.span, past=past)
+        text = self.text[slice(*aggregate.span)].replace("`", " ")
+        return s.Attribute(f"`{' '.join(text.split())}`", aggregate.span, aggregate=aggregate)
 
 
 class QueryBuilder:

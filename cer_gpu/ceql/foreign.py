@@ -23,7 +23,7 @@ _TEXT = "LIKE 'x' searches for a regular expression (RE2), anywhere in the text;
 _PLACES = "startswith(name, 'x'), endswith(name, 'x') and contains(name, 'x') are tests; " + _TEXT
 _TIMES = "A{3} is three times A, A{2,5} two to five times, A+ one or more"
 _LENGTH = "a length of time is a number and a unit, without quotes: WITHIN 5 MINUTES"
-_MOMENT = "times are compared with text: ts > '2024-01-31 12:00'"
+_TIME_AS_STRING = "times are compared with text: ts > '2024-01-31 12:00'"
 _ONE_ROW = "limit=10 (--limit 10) stops after so many matches; LIMIT n is of those that end together"
 _ONLY_OVER = [name for name in OVER_NAMES if name not in AGGREGATES]
 _ALL = "events of both, in any order: A ALL B; within a filter: AND"
@@ -108,7 +108,7 @@ _WORDS = (
     Word((TEST,), r"::", "numbers of all types are compared as they are, without ::"),
     Word((TEST,), r"WHEN\b|\w", "there is no CASE: write the cases with OR and AND", r"\bCASE\s*$"),
     Word((TEST,), r"\w|\(", _ABSENT, r"\bEXISTS\s*$"),
-    Word((TEST,), r"'", _MOMENT, r"\b(?:DATE|TIMESTAMP|TIME|DATETIME)\s*$"),
+    Word((TEST,), r"'", _TIME_AS_STRING, r"\b(?:DATE|TIMESTAMP|TIME|DATETIME)\s*$"),
     Word((TEST,), r"'", "a length of time is 5 MINUTES: b.ts - a.ts <= 5 MINUTES", r"\bINTERVAL\s*$"),
     Word((TEST,), r"\*", "write price * price", r"\*\s*$"),
     Word((TEST,), r"\^", "write price * price"),
@@ -173,7 +173,7 @@ FUNCTIONS = {
     **dict.fromkeys(
         ("DATEDIFF", "TIMESTAMPDIFF", "DATE_DIFF", "AGE"), "the time between two events: b.ts - a.ts <= 5 MINUTES"
     ),
-    **dict.fromkeys(("TIMESTAMP", "TO_TIMESTAMP", "TO_DATE"), _MOMENT),
+    **dict.fromkeys(("TIMESTAMP", "TO_TIMESTAMP", "TO_DATE"), _TIME_AS_STRING),
     **dict.fromkeys(("NOW", "CURRENT_TIMESTAMP"), "there is no current time: a query reads the times of events"),
     **dict.fromkeys(("ROW_NUMBER", "RANK"), "results come by their ends; SELECT MAX, NEXT and LAST choose among them"),
     **dict.fromkeys(("COALESCE", "IFNULL", "NVL", "ISNULL"), "write price IS NULL OR price > 100"),

@@ -121,8 +121,8 @@ class _Reader:
             raise self._measure_error(
                 "LAG is for filters: a measure reads the events of the match", attribute.span, _MEASURE
             )
-        if attribute.past is not None:
-            raise _over_the_past(attribute, self._text)
+        if attribute.aggregate is not None:
+            raise _refuse_over(attribute, self._text)
         if attribute.event == "PREV":
             raise self._measure_error("PREV is for filters: a measure has no chosen event", attribute.span, _MEASURE)
         found = self._qualified(attribute)
@@ -172,14 +172,14 @@ def _is_aggregate(node: object) -> bool:
     return isinstance(node, s.Call) and node.function in AGGREGATES
 
 
-def _over_the_past(attribute: s.Attribute, text: str) -> QuerySyntaxError:
+def _refuse_over(attribute: s.Attribute, text: str) -> QuerySyntaxError:
     message = "an aggregate OVER the past is for filters: a measure reads the events of the match"
     return QuerySyntaxError(message, text, *attribute.span, hint="write it inside x[...] behind FILTER")
 
 
 def _without_variable(attribute: s.Attribute, text: str, hint: str) -> QuerySyntaxError:
-    if attribute.past is not None:
-        return _over_the_past(attribute, text)
+    if attribute.aggregate is not None:
+        return _refuse_over(attribute, text)
     return QuerySyntaxError(f"expected the variable of {dotted(attribute.name)!r}", text, *attribute.span, hint=hint)
 
 

@@ -249,7 +249,7 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
             )
         return s.Call(lower, tuple(operands), span_of(meta))
 
-    def past_filter_of(self, event: s.Name | None, predicate: s.Predicate) -> s.Predicate:
+    def over_filter_of(self, event: s.Name | None, predicate: s.Predicate) -> s.Predicate:
         """Return the predicate of an aggregate OVER the past, whose attributes may name its type."""
 
         def bare(attribute: s.Attribute) -> s.Attribute:
@@ -259,79 +259,81 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
         changed: s.Predicate = mapped(predicate, s.Attribute, bare)
         return changed
 
-    def past_own_filter(self, meta: Any, children: list[Any]) -> tuple[s.Name, s.Predicate]:
+    def over_own_filter(self, meta: Any, children: list[Any]) -> tuple[s.Name, s.Predicate]:
         return children[0], children[1]
 
-    def past_events(self, meta: Any, children: list[Any]) -> Any:
+    def over_events(self, meta: Any, children: list[Any]) -> Any:
         (operand,) = children
         return s.Attribute(operand.name, operand.span) if isinstance(operand, s.Name) else operand
 
-    def past_stream(self, meta: Any, children: list[Any]) -> Any:
+    def over_stream(self, meta: Any, children: list[Any]) -> Any:
         if len(children) == 2:
             return children[0], children[1]
         stream, _, path = children
         first, *rest = names_of(path.name)
         return s.Name(first, stream.name, span_of(meta)), s.Name(path_of(rest), None, path.span) if rest else None
 
-    def past_distinct(self, meta: Any, children: list[Any]) -> s.Attribute:
+    def over_distinct(self, meta: Any, children: list[Any]) -> s.Attribute:
         function, *others = children
         if isinstance(function, s.Name):  # COUNT(DISTINCT R.a)
             word, *others = others
             if word.name.upper() != "DISTINCT" or function.name.upper() != "COUNT":
                 raise self._syntax_error(
-                    f"expected COUNT(DISTINCT R.a), found {shortened(word.name)!r}", word.span, _PAST
+                    f"expected COUNT(DISTINCT R.a), found {shortened(word.name)!r}", word.span, _OVER_HINT
                 )
         name = s.Name("COUNT DISTINCT", None, span_of(meta))
         *others, keys = others
-        return self.past(meta, [name, *(each for each in others if each is not None), keys])
+        return self.over_aggregate(meta, [name, *(each for each in others if each is not None), keys])
 
-    def past(self, meta: Any, children: list[Any]) -> s.Attribute:
+    def over_aggregate(self, meta: Any, children: list[Any]) -> s.Attribute:
         """Return an aggregate OVER the past as an attribute, whose name is its text."""
         function, operand, *predicates, length, keys = children
         upper = function.name.upper()
         if upper not in OVER_AGGREGATES or self.text[function.span[0]] == "`":
-            hint = did_you_mean(upper, OVER_AGGREGATES, "aggregates") or _PAST
+            hint = did_you_mean(upper, OVER_AGGREGATES, "aggregates") or _OVER_HINT
             raise self._syntax_error(
                 f"there is no aggregate {shortened(function.name)!r} OVER the past", function.span, hint
             )
         nocase = isinstance(operand, NocaseValues)
-        event, attribute = self._past_operand(operand.values if nocase else operand)
+        event, attribute = self._over_operand(operand.values if nocase else operand)
         if attribute is None and not OVER_AGGREGATES[upper].counts_events:
-            raise self._syntax_error(f"{upper} takes an attribute of events", span_of(meta), _PAST)
+            raise self._syntax_error(f"{upper} takes an attribute of events", span_of(meta), _OVER_HINT)
         predicate = None
         for each in predicates:
             owner, predicate = each if isinstance(each, tuple) else (event, each)
             if event is not None and owner is not None and owner.name != event.name:
-                raise self._syntax_error(f"expected a filter of {event.name}, found {owner.name!r}", owner.span, _PAST)
-            predicate = self.past_filter_of(event, predicate)
+                raise self._syntax_error(
+                    f"expected a filter of {event.name}, found {owner.name!r}", owner.span, _OVER_HINT
+                )
+            predicate = self.over_filter_of(event, predicate)
         event = None if event == s.Name(s.ANY_TYPE) else event  # in backquotes
         of = (upper, event, attribute, predicate, extent(self.text, length), span_of(meta))
-        past = s.OverAggregate(*of, keys=keys, nocase=nocase)
-        self._refuse_lag(past, "a filter of an aggregate OVER the past")
-        return self.past_column(past)
+        aggregate = s.OverAggregate(*of, keys=keys, nocase=nocase)
+        self._refuse_lag(aggregate, "a filter of an aggregate OVER the past")
+        return self.over_attribute(aggregate)
 
     def rises(self, meta: Any, children: list[Any]) -> s.Comparison:
         """Return the test that a condition begins to hold."""
         _, condition, predicate, keys = children
-        past = s.OverAggregate(RISES, None, None, predicate, None, span_of(meta), condition=condition, keys=keys)
-        self._refuse_lag(past, RISES)
-        return s.Comparison("=", self.past_column(past), s.Literal(True, "", past.span), past.span)
+        aggregate = s.OverAggregate(RISES, None, None, predicate, None, span_of(meta), condition=condition, keys=keys)
+        self._refuse_lag(aggregate, RISES)
+        return s.Comparison("=", self.over_attribute(aggregate), s.Literal(True, "", aggregate.span), aggregate.span)
 
-    def _refuse_lag(self, past: s.OverAggregate, who: str) -> None:
-        for inner in (each for predicate in past.below for each in s.attributes(predicate)):
+    def _refuse_lag(self, aggregate: s.OverAggregate, who: str) -> None:
+        for inner in (each for predicate in aggregate.below for each in s.attributes(predicate)):
             if inner.lag:
                 message = f"{who} reads no LAG"
                 raise self._syntax_error(message, inner.span, "let the test of LAG stand beside it")
 
-    def _past_operand(self, operand: Any) -> tuple[s.Name | None, str | None]:
+    def _over_operand(self, operand: Any) -> tuple[s.Name | None, str | None]:
         """Return the type and the attribute of the events of an aggregate; None: any type, and no attribute."""
         match operand:
             case s.Name():
                 return operand, None
-            case s.Attribute(lag=0, past=None, variable=None):
+            case s.Attribute(lag=0, aggregate=None, variable=None):
                 first, *rest = names_of(operand.name)
                 return s.Name(first, None, operand.span), path_of(rest) if rest else None
-            case s.Attribute(lag=0, past=None, variable=s.Name() as event):
+            case s.Attribute(lag=0, aggregate=None, variable=s.Name() as event):
                 return event, operand.name
             case lark.Token():
                 return None, None
@@ -339,7 +341,7 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
                 return None, path.name
             case (s.Name() as event, path):
                 return event, None if path is None else path.name
-        raise self._syntax_error("expected a type, or a type and an attribute", operand.span, _PAST)
+        raise self._syntax_error("expected a type, or a type and an attribute", operand.span, _OVER_HINT)
 
     def _lagged(self, meta: Any, operands: list[Any]) -> s.Attribute:
         attribute, *numbers = operands
@@ -449,7 +451,7 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
         if not attributes:
             raise self._syntax_error("expected an attribute of a variable in this filter", span_of(meta), QUALIFIED)
         for attribute in attributes:
-            if attribute.past is not None:
+            if attribute.aggregate is not None:
                 message = "an aggregate OVER the past is that of one event: it stands in brackets"
                 raise self._syntax_error(message, attribute.span, "x[amount > 3 * AVG(BUY.amount) OVER 30 DAYS]")
         for attribute in attributes:
@@ -573,7 +575,9 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
 _COUNT_ALL = "COUNT(*) counts all kept events; of one attribute it is SUM(x.price), AVG(x.price), ..."
 _AGGREGATED = "of a match: SELECT and HAVING, as in SELECT x, COUNT(x); of the past: x[COUNT(FAIL) OVER 1 MINUTE > 3]"
 _OF_LIST = "a test that one element of a list passes: ANY(tags) = 'x', ANY(tags) LIKE '^x', ANY(prices) > 3"
-_PAST = "COUNT(FAIL) OVER 1 MINUTE, AVG(BUY.amount FILTER amount > 0) OVER 30 DAYS, COUNT(DISTINCT R.user) OVER 1 HOUR"
+_OVER_HINT = (
+    "COUNT(FAIL) OVER 1 MINUTE, AVG(BUY.amount FILTER amount > 0) OVER 30 DAYS, COUNT(DISTINCT R.user) OVER 1 HOUR"
+)
 _LAGS = "of the event just before in the stream, and of the third before: LAG(price), LAG(price, 3)"
 _TIMES = "A{2} is two, A{2,} two or more, A{2,4} two to four, A? none or one"
 

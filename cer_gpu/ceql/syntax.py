@@ -41,11 +41,11 @@ from cer_gpu.ceql.values import Predicate as Predicate
 from cer_gpu.ceql.values import Span as Span
 from cer_gpu.ceql.values import TextTest as TextTest
 from cer_gpu.ceql.values import Within as Within
+from cer_gpu.ceql.values import aggregates_in as aggregates_in
 from cer_gpu.ceql.values import attributes as attributes
 from cer_gpu.ceql.values import descends as descends
 from cer_gpu.ceql.values import is_whole as is_whole
 from cer_gpu.ceql.values import leaves as leaves
-from cer_gpu.ceql.values import pasts_in as pasts_in
 from cer_gpu.ceql.values import within_bounds as within_bounds
 
 # ---- filters: predicates on the events of a variable ------------------------------------------------------
@@ -421,8 +421,8 @@ def lengths(query: QuerySyntax) -> Iterator[Within]:
             yield node.within
         elif isinstance(node, Absence) and node.length is not None:
             yield node.length
-        elif isinstance(node, Attribute) and node.past is not None:
-            yield from (past.over for past in pasts_in(node) if past.over is not None)
+        elif isinstance(node, Attribute) and node.aggregate is not None:
+            yield from (aggregate.over for aggregate in aggregates_in(node) if aggregate.over is not None)
     yield from (each for each in (query.within, query.each_step, query.every) if each is not None)
 
 

@@ -119,10 +119,10 @@ class OverAggregate:
         """The condition of "RISES" just before an event."""
 
         def without(attribute: Attribute) -> Attribute:
-            past = attribute.past
-            if past is None or past.over is None:
+            aggregate = attribute.aggregate
+            if aggregate is None or aggregate.over is None:
                 return attribute
-            return replace(attribute, past=replace(past, itself=False))
+            return replace(attribute, aggregate=replace(aggregate, itself=False))
 
         return None if self.condition is None else mapped(self.condition, Attribute, without)
 
@@ -139,8 +139,8 @@ class Attribute(Node):
 
     `variable` is None for the filtered event itself; `event` says which event of the variable: "EACH", "FIRST", "LAST",
     or "PREV" (the event of the variable just before the chosen one).  With `lag` n > 0 it is the attribute of the event
-    n before in the stream, or in the substream of PARTITION BY (``LAG(a, n)``).  With `past` it is an aggregate over
-    the events before, and `name` its text.
+    n before in the stream, or in the substream of PARTITION BY (``LAG(a, n)``).  With `aggregate` it is an aggregate
+    over the events before, and `name` its text.
     """
 
     name: str
@@ -148,12 +148,12 @@ class Attribute(Node):
     variable: Name | None = None
     event: str = "EACH"
     lag: int = 0
-    past: OverAggregate | None = None
+    aggregate: OverAggregate | None = None
 
     @property
     def looks_back(self) -> bool:
         """True if it depends on events before its own: ``LAG``, or an aggregate OVER the past."""
-        return self.lag > 0 or self.past is not None
+        return self.lag > 0 or self.aggregate is not None
 
 
 @dataclass(frozen=True)
@@ -384,8 +384,8 @@ def descends(
     variable
         Variable of the event, in a filter between events.
     """
-    past = OverAggregate(DESCENDANT, event, None, predicate, None, span, ids)
-    column = Attribute("`descendant`", span, variable, past=past)
+    aggregate = OverAggregate(DESCENDANT, event, None, predicate, None, span, ids)
+    column = Attribute("`descendant`", span, variable, aggregate=aggregate)
     return Comparison("=", column, Literal(True, "", span), span)
 
 
@@ -408,13 +408,13 @@ def leaves(predicate: Predicate) -> Iterator[Leaf]:
             todo += reversed(children(node))
 
 
-def pasts_in(node: Expression | Predicate) -> Iterator[OverAggregate]:
+def aggregates_in(node: Expression | Predicate) -> Iterator[OverAggregate]:
     """Yield what an expression or predicate reads of the past, and before it what that reads of the past."""
     for attribute in attributes(node):
-        if attribute.past is not None:
-            for predicate in attribute.past.below:
-                yield from pasts_in(predicate)
-            yield attribute.past
+        if attribute.aggregate is not None:
+            for predicate in attribute.aggregate.below:
+                yield from aggregates_in(predicate)
+            yield attribute.aggregate
 
 
 def attributes(node: Expression | Predicate) -> Iterator[Attribute]:

@@ -167,5 +167,5 @@ def analyse_over(
     better: Sequence[CerError] = ()
     with contextlib.suppress(CerError, OSError):  # events that cannot be read are an error of the evaluation
         _, better = analyse(schema=open_events(streams.open()).schema)
-    told = {error.message: error for error in better if isinstance(error, QueryError)}
-    return None, [told.get(NEEDS_TIME, error) if error in wanted else error for error in errors]
+    messages = {error.message: error for error in better if isinstance(error, QueryError)}
+    return None, [messages.get(NEEDS_TIME, error) if error in wanted else error for error in errors]

@@ -200,7 +200,7 @@ def preview(rows: pa.Table, width: int | None) -> str:
             columns.append([])
         elif pa.types.is_list(kind):
             table.add_column(Text(_escaped_beginning(name)))
-            columns.append(_lists(values))
+            columns.append(_list_strings(values))
         else:
             is_number = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
             table.add_column(Text(_escaped_beginning(name)), justify="right" if is_number else "left", no_wrap=True)
@@ -226,7 +226,7 @@ def cells(values: pa.Array) -> list[str]:
     """Return the texts of a column: beginnings of long texts and lists, and each event on a line."""
     kind = values.type
     if pa.types.is_list(kind):
-        return _event_lines(values, _TEXT_WIDTH)[0] if pa.types.is_struct(kind.value_type) else _lists(values)
+        return _event_lines(values, _TEXT_WIDTH)[0] if pa.types.is_struct(kind.value_type) else _list_strings(values)
     return _cells(values)
 
 
@@ -243,7 +243,7 @@ def _cut(text: str, n: int) -> str:
     return text if len(text) <= n else text[: n - 1] + "…"
 
 
-def _lists(values: pa.Array) -> list[str]:
+def _list_strings(values: pa.Array) -> list[str]:
     """Return lists of positions, or of values of events, as texts."""
     gap = " " if pa.types.is_integer(values.type.value_type) else ", "
     cells, bounds = _cells(values.values), values.offsets.to_pylist()
@@ -322,7 +322,7 @@ def funnel_table(counts: FunnelCounts) -> pa.Table:
         "starts": right([f"{row.n_reached:,}" for row in rows]),
         "of step before": right([_share(row.of_previous) for row in rows]),
         "of first": right([_share(row.of_first) for row in rows]),
-        "median from start": right([counts.told(row.median) for row in rows]),
+        "median from start": right([counts.median_in_words(row.median) for row in rows]),
     }
     for ending in STOPS:
         columns[ending] = right([f"{n:,}" if n else "" for n in (row.stopped[ending] for row in rows)])

@@ -31,7 +31,7 @@ from cer_gpu.compilation import (
 )
 from cer_gpu.engine.evaluation_options import OF_COMMANDS, Sort
 from cer_gpu.errors import CerError, OptionError, QueryError
-from cer_gpu.preparing.interned import FROM_QUERIES
+from cer_gpu.preparing.facts import FROM_QUERIES
 from cer_gpu.preparing.over_schema import OverSchema
 from cer_gpu.preparing.sets import compiled_together
 from cer_gpu.query_set import QuerySet

@@ -57,8 +57,8 @@ class Signals:
             # an ignored signal stays ignored: nohup, or a background job of a script
             if signal.getsignal(signum) != signal.SIG_IGN:
                 self._before[signum] = signal.signal(signum, self._receive)
-        self._told = sys.unraisablehook
-        sys.unraisablehook = self._tell
+        self._previous_hook = sys.unraisablehook
+        sys.unraisablehook = self._report_error
         if self._leave is not None and self._before and os.name == "posix":
             pa.enable_signal_handlers(False)  # its own would stand in place of these while it opens a CSV file
             _watch(self._before, self._leave)
@@ -70,14 +70,14 @@ class Signals:
         for signum, handler in self._before.items():
             signal.signal(signum, handler if self._leave is None else _do_nothing)
         if self._leave is None:
-            sys.unraisablehook = self._told
+            sys.unraisablehook = self._previous_hook
         if isinstance(error, Exception):
             self.check()
 
-    def _tell(self, error: Any, /) -> None:
+    def _report_error(self, error: Any, /) -> None:
         """Tell an error where Python cannot raise it, as in a finalizer, unless it is that of a signal."""
         if not isinstance(error.exc_value, Stopped):
-            self._told(error)
+            self._previous_hook(error)
 
     def _receive(self, signum: int, frame: FrameType | None) -> None:
         # a held block may never end, as when a pipe has no reader: the second signal raises at once

@@ -54,11 +54,11 @@ def test_command(folder: str, junit: str | None, compiling: QueryOptions) -> int
         cases, errors = read_cases(path)
         for outcome in (_wrong(path, error) for error in errors):
             of_file.append(outcome)
-            _tell(root, outcome)
+            _report_case(root, outcome)
         for case in cases:
             for outcome in runner.run(case):
                 of_file.append(outcome)
-                _tell(root, outcome)
+                _report_case(root, outcome)
     if junit is not None:
         _write_report(outcomes, Path(junit))
     found = [each for of_file in outcomes.values() for each in of_file]
@@ -88,13 +88,13 @@ def _wrong(path: Path, error: CerError) -> CaseOutcome:
     return CaseOutcome(path, None, "reading the cases", None, ERROR, tuple(str(error).splitlines()))
 
 
-def _tell(root: Path, outcome: CaseOutcome) -> None:
+def _report_case(root: Path, outcome: CaseOutcome) -> None:
     place = outcome.path.relative_to(root).as_posix()
     if outcome.status != AS_EXPECTED and outcome.line is not None:
         place = f"{place}:{outcome.line}"
     rule = "" if outcome.rule is None else f" [{outcome.rule}]"
     click.echo(f"{_SHOWN[outcome.status]} {printable(f'{place}: {outcome.name}{rule}')}")
-    for line in outcome.told:
+    for line in outcome.differences:
         show_text(f"         {line}")
 
 

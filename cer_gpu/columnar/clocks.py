@@ -14,7 +14,7 @@ from cer_gpu.arrays import Array, Int32, Int64, UInt64
 from cer_gpu.backend.windows import first_fall, window_lows
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import Within
-from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, STRING, Block, kind_of, numbers_of
+from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, STRING, TEMPORAL, Block, kind_of, numbers_of
 from cer_gpu.columnar.fields import column_type, fields_hint
 from cer_gpu.columnar.memory import GatherBuffer, Scratch, larger_ring, read_only
 from cer_gpu.errors import EventsError, QueryTypeError, TimeOrderError
@@ -38,7 +38,7 @@ def has_zone(data_type: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(data_type) and data_type.tz)
 
 
-def read_moment(text: str, data_type: pa.DataType) -> Fraction:
+def read_timestamp(text: str, data_type: pa.DataType) -> Fraction:
     """Read an ISO date and time (or time of day) as a number in units of a type.
 
     Without an offset, the time is UTC if the type has a time zone.
@@ -58,12 +58,12 @@ def read_moment(text: str, data_type: pa.DataType) -> Fraction:
             raise ZoneError("a time of day has no time zone")
         seconds = Fraction(time.hour * 3600 + time.minute * 60 + time.second)
     else:
-        moment = dt.datetime.fromisoformat(text.strip())
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=dt.UTC)
+        timestamp = dt.datetime.fromisoformat(text.strip())
+        if timestamp.tzinfo is None:
+            timestamp = timestamp.replace(tzinfo=dt.UTC)
         elif not has_zone(data_type):
             raise ZoneError("an offset from UTC needs a column with a time zone")
-        since = moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+        since = timestamp - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
         seconds = Fraction(since.days * 86400 + since.seconds) + Fraction(since.microseconds, 10**6)
     if fraction is not None:
         seconds += Fraction("0." + fraction[0][1:])
@@ -217,7 +217,7 @@ def time_column_type(schema: pa.Schema, name: str) -> pa.DataType:
     """Return the type of the time column; raise QueryTypeError unless it is one of times or integers."""
     data_type = column_type(schema, name, None, None)
     kind = kind_of(data_type)
-    if kind not in (INTEGER, MOMENT) or pa.types.is_time(data_type):
+    if kind not in (INTEGER, TEMPORAL) or pa.types.is_time(data_type):
         message = f"the time column {name!r} must be a timestamp, a date, a duration or an integer, and is {data_type}"
         hint = "make timestamps of it first, as pyarrow.compute.strptime" if kind == STRING else None
         raise QueryTypeError(message, hint=hint)
@@ -247,7 +247,7 @@ def window_length(
         return name, np.float64(within.length)
     if kind == DECIMAL and data_type.precision <= 18:
         return name, _uint64(within.length * Fraction(10) ** data_type.scale)
-    if kind not in (INTEGER, MOMENT) or pa.types.is_time(data_type):
+    if kind not in (INTEGER, TEMPORAL) or pa.types.is_time(data_type):
         raise QueryTypeError(
             f"WITHIN needs a column of numbers or moments, and {dotted(name)!r} is {data_type}",
             text,

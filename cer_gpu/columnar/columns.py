@@ -40,7 +40,7 @@ class SelectedRows(NamedTuple):
         return SelectedRows(self.symbols[kept], self.rows[kept], self.some)
 
 
-INTEGER, FLOAT, DECIMAL, STRING, BOOLEAN, MOMENT, NOTHING = (
+INTEGER, FLOAT, DECIMAL, STRING, BOOLEAN, TEMPORAL, NOTHING = (
     "integer",
     "float",
     "decimal",
@@ -71,7 +71,7 @@ def kind_of(data_type: pa.DataType) -> str | None:
     if pa.types.is_boolean(data_type):
         return BOOLEAN
     if pa.types.is_timestamp(data_type) or pa.types.is_date(data_type) or pa.types.is_time(data_type):
-        return MOMENT
+        return TEMPORAL
     if pa.types.is_null(data_type):
         return NOTHING
     return None

@@ -18,7 +18,7 @@ from cer_gpu.ceql.functions import AGGREGATES, EVENTS, LAG, OVER_NAMES, SCALAR, 
 from cer_gpu.ceql.grammar import tree_parser
 from cer_gpu.compilation import language_named, language_of
 from cer_gpu.editing.known import KnownEvents, fields_on_path
-from cer_gpu.eql.grammar import eql_tree_parser
+from cer_gpu.eql.parser import eql_tree_parser
 from cer_gpu.explain.ceql_text import name_text
 
 _CEQL, _EQL = "CEQL", "EQL"

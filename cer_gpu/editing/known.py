@@ -83,12 +83,12 @@ def _warnings(query: CompiledQuery, schema: pa.Schema | None) -> Iterator[QueryE
     syntax = query.syntax
     if not isinstance(syntax, QuerySyntax):
         return
-    told = set()
+    reported = set()
     for known in (schema, None) if schema is not None else (None,):
         for each in lint(syntax, language=query.language, schema=known):
             place = (each.kind, each.found.start, each.found.end)
-            if place not in told:
-                told.add(place)
+            if place not in reported:
+                reported.add(place)
                 yield each.found
 
 

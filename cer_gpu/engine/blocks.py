@@ -132,7 +132,7 @@ class Blocks:
             When given positions do not ascend.
         """
         name = self._position_column
-        given = None if name is None else self._checked(events.column(name))
+        given = None if name is None else self._ascending_positions(events.column(name))
         return Batch(events, self.n_events, given, self.end)
 
     def cut(self, events: pa.RecordBatch, n_rows: int) -> Iterator[Block]:
@@ -154,7 +154,7 @@ class Blocks:
         first, self.n_events = self.n_events, self.n_events + block.n_rows
         return EventBlock(block, first, given, times)
 
-    def _checked(self, column: pa.Array) -> Int64:
+    def _ascending_positions(self, column: pa.Array) -> Int64:
         """Return given positions after checking that they ascend."""
         positions = numbers_of(column)
         before = np.concatenate([[self.last_position], positions])

@@ -352,7 +352,7 @@ class StreamingExecution(QueryExecution):
             self.pipeline.rebind(self.binding)
 
     def _choose(self, binding: Binding) -> None:
-        """Evaluate the plan of a binding; list complex events for an aggregate, where its terms' types need that."""
+        """Evaluate the plan of a binding; list matches for an aggregate, where its terms' types need that."""
         if binding.plan is not self.plan and binding.plan != self.plan:
             self._plan_for(binding.plan)
         if self.physical.output.weighed and binding.weights is None:

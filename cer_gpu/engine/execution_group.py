@@ -98,7 +98,7 @@ class StreamInput:
         Parameters
         ----------
         n_matches
-            Returns the number of complex events so far, for the message when memory runs out.
+            Returns the number of matches so far, for the message when memory runs out.
         """
         try:
             yield

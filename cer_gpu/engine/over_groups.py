@@ -58,13 +58,13 @@ class OverAggregates:
     ----------
     bound
     keys
-        Keys of PARTITION BY; None: there are none.
+        Keys of PARTITION BY, or None if there are none.
     types
         Types of the keys.
     key_shard
         (k, n): events of share k of n of the keys only; the others get any values.
     shared
-        Guards of the set that the query stands in; None: it stands alone.
+        Guards of the set that the query is in, or None if it is alone.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class OverAggregates:
     def _with_own_keys(
         self, column: OverColumn, satisfied: Callable[[TestPlace | None], Bools]
     ) -> list[list[Bools | None]]:
-        """Return for each own key of a column the events that have each of its alternatives; None: all."""
+        """Return for each own key of a column the events that have each of its alternatives, or None if all have."""
         own = self._bound.own_keys.get(column)
         tests = () if own is None else own.tests
         return [[None if place is None else satisfied(place) for place in key] for key in tests]

@@ -88,8 +88,9 @@ class AggregateState(ABC):
         """
         if (column.values, column.type) != (self.column.values, self.column.type):
             raise EventsError(
-                f"{column.past.function} OVER the past keeps values of column {column.past.attribute!r}, which changed "
-                f"its type from {self.column.values} to {column.values}\nhint: cast the column to one type"
+                f"{column.aggregate.function} OVER the past keeps values of column {column.aggregate.attribute!r}, "
+                f"which changed its type from {self.column.values} to {column.values}\n"
+                "hint: cast the column to one type"
             )
         self.column = column
 
@@ -113,7 +114,7 @@ class AggregateState(ABC):
         chosen : bool, shape (rows of the block,)
             True for the events that the aggregate is of.
         """
-        attribute = self.column.past.attribute
+        attribute = self.column.aggregate.attribute
         if attribute is not None:
             valid = block.valid(attribute)
             chosen = chosen if valid is None else chosen & valid
@@ -123,7 +124,7 @@ class AggregateState(ABC):
         events = WindowEvents(
             read_only(rows), read_only(keys), read_only(clocks), length, read_only(chosen), read_only(values)
         )
-        if self.column.past.itself:
+        if self.column.aggregate.itself:
             return self._aggregate(events, block.n_rows, n_keys)
         return self._aggregate(_with_lagged_rows(events), 2 * block.n_rows, n_keys).take(
             pa.array(np.arange(0, 2 * block.n_rows, 2))
@@ -135,8 +136,8 @@ class AggregateState(ABC):
         self._state = state
 
     def _column_numbers(self, block: Block) -> Array:
-        assert self.column.past.attribute is not None
-        return block.numbers(self.column.past.attribute)
+        assert self.column.aggregate.attribute is not None
+        return block.numbers(self.column.aggregate.attribute)
 
     @abstractmethod
     def _kernel_values(self, block: Block, chosen: Bools) -> Int64:
@@ -245,7 +246,7 @@ class ExtremeState(AggregateState):
 
     def _aggregate(self, events: WindowEvents, n_rows: int, n_keys: int) -> pa.Array:
         results, known = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.bool_)
-        data_type, least = self.column.type, OVER_AGGREGATES[self.column.past.function].state is OverState.LEAST
+        data_type, least = self.column.type, OVER_AGGREGATES[self.column.aggregate.function].state is OverState.LEAST
         floats = kind_of(data_type) == FLOAT
         kind = FLOATS if floats else NATURALS if data_type == pa.uint64() else INTEGERS
 
@@ -272,12 +273,12 @@ class DistinctState(AggregateState):
 
     def __init__(self, column: OverColumn, clock: np.dtype[Any], one_clock: bool) -> None:
         super().__init__(column, clock, one_clock)
-        self._strings = TextNumbers(pc.utf8_lower if column.past.nocase else None)
+        self._strings = TextNumbers(pc.utf8_lower if column.aggregate.nocase else None)
         self._buckets = np.zeros(0, np.int32)
         self._sweep_at = MIN_SWEPT_STRINGS
 
     def _kernel_values(self, block: Block, chosen: Bools) -> Int64:
-        name = self.column.past.attribute
+        name = self.column.aggregate.attribute
         if kind_of(self.column.values) == STRING:
             assert name is not None
             self._drop_strings()
@@ -332,7 +333,7 @@ class SumState(AggregateState):
     """SUM, AVG, STDDEV, ...: all values in the window, and their sums."""
 
     def __init__(self, column: OverColumn, clock: np.dtype[Any], one_clock: bool) -> None:
-        self._statistic = OVER_AGGREGATES[column.past.function].statistic
+        self._statistic = OVER_AGGREGATES[column.aggregate.function].statistic
         squares = self._statistic >= VARIANCE
         self._kind = _kind_of_sum(column.values, self._statistic)
         if self._kind != FLOATS:
@@ -345,7 +346,7 @@ class SumState(AggregateState):
         self._digits = np.zeros(3 * DIGITS, np.int64)
 
     def _kernel_values(self, block: Block, chosen: Bools) -> Int64:
-        name = self.column.past.attribute
+        name = self.column.aggregate.attribute
         assert name is not None
         if kind_of(self.column.values) == DECIMAL and self._kind == FLOATS:
             return floats(block.array(name)).view(np.int64)
@@ -387,7 +388,7 @@ class SumState(AggregateState):
         fits = high == (0 if data_type == pa.uint64() else low >> 63)
         if not fits.all():  # where there is no value, both are 0
             raise EventsError(
-                f"a sum of {self.column.past.attribute!r} OVER the past is beyond {data_type}\n"
+                f"a sum of {self.column.aggregate.attribute!r} OVER the past is beyond {data_type}\n"
                 "hint: cast the column to float64, or to a decimal of at most 18 digits"
             )
         return array_where(np.ascontiguousarray(low), known, data_type)
@@ -420,7 +421,7 @@ class DescentState:
         results = np.zeros(block.n_rows, np.bool_)
         if not len(self._ids) and not chosen.any():
             return pa.array(results)
-        (processes, parents), ids = block.coded_together(self.column.past.ids)
+        (processes, parents), ids = block.coded_together(self.column.aggregate.ids)
         places = pc.index_in(ids, value_set=self._ids)
         kept = places.is_valid().to_numpy(zero_copy_only=False)
         places = places.fill_null(0).to_numpy()[kept]
@@ -506,9 +507,9 @@ _STATES: dict[OverState, type[AggregateState]] = {
 
 def new_state(column: OverColumn, clock: np.dtype[Any], one_clock: bool) -> AggregateState:
     """Return the state of an aggregate at the beginning of a stream; the arguments are those of `AggregateState`."""
-    if column.past.function == NO_EVENT_WITHIN:
+    if column.aggregate.function == NO_EVENT_WITHIN:
         return LastEventState(column, clock, one_clock)
-    return _STATES[OVER_AGGREGATES[column.past.function].state](column, clock, one_clock)
+    return _STATES[OVER_AGGREGATES[column.aggregate.function].state](column, clock, one_clock)
 
 
 def as_int64(values: Array) -> Int64:

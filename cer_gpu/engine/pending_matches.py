@@ -30,9 +30,9 @@ from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.protocol import FoundBuffers
 
 _UNKNOWN = -1
-"""Moment of a complex event that still waits."""
+"""Moment of a match that still waits."""
 AT_THE_END = np.iinfo(np.int64).max
-"""Moment of a complex event whose window the stream does not pass."""
+"""Moment of a match whose window the stream does not pass."""
 
 _TRIM_FROM = 1 << 12
 _COPIES = 3
@@ -59,7 +59,7 @@ class _Events(NamedTuple):
 
 
 class PendingMatches:
-    """The complex events of one evaluation that wait, and those that are known and not handed over yet.
+    """The matches of one evaluation that wait, and those that are known and not handed over yet.
 
     Parameters
     ----------
@@ -70,17 +70,17 @@ class PendingMatches:
     length
         Length of the window, uint64 or float64.
     lasting
-        Length for which a complex event waits behind its last event; None: for `length` behind its first.
+        Length for which a match waits behind its last event; None: for `length` behind its first.
     labelled
-        True: complex events that differ only in the variables of their events are different.
+        True: matches that differ only in the variables of their events are different.
     strategy
-        Selection strategy, among the complex events of one end.
+        Selection strategy, among the matches of one end.
     limit
-        Most complex events of one end; 0: all.
+        Most matches of one end; 0: all.
     counted
-        True: ends are wanted, with the numbers of their complex events.
+        True: ends are wanted, with the numbers of their matches.
     only_ends
-        True: one complex event of each end is wanted.
+        True: one match of each end is wanted.
     grouped
         True: rows of one end are wanted together.
     share
@@ -123,7 +123,7 @@ class PendingMatches:
         self._strategy = strategy
         self._grouped = bool(limit) or counted or only_ends or grouped or strategy.compares
         self._rows = _NO_ROWS
-        self._moments = np.empty(0, np.int64)
+        self._ordinals = np.empty(0, np.int64)
         self._clocks: Array = np.empty(0, np.asarray(length).dtype)
         self._partitions = np.empty(0, np.int32)
         self._keys: list[pa.Array] = []
@@ -134,7 +134,7 @@ class PendingMatches:
     # ---- what the runtime finds -------------------------------------------------------------------------------
 
     def note(self, events: RelevantEvents) -> None:
-        """Note the clocks of relevant events, in which complex events may begin."""
+        """Note the clocks of relevant events, in which matches may begin."""
         partitions = events.partitions if len(events.partitions) else np.zeros(len(events.symbols), np.int32)
         numbers = events.ordinals if len(events.ordinals) else events.positions
         noted = self._events
@@ -146,7 +146,7 @@ class PendingMatches:
         )
 
     def take(self, found: MatchBuffers, keys: list[pa.Array]) -> None:
-        """Let complex events wait, and take back those that an event to be absent follows.
+        """Let matches wait, and take back those that an event to be absent follows.
 
         Raises
         ------
@@ -168,14 +168,14 @@ class PendingMatches:
         self._rows = rows = _concat_matches(self._rows, found)
         columns = (rows.spans, rows.offsets, rows.positions, rows.marks)
         drop_rows(*columns, back, True, kept, _table_for(len(rows)))
-        self._moments = np.concatenate([self._moments, np.full(len(found), _UNKNOWN)])
+        self._ordinals = np.concatenate([self._ordinals, np.full(len(found), _UNKNOWN)])
         self._clocks = np.concatenate([self._clocks, self._events.clocks[at]])
         self._partitions = np.concatenate([self._partitions, self._events.partitions[at]])
         self._keys = [pa.concat_arrays(pair) for pair in zip(self._keys, keys, strict=True)] if self._keys else keys
         self._filter_rows(kept)
 
     def _are_consecutive(self, found: MatchBuffers) -> Bools:
-        """Return which complex events have kept events without others between."""
+        """Return which matches have kept events without others between."""
         kept = np.flatnonzero(self._kept[found.marks])
         numbers = self._events.numbers[self._events.at(found.positions[kept])]
         row = np.repeat(np.arange(len(found)), np.diff(found.offsets))[kept]
@@ -188,7 +188,7 @@ class PendingMatches:
 
     def pass_clocks(self, clocks: Array, first: int) -> None:
         """Read the clocks of all events of a block, from the event with number `first` on."""
-        waiting = np.flatnonzero(self._moments == _UNKNOWN)
+        waiting = np.flatnonzero(self._ordinals == _UNKNOWN)
         own = self._clocks[waiting]
         if own.dtype.kind == "u":
             last = own + np.minimum(self._length, np.uint64(2**64 - 1) - own)
@@ -196,14 +196,14 @@ class PendingMatches:
             last = own + self._length
         passed = np.searchsorted(clocks, last, "right")
         known = passed < len(clocks)
-        self._moments[waiting[known]] = first + passed[known]
+        self._ordinals[waiting[known]] = first + passed[known]
         if len(clocks):
             self._trim(clocks[-1])
 
     @property
     def next_deadline(self) -> int | None:
-        """Least clock of an event beyond the window of a complex event that waits, or None if none waits."""
-        waiting = self._clocks[self._moments == _UNKNOWN]
+        """Least clock of an event beyond the window of a match that waits, or None if none waits."""
+        waiting = self._clocks[self._ordinals == _UNKNOWN]
         return int(waiting.min()) + int(self._length) + 1 if len(waiting) else None
 
     def pass_events(self, partitions: Int32, ordinals: Int64, positions: Int64) -> None:
@@ -214,7 +214,7 @@ class PendingMatches:
         self._last_ordinals = np.concatenate([self._last_ordinals, np.full(more, -1)])
         np.maximum.at(self._last_ordinals, partitions, ordinals)
         self._trim(self._last_ordinals.astype(np.uint64)[self._events.partitions])
-        waiting = np.flatnonzero(self._moments == _UNKNOWN)
+        waiting = np.flatnonzero(self._ordinals == _UNKNOWN)
         groups = np.unique(self._partitions[waiting])
         group = np.searchsorted(groups, partitions)
         if not len(groups):
@@ -227,14 +227,14 @@ class PendingMatches:
         place = np.searchsorted(names, wanted, sorter=order)
         known = place < len(names)
         known[known] = names[order[place[known]]] == wanted[known]
-        self._moments[waiting[known]] = positions[ours[order[place[known]]]]
+        self._ordinals[waiting[known]] = positions[ours[order[place[known]]]]
 
     def finish(self) -> None:
         """End the stream: what waits is known."""
-        self._moments[self._moments == _UNKNOWN] = AT_THE_END
+        self._ordinals[self._ordinals == _UNKNOWN] = AT_THE_END
 
     def known(self) -> tuple[FoundBuffers, list[pa.Array]] | None:
-        """Return the complex events that are known, in their order, with the keys of their partitions.
+        """Return the matches that are known, in their order, with the keys of their partitions.
 
         Raises
         ------
@@ -244,19 +244,19 @@ class PendingMatches:
             return self._take_decided()
 
     def _take_decided(self) -> tuple[FoundBuffers, list[pa.Array]] | None:
-        rows = np.flatnonzero(self._moments != _UNKNOWN)
+        rows = np.flatnonzero(self._ordinals != _UNKNOWN)
         if not len(rows):
             return None
-        moments = self._moments[rows]
+        ordinals = self._ordinals[rows]
         if self._grouped:
-            rows, moments = self._whole_ends(rows, moments)
+            rows, ordinals = self._whole_ends(rows, ordinals)
             if not len(rows):
                 return None
         spans = self._rows.spans[:, rows]
         # among alike ones the first that was found stays first
-        order = np.lexsort((rows, spans[0], spans[1], moments))
+        order = np.lexsort((rows, spans[0], spans[1], ordinals))
         rows = rows[order]
-        taken = np.zeros(len(self._moments), np.bool_)
+        taken = np.zeros(len(self._ordinals), np.bool_)
         taken[rows] = True
         found, first = self._distinct(_projected(_take_matches(self._rows, rows), self._kept, self._mark_of))
         rows = rows[first]
@@ -283,7 +283,7 @@ class PendingMatches:
         return found, keys
 
     def _choose_at_ends(self, found: MatchBuffers, rows: Int64) -> Int64:
-        """Return those of the complex events, all of their ends, that the strategy chooses."""
+        """Return those of the matches, all of their ends, that the strategy chooses."""
         order = np.lexsort((rows, found.spans[1]))
         sorted_ = _take_matches(found, order)
         # the loop moves rows: their numbers take the place of times
@@ -302,27 +302,27 @@ class PendingMatches:
         return np.sort(numbers[0, kept])
 
     def _count_ends(self, found: MatchBuffers, rows: Int64) -> tuple[MatchBuffers, Int64, Int64]:
-        """Return one complex event of each end, and how many the end has; rows of one end stand together."""
+        """Return one match of each end, and how many the end has; rows of one end stand together."""
         ends = found.spans[1]
         first = np.flatnonzero(np.concatenate([[True], ends[1:] != ends[:-1]]))
         counts = np.diff([*first, len(ends)]).astype(np.int64)
         return _take_matches(found, first), rows[first], counts
 
-    def _whole_ends(self, rows: Int64, moments: Int64) -> tuple[Int64, Int64]:
+    def _whole_ends(self, rows: Int64, ordinals: Int64) -> tuple[Int64, Int64]:
         """Return the known rows whose ends are known as a whole, and have the latest moment of the end.
 
         Ends come in the order of their moments: what still waits will be known later than all that is known now.
         """
         groups, group = np.unique(self._rows.spans[1], return_inverse=True)
         latest = np.full(len(groups), _UNKNOWN)
-        np.maximum.at(latest, group[rows], moments)
+        np.maximum.at(latest, group[rows], ordinals)
         open_ = np.zeros(len(groups), np.bool_)
-        open_[group[self._moments == _UNKNOWN]] = True
+        open_[group[self._ordinals == _UNKNOWN]] = True
         rows = rows[~open_[group[rows]]]
         return rows, latest[group[rows]]
 
     def _distinct(self, found: MatchBuffers) -> tuple[MatchBuffers, Int64]:
-        """Return each complex event once, as the first row of it, and these rows."""
+        """Return each match once, as the first row of it, and these rows."""
         kept = np.ones(len(found), np.bool_)
         columns = (found.spans, found.offsets, found.positions, found.marks)
         drop_rows(*columns, np.empty(0, np.bool_), self._labelled, kept, _table_for(len(found)))
@@ -350,27 +350,27 @@ class PendingMatches:
         return f"the complex events that end at {end} are {int(counts[most]):,} so far, {waiting}"
 
     def _filter_rows(self, kept: Bools) -> None:
-        """Keep some of the complex events."""
+        """Keep some of the matches."""
         if kept.all():
             return
         self._rows = self._rows.at(kept)
-        self._moments, self._clocks = self._moments[kept], self._clocks[kept]
+        self._ordinals, self._clocks = self._ordinals[kept], self._clocks[kept]
         self._partitions = self._partitions[kept]
         mask = pa.array(kept)
         self._keys = [key.filter(mask) for key in self._keys]
 
     def _trim(self, now: Any) -> None:
-        """Drop the clocks of events that no complex event to come can begin with, given the clock of the last event."""
+        """Drop the clocks of events that no match to come can begin with, given the clock of the last event."""
         if len(self._events.positions) >= self._trim_at:
             self._events = self._events.kept(~(now - self._events.clocks > self._reach))
             self._trim_at = max(_TRIM_FROM, 2 * len(self._events.positions))
 
     def live(self) -> Int64:
-        """Return the positions that the complex events here hold, begin or end with, ascending."""
+        """Return the positions that the matches here hold, begin or end with, ascending."""
         return np.unique(np.concatenate([self._rows.positions, self._rows.spans.ravel()]))
 
     def holds(self, n_partitions: int) -> Bools:
-        """Return which partitions have complex events that wait."""
+        """Return which partitions have matches that wait."""
         held = np.zeros(n_partitions, np.bool_)
         held[self._partitions] = True
         return held
@@ -394,7 +394,7 @@ class PendingMatches:
             "offsets": rows.offsets,
             "positions": rows.positions,
             "marks": rows.marks,
-            "moments": self._moments,
+            "moments": self._ordinals,
             "clocks": self._clocks,
             "partitions": self._partitions,
             **{f"event_{name}": array for name, array in self._events._asdict().items()},
@@ -406,7 +406,7 @@ class PendingMatches:
     def restore(self, arrays: dict[str, Any], keys: pa.Table) -> None:
         """Go on from a snapshot."""
         self._rows = MatchBuffers(*(arrays[name] for name in ("spans", "times", "offsets", "positions", "marks")))
-        self._moments, self._clocks = arrays["moments"], arrays["clocks"]
+        self._ordinals, self._clocks = arrays["moments"], arrays["clocks"]
         self._partitions = arrays["partitions"]
         self._events = _Events(*(arrays[f"event_{name}"] for name in _Events._fields))
         self._last_ordinals, self._n_known = arrays["last_ordinals"], int(arrays["n_known"][0])
@@ -432,7 +432,7 @@ _NO_ROWS = MatchBuffers(
 
 
 def _concat_matches(one: MatchBuffers, other: MatchBuffers) -> MatchBuffers:
-    """Return the complex events of two buffers."""
+    """Return the matches of two buffers."""
     offsets = np.concatenate([one.offsets, other.offsets[1:] + one.offsets[-1]]).astype(np.int32)
     return MatchBuffers(
         np.concatenate([one.spans, other.spans], axis=1),
@@ -444,7 +444,7 @@ def _concat_matches(one: MatchBuffers, other: MatchBuffers) -> MatchBuffers:
 
 
 def _take_matches(rows: MatchBuffers, chosen: Int64) -> MatchBuffers:
-    """Return some complex events, in a given order."""
+    """Return some matches, in a given order."""
     lengths = np.diff(rows.offsets)[chosen]
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     entries = np.repeat(rows.offsets[:-1][chosen] - offsets[:-1], lengths) + np.arange(offsets[-1])
@@ -453,7 +453,7 @@ def _take_matches(rows: MatchBuffers, chosen: Int64) -> MatchBuffers:
 
 
 def _projected(rows: MatchBuffers, kept: Bools, mark_of: Int32) -> MatchBuffers:
-    """Return complex events with the kept events alone, under other marks."""
+    """Return matches with the kept events alone, under other marks."""
     entries = kept[rows.marks]
     before = np.concatenate([[0], np.cumsum(entries)]).astype(np.int32)
     return MatchBuffers(

@@ -56,7 +56,7 @@ class RowNumbers:
     names_streams
         True: rows are those of several streams, which the results name.
     waits
-        True: complex events are reported behind the batch in which they end.
+        True: matches are reported behind the batch in which they end.
 
     Attributes
     ----------

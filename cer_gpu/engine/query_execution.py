@@ -35,7 +35,7 @@ class QueryExecution(ABC):
     plan : Plan or None
         Plan of the query, or None if it reads whole tables.
     n_matches : int
-        Number of complex events, or rows, found so far.
+        Number of matches, or rows, found so far.
     n_suppressed_elsewhere : int
         Number of those that other threads have left out (`n_suppressed`).
     n_undecided_elsewhere : int
@@ -81,12 +81,12 @@ class QueryExecution(ABC):
 
     @property
     def n_undecided(self) -> int:
-        """Number of complex events that only the end of the input completed."""
+        """Number of matches that only the end of the input completed."""
         return self.n_undecided_elsewhere
 
     @property
     def n_suppressed(self) -> int:
-        """Number of complex events so far that LIMIT n EVERY d left out, and LIMIT n alone would have kept."""
+        """Number of matches so far that LIMIT n EVERY d left out, and LIMIT n alone would have kept."""
         return self.n_suppressed_elsewhere
 
     @property
@@ -155,7 +155,7 @@ class QueryExecution(ABC):
         self.n_without_key_elsewhere += n_without_key
 
     def add_matches(self, n: int) -> None:
-        """Count complex events, or rows, that were found."""
+        """Count matches, or rows, that were found."""
         self.n_matches += n
 
     def prefetch(self, blocks: Iterable[Block]) -> Iterable[Block]:

@@ -44,7 +44,11 @@ class StreamColumns:
     ) -> None:
         keys, types, lags = _partition_keys(binding), binding.keys.parts, lags_of(binding.derived)
         self._lags = Lags(lags, keys, types, key_shard) if lags else None
-        self._pasts = None if binding.pasts is None else OverAggregates(binding.pasts, keys, types, key_shard, shared)
+        self._over_aggregates = (
+            None
+            if binding.over_aggregates is None
+            else OverAggregates(binding.over_aggregates, keys, types, key_shard, shared)
+        )
         self._positions = Positions(keys, types, key_shard) if has_positions(binding.derived) else None
 
     def rebind(self, binding: Binding, shared: SharedGuards | None = None) -> None:
@@ -58,9 +62,9 @@ class StreamColumns:
         keys = _partition_keys(binding)
         if self._lags is not None:
             self._lags.rebind(lags_of(binding.derived), keys)
-        if self._pasts is not None:
-            assert binding.pasts is not None
-            self._pasts.rebind(binding.pasts, keys, shared)
+        if self._over_aggregates is not None:
+            assert binding.over_aggregates is not None
+            self._over_aggregates.rebind(binding.over_aggregates, keys, shared)
         if self._positions is not None:
             self._positions.rebind(keys)
 
@@ -68,8 +72,8 @@ class StreamColumns:
         """Make the columns of the next block."""
         if self._lags is not None:
             self._lags.add_to(block)
-        if self._pasts is not None:
-            self._pasts.add_to(block)
+        if self._over_aggregates is not None:
+            self._over_aggregates.add_to(block)
         if self._positions is not None:
             self._positions.add_to(block)
 
@@ -81,8 +85,8 @@ class StreamColumns:
             arrays, texts, state.tables["lags"] = self._lags.snapshot()
             state.add_arrays("lags", arrays)
             state.add_texts("lag_texts", texts)
-        if self._pasts is not None:
-            arrays, texts, counted = self._pasts.snapshot()
+        if self._over_aggregates is not None:
+            arrays, texts, counted = self._over_aggregates.snapshot()
             state.add_arrays("pasts", arrays)
             state.add_texts("past_texts", texts)
             state.add_texts("past_values", counted)
@@ -95,8 +99,8 @@ class StreamColumns:
         """Go on from a checkpoint."""
         if self._lags is not None:
             self._lags.restore(state.part("lags"), state.texts("lag_texts"), state.tables["lags"])
-        if self._pasts is not None:
-            self._pasts.restore(state.part("pasts"), state.texts("past_texts"), state.texts("past_values"))
+        if self._over_aggregates is not None:
+            self._over_aggregates.restore(state.part("pasts"), state.texts("past_texts"), state.texts("past_values"))
         if self._positions is not None:
             self._positions.restore(state.part("positions"), state.texts("position_texts"))
 

@@ -1,6 +1,6 @@
-"""LIMIT n EVERY d: at most n complex events of each partition in any d, in the order of their ends.
+"""LIMIT n EVERY d: at most n matches of each partition in any d, in the order of their ends.
 
-A complex event is kept if fewer than n of those kept before end at most d before it.  Within one end the order is that
+A match is kept if fewer than n of those kept before end at most d before it.  Within one end the order is that
 in which they are listed, as for LIMIT n, which therefore holds, too.
 """
 
@@ -22,16 +22,16 @@ from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.protocol import FoundBuffers
 
 _INITIAL_SIZE = 1 << 10
-"""Initial room for complex events that were kept within the length."""
+"""Initial room for matches that were kept within the length."""
 
 
 class Throttle:
-    """The choice among the complex events of one evaluation.
+    """The choice among the matches of one evaluation.
 
     Parameters
     ----------
     n
-        Most complex events of a partition.
+        Most matches of a partition.
     column
         Column in which the length is measured; None: positions, or numbers in the partition.
     length
@@ -44,7 +44,7 @@ class Throttle:
     Attributes
     ----------
     n_suppressed : int
-        Complex events that LIMIT n alone would have kept.
+        Matches that LIMIT n alone would have kept.
     """
 
     def __init__(self, n: int, column: str | None, length: Any, *, counts: bool, shard: tuple[int, int] | None) -> None:
@@ -63,13 +63,13 @@ class Throttle:
 
     @property
     def n_suppressed(self) -> int:
-        """Number of complex events that LIMIT n alone would have kept."""
+        """Number of matches that LIMIT n alone would have kept."""
         return int(self._regs[loops.LEFT_OUT])
 
     def note(
         self, events: RelevantEvents, ending: Bools, block: EventBlock, clocks: dict[str, Clock], picked: SelectedRows
     ) -> None:
-        """Note the events of a block that may end complex events, given the symbols of those."""
+        """Note the events of a block that may end matches, given the symbols of those."""
         if self._column is None:
             values = (events.ordinals if self._counts else events.positions).view(np.uint64)
         else:
@@ -86,7 +86,7 @@ class Throttle:
         self._noted: list[tuple[Int64, Int32, Array]] = []
 
     def choose(self, found: FoundBuffers) -> FoundBuffers:
-        """Return the complex events that are kept."""
+        """Return the matches that are kept."""
         if isinstance(found, CountBuffers):
             chosen = self._count_kept(found.ends, found.counts)
             rows = self._own(np.flatnonzero(chosen))
@@ -110,7 +110,7 @@ class Throttle:
         return rows[part_of(self._shard, before)]
 
     def _count_kept(self, ends: Int64, amounts: Int64) -> Int64:
-        """Return how many complex events of each row are kept."""
+        """Return how many matches of each row are kept."""
         chosen = np.zeros(len(ends), np.int64)
         if not len(ends):
             return chosen
@@ -133,7 +133,7 @@ class Throttle:
     # ---- partitions, and room -------------------------------------------------------------------------------
 
     def holds(self, n_partitions: int) -> Bools:
-        """Return which of the first partitions have kept what a complex event to come may be too close to."""
+        """Return which of the first partitions have kept what a match to come may be too close to."""
         self._reserve_partitions(n_partitions)
         parts = self._parts[:n_partitions]
         holds: Bools = parts[:, loops.FIRST] >= 0

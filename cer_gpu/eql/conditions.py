@@ -22,8 +22,8 @@ from cer_gpu.ceql.traversal import walk
 from cer_gpu.columnar.columns import BOOLEAN, STRING, is_string, kind_of
 from cer_gpu.eql import syntax as e
 from cer_gpu.eql.eql_functions import CONDITION_FUNCTIONS, OF_NUMBERS, OF_VALUES, check_call
+from cer_gpu.eql.parser import glob_of, glob_of_text, has_wildcards
 from cer_gpu.eql.regexes import re2_of
-from cer_gpu.eql.wildcards import glob_of, glob_of_text, has_wildcards
 from cer_gpu.errors import QueryError, QueryTypeError, did_you_mean
 from cer_gpu.expressions.hints import article
 from cer_gpu.resolution.fields import FoundField, fields_of, find_field, names_known
@@ -217,7 +217,7 @@ class EqlConditions:
         if op == "!=":
             op, negated = "==", not negated
         sign = {"==": "="}.get(op, op)
-        right = self._moment(left, self._as_text(left, right) if sign == "=" else right)
+        right = self._timestamp_value(left, self._as_text(left, right) if sign == "=" else right)
         if isinstance(right, e.ConstantValue) and type(right.value) in (int, float):
             self._check_field_type(
                 left, lambda kind: kind != STRING, "a number", f'texts are compared with texts: {op} "{right.text}"'
@@ -252,7 +252,7 @@ class EqlConditions:
         data_type = self._type(of)
         return e.ConstantValue(value.text, span=value.span) if data_type is not None and is_string(data_type) else value
 
-    def _moment(self, of: e.EqlExpression, value: Any) -> Any:
+    def _timestamp_value(self, of: e.EqlExpression, value: Any) -> Any:
         """Return a time as texts have it, without the Z of UTC where the field has no time zone and is of UTC."""
         data_type = self._type(of)
         if not isinstance(value, e.ConstantValue) or not isinstance(value.value, str) or data_type is None:

@@ -1,24 +1,98 @@
-"""Parser of EQL into `cer_gpu.eql.syntax`, by the grammar in grammar.lark."""
+"""Parser of EQL into `cer_gpu.eql.syntax`, by the grammar in grammar.lark; strings with wildcards are GLOBs of CEQL."""
 
 from __future__ import annotations
 
 import math
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import lark
+from lark.lexer import PatternRE, TerminalDef
 from lark.visitors import Transformer_NonRecursive
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.clauses import span_of
+from cer_gpu.ceql.grammar import parser_of
 from cer_gpu.ceql.syntax_errors import shortened
 from cer_gpu.ceql.traversal import children, fold
 from cer_gpu.ceql.values import Span
 from cer_gpu.eql import syntax as e
-from cer_gpu.eql.grammar import eql_tree_parser
-from cer_gpu.eql.wildcards import text_of
 from cer_gpu.errors import QuerySyntaxError, QueryTooLargeError, nearest
+
+_ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "'": "'", "\\": "\\"}
+_ESCAPE = re.compile(r"\\(u\{[^}]*\}?|.)", re.DOTALL)
+_WILD = frozenset("*?")
+
+
+def text_of(token: Any, query: str) -> str:
+    """Return the text of a string, or of a raw string, in three quotes, in which no sign has another meaning.
+
+    Raises
+    ------
+    QuerySyntaxError
+        For an escape that there is none of.
+    """
+    written = str(token)
+    if written.startswith('"""'):
+        return written[3:-3]
+
+    def meant(found: re.Match[str]) -> str:
+        sign = found[1]
+        if sign in _ESCAPES:
+            return _ESCAPES[sign]
+        digits = sign[2:-1] if sign[-1:] == "}" else ""
+        if sign[0] == "u" and 2 <= len(digits) <= 8 and re.fullmatch("[0-9a-fA-F]+", digits):
+            number = int(digits, 16)
+            if number <= 0x10FFFF and not 0xD800 <= number <= 0xDFFF:
+                return chr(number)
+        start = token.start_pos + 1 + found.start()
+        raise QuerySyntaxError(
+            f"there is no escape {found[0]!r}",
+            query,
+            start,
+            start + len(found[0]),
+            r'escapes are \" \\ \n \t \r \b \f \u{2710}; without escapes: """text"""',
+        )
+
+    return _ESCAPE.sub(meant, written[1:-1])
+
+
+def has_wildcards(pattern: str) -> bool:
+    """Return True for a pattern with ``*`` or ``?``."""
+    return not _WILD.isdisjoint(pattern)
+
+
+def glob_of(pattern: str) -> str:
+    """Return the GLOB of CEQL for a pattern, in which ``*`` and ``?`` are the only signs.
+
+    Examples
+    --------
+    >>> glob_of("a[1]*")
+    'a[[]1]*'
+    """
+    return pattern.replace("[", "[[]")
+
+
+def glob_of_text(text: str) -> str:
+    """Return the GLOB of CEQL that a text alone satisfies."""
+    return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in text)
+
+
+@lru_cache(maxsize=1)
+def eql_tree_parser() -> lark.Lark:
+    """Return the parser, made once, or loaded as an earlier process has kept it."""
+    return parser_of("cer_gpu.eql", ("query",), _whole_word)
+
+
+def _whole_word(terminal: TerminalDef) -> None:
+    """Make a keyword match whole words only, in lower case, and before names and functions."""
+    word = terminal.pattern.value
+    if isinstance(terminal.pattern, lark.lexer.PatternStr) and word.isalpha():
+        terminal.pattern = PatternRE(rf"{word}(?![A-Za-z0-9_@])", terminal.pattern.flags)
+        terminal.priority = 3
+
 
 KEYWORDS = ("and", "false", "in", "like", "not", "null", "or", "regex", "true")
 """Keywords of conditions, which no field is called in other letters."""

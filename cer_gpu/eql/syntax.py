@@ -1,6 +1,6 @@
 """Abstract syntax of EQL: immutable nodes as the text has them, before columns are known.
 
-`cer_gpu.eql.lowering` makes formulas and predicates of them, which depend on the schema: a field may be a column, the
+`cer_gpu.eql.eql_query` makes formulas and predicates of them, which depend on the schema: a field may be a column, the
 path to a field of a struct, a list, or missing.
 """
 

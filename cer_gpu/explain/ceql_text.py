@@ -78,12 +78,12 @@ def _predicate(predicate: s.Predicate, around: int) -> str:
 
 def _leaf(leaf: s.Leaf, negation: str = "") -> str:
     match leaf:
-        case s.Comparison(left=s.Attribute(past=s.OverAggregate(function=functions.NO_EVENT_WITHIN) as past)):
-            such = "" if past.predicate is None else f" with {_predicate(past.predicate, _SINGLE)}"
-            assert past.event is not None
-            assert past.over is not None
-            return f"no {held_text(past.event)}{such} in the {limit_text(past.over)} before it"
-        case s.Comparison(left=s.Attribute(past=s.OverAggregate(over=None)), op="=", right=s.Literal(value=True)):
+        case s.Comparison(left=s.Attribute(aggregate=s.OverAggregate(function=functions.NO_EVENT_WITHIN) as aggregate)):
+            such = "" if aggregate.predicate is None else f" with {_predicate(aggregate.predicate, _SINGLE)}"
+            assert aggregate.event is not None
+            assert aggregate.over is not None
+            return f"no {held_text(aggregate.event)}{such} in the {limit_text(aggregate.over)} before it"
+        case s.Comparison(left=s.Attribute(aggregate=s.OverAggregate(over=None)), op="=", right=s.Literal(value=True)):
             return _expression(leaf.left)
         case s.Comparison("=", s.Call() as call, s.Literal(value=True)) if call.function.rstrip("~") in functions.TESTS:
             return _expression(call)
@@ -157,8 +157,8 @@ def _expression(expression: s.Expression, around: int = _SUM) -> str:
 
 def _attribute_of_leaf(attribute: s.Attribute) -> str:
     text, variable = attribute_text(attribute.name), attribute.variable
-    if attribute.past is not None:
-        text = aggregate_of_past(attribute.past)
+    if attribute.aggregate is not None:
+        text = over_aggregate_text(attribute.aggregate)
         return text if variable is None else f"{text} at {held_text(variable)}"
     if variable is not None:
         held = held_text(variable)
@@ -168,29 +168,29 @@ def _attribute_of_leaf(attribute: s.Attribute) -> str:
     return f"LAG({text})" if attribute.lag == 1 else f"LAG({text}, {attribute.lag})"
 
 
-def aggregate_of_past(past: s.OverAggregate) -> str:
+def over_aggregate_text(aggregate: s.OverAggregate) -> str:
     """Return an aggregate over the past: ``AVG(BUY.amount FILTER amount > 0) OVER 30 DAYS``."""
-    if past.condition is not None and past.predicate is not None:
-        holds = f"{_predicate(past.condition, _EITHER)}, {_predicate(past.predicate, _EITHER)}"
-        return f"RISES({holds}{own_keys_text(past, ' PARTITION BY ')})"
-    if past.over is None:
-        events = "any event" if past.event is None else held_text(past.event)
-        such = "" if past.predicate is None else f" FILTER {_predicate(past.predicate, _EITHER)}"
+    if aggregate.condition is not None and aggregate.predicate is not None:
+        holds = f"{_predicate(aggregate.condition, _EITHER)}, {_predicate(aggregate.predicate, _EITHER)}"
+        return f"RISES({holds}{own_keys_text(aggregate, ' PARTITION BY ')})"
+    if aggregate.over is None:
+        events = "any event" if aggregate.event is None else held_text(aggregate.event)
+        such = "" if aggregate.predicate is None else f" FILTER {_predicate(aggregate.predicate, _EITHER)}"
         return f"DESCENDANT({events}{such})"
-    function, *distinct = past.function.split()
-    of = "*" if past.event is None else held_text(past.event)
-    of += "" if past.attribute is None else f".{attribute_text(past.attribute)}"
-    test = "" if past.predicate is None else f" FILTER {_predicate(past.predicate, _EITHER)}"
-    length = f"{limit_text(past.over)}{own_keys_text(past, ' PARTITION BY ')}"
-    of += " NOCASE" if past.nocase else ""
+    function, *distinct = aggregate.function.split()
+    of = "*" if aggregate.event is None else held_text(aggregate.event)
+    of += "" if aggregate.attribute is None else f".{attribute_text(aggregate.attribute)}"
+    test = "" if aggregate.predicate is None else f" FILTER {_predicate(aggregate.predicate, _EITHER)}"
+    length = f"{limit_text(aggregate.over)}{own_keys_text(aggregate, ' PARTITION BY ')}"
+    of += " NOCASE" if aggregate.nocase else ""
     return f"{function}({' '.join([*distinct, of])}{test}) OVER {length}"
 
 
-def own_keys_text(past: s.OverAggregate, before: str = "") -> str:
+def own_keys_text(aggregate: s.OverAggregate, before: str = "") -> str:
     """Return the keys of its own that something over the past has, behind some words; "" if it has none."""
-    if past.keys is None:
+    if aggregate.keys is None:
         return ""
-    keys = [", ".join(map(_own_key, key)) for key in past.keys] or [""]
+    keys = [", ".join(map(_own_key, key)) for key in aggregate.keys] or [""]
     return before + ", ".join(f"[{key}]" for key in keys)
 
 

@@ -1,33 +1,50 @@
-"""Facts about a query as plain data, from which text, pictures and JSON are made."""
+"""Facts about a query, and a line for each pass of its plan: plain data from which text, pictures and JSON are made."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from cer_gpu.automaton.cea import ANY, CEA, FINAL, INITIAL, Transition
 from cer_gpu.automaton.chain import Rejection
-from cer_gpu.automaton.normal_form import Atom, Guard, NormalForm, is_plain, variable_name
+from cer_gpu.automaton.normal_form import (
+    Absent,
+    Atom,
+    Both,
+    Either,
+    Guard,
+    NormalForm,
+    Related,
+    Repeat,
+    Then,
+    Trailing,
+    is_plain,
+    variable_name,
+)
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.rma import CURRENT, RMA, RegisterCondition, RegisterFormula, RegisterTransition
 from cer_gpu.automaton.rma_construction import UnboundedFilterError, build_rma
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import names_of, path_of
 from cer_gpu.ceql.properties import why_not_properties
-from cer_gpu.ceql.syntax import QuerySyntax
-from cer_gpu.ceql.traversal import mapped, walk
+from cer_gpu.ceql.syntax import ANY_TYPE, QuerySyntax
+from cer_gpu.ceql.traversal import children, fold, mapped, walk
 from cer_gpu.ceql.variables import variables
 from cer_gpu.explain.analysis import FindMatches, TestCounts, analyse_events, atomic_predicates, count_tests, type_tests
-from cer_gpu.explain.ceql_text import guard_text, predicate_text, stream_of_variable, variable_text
-from cer_gpu.explain.choices import choice_facts
+from cer_gpu.explain.ceql_text import guard_text, name_text, predicate_text, stream_of_variable, variable_text
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.joins import FilterPlaces, join_plan
-from cer_gpu.explain.models import join_facts, model_facts, parallel_model_facts, why_not_parallel
+from cer_gpu.explain.models import (
+    choice_facts,
+    join_facts,
+    model_facts,
+    parallel_model_facts,
+    relation_facts,
+    why_not_parallel,
+)
 from cer_gpu.explain.parallel_facts import ParallelFacts
-from cer_gpu.explain.passes import pass_facts
 from cer_gpu.explain.plain_words import in_words
-from cer_gpu.explain.recent import relation_facts
 from cer_gpu.explain.step_names import place_names, step_names, tests_text
 from cer_gpu.io.source import Source
 from cer_gpu.output.outputs import OUTPUTS
@@ -36,6 +53,138 @@ from cer_gpu.planning.pattern_spans import TAKES_BACK
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.runtime.join_plan import JoinPlan
+
+MAX_SHOWN = 50
+"""Most atoms of a formula, and most guards, that a line shows."""
+
+
+def pass_facts(plan: LogicalPlan) -> list[dict[str, str]]:
+    """Return name and line of each pass, in the order of `cer_gpu.planning.passes.PASSES`."""
+    return [{"name": name, "did": line(plan)} for name, line in LINES.items()]
+
+
+def _selection(plan: LogicalPlan) -> str:
+    measures = ", ".join(measure.name for measure in plan.measures.measures)
+    kept = ", ".join(variable_text(name, plan.streams) for name in plan.variables) or "no variable"
+    attributes = "" if plan.attributes is None else f", of their events {', '.join(a.name for a in plan.attributes)}"
+    return f"keeps {kept}{attributes}{f'; measures {measures}' if measures else ''}"
+
+
+def _normal_form(plan: LogicalPlan) -> str:
+    n_atoms = sum(isinstance(part, Atom) for part in walk(plan.formula))
+    return normal_form_text(plan.formula, plan.streams) if n_atoms <= MAX_SHOWN else f"a formula of {n_atoms:,} atoms"
+
+
+def _trailing(plan: LogicalPlan) -> str:
+    if plan.trailing:
+        return "the next event that is to be absent at the end takes back what it follows"
+    return "nothing, because no absence stands at the end"
+
+
+def _guards(plan: LogicalPlan) -> str:
+    shown = [guard_text(guard) for guard in plan.guards[:MAX_SHOWN]]
+    more = ["..."] if len(plan.guards) > MAX_SHOWN else []
+    return f"tests of single events: {len(plan.guards):,} ({', '.join([*shown, *more])})"
+
+
+def _chain(plan: LogicalPlan) -> str:
+    return f"no, because {plan.why_not_chain}" if plan.chain is None else f"yes, of {len(plan.chain)} steps"
+
+
+_UNRELATED = "no filter relates events, and there is no conjunction"
+
+
+def _recent(plan: LogicalPlan) -> str:
+    if plan.recent is None:
+        return "no, because the strategy is not RECENT"
+    steps, keys = len(plan.recent.steps), len(plan.recent.keys)
+    return f"yes, steps {steps:,}, keys of equal columns {keys:,}"
+
+
+def _parallel_line(plan: LogicalPlan) -> str:
+    if plan.parallel is not None:
+        n_states, n_transitions = len(plan.parallel.states), len(plan.parallel.transitions)
+        return f"yes, a parallelised automaton: states {n_states:,}, transitions {n_transitions:,}"
+    return f"no, because {plan.why_not_parallel or ('it was not asked for' if plan.relates else _UNRELATED)}"
+
+
+def _graph(plan: LogicalPlan) -> str:
+    if plan.graph is None:
+        return f"none, because {_UNRELATED if plan.parallel is None else 'the pattern is parallel'}"
+    atoms, edges, filters = len(plan.graph.atoms), len(plan.graph.edges), len(plan.graph.relations)
+    return f"atoms {atoms:,}, edges {edges:,}, filters between events {filters:,}"
+
+
+def _automaton_line(plan: LogicalPlan) -> str:
+    if plan.cea is None:
+        return "none, because the pattern has a conjunction"
+    without = ", without the filters between events" if plan.relates else ""
+    return f"states {plan.cea.n_states:,}, transitions {len(plan.cea.transitions):,}{without}"
+
+
+LINES: Mapping[str, Callable[[LogicalPlan], str]] = {
+    "selection": _selection,
+    "normal form": _normal_form,
+    "trailing absence": _trailing,
+    "guards": _guards,
+    "chain": _chain,
+    "recent": _recent,
+    "parallel": _parallel_line,
+    "atom graph": _graph,
+    "automaton": _automaton_line,
+}
+
+
+def normal_form_text(formula: NormalForm, streams: Collection[str] = ()) -> str:
+    """Return a formula in LP-normal form as text: every filter on one event stands at its event."""
+
+    def single(text: str) -> str:
+        return f"({text})" if " " in text else text
+
+    def side(part: NormalForm, text: str, around: NormalForm, optional: bool) -> str:
+        if optional:
+            return f"{single(text)}?"
+        return text if isinstance(part, Atom | Repeat) or _leads(part, around) else single(text)
+
+    def combine(part: NormalForm, below: list[str]) -> str:
+        match part:
+            case Atom():
+                names = [
+                    name
+                    for name in part.labels - {part.guard.event_type, ANY_TYPE}
+                    if stream_of_variable(name, streams) is None
+                ]
+                return " AS ".join([guard_text(part.guard, part.negated), *map(name_text, sorted(names))])
+            case Repeat():
+                times = "+" if (part.least, part.most) == (1, None) else f"{{{part.least},{part.most or ''}}}"
+                return f"{single(below[0])}{':' if part.contiguous else ''}{times}{_absent(part.absent, ' without ')}"
+            case Related():
+                return f"{single(below[0])} FILTER {predicate_text(part.relation.predicate)}"
+            case Trailing():
+                return f"{single(below[0])}{_absent(part.absent, ' ; ')}"
+            case Either():
+                sign, optional = " OR ", (False, False)
+            case Both():
+                sign, optional = " ALL ", part.optional
+            case Then():
+                sign, optional = f"{_absent(part.absent, ' ; ')} {':' if part.contiguous else ';'} ", part.optional
+        sides = zip((part.left, part.right), below, optional, strict=True)
+        return sign.join(side(each, text, part, missing) for each, text, missing in sides)
+
+    return fold(formula, combine, children)
+
+
+def _leads(part: NormalForm, around: NormalForm) -> bool:
+    """Return True for the left side of an operator of its own kind, which needs no parentheses."""
+    if isinstance(part, Then) and isinstance(around, Then):
+        return part is around.left and part.contiguous == around.contiguous
+    return type(part) is type(around) and part is children(around)[0]
+
+
+def _absent(absent: tuple[Absent, ...], before: str) -> str:
+    texts = (f"!{guard_text(each.guard, each.negated)}" for each in absent)
+    return "".join(f"{before}{text}" for text in texts)
+
 
 _CURRENT = "~"
 _MARKED, _UNMARKED, _NONE = "●", "○", "∅"
@@ -120,7 +269,7 @@ def _of_registers(condition: RegisterCondition) -> Any:
         if node.variable is None:
             return node
         register = registers[variable_name(node.variable)]
-        if node.past is not None:
+        if node.aggregate is not None:
             return replace(node, variable=None if register == CURRENT else s.Name(_register(register)))
         name = node.name if register == CURRENT else path_of((_register(register), *names_of(node.name)))
         return s.Attribute(name, node.span, lag=node.lag)

@@ -1,23 +1,278 @@
-"""Automaton model of a query: its name, the reason for it, and the promises that it keeps.
+"""Automaton model of a query, its promises, and the choices of its physical plan, with their reasons.
 
 papers: CORE, theorem 2 (CEA); RMA, section 4; PCEA, theorems 4.2, 5.1 and 5.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from cer_gpu.automaton.normal_form import NormalForm
+from cer_gpu.automaton.cea import ANY
+from cer_gpu.automaton.chain import ChainStep
+from cer_gpu.automaton.normal_form import Guard, NormalForm
 from cer_gpu.automaton.parallel_pattern import NotParallelError, build_parallel
-from cer_gpu.explain.ceql_text import expression_text
+from cer_gpu.automaton.recent import RecentPattern
+from cer_gpu.ceql.functions import NO_EVENT_WITHIN, OVER_AGGREGATES, RISES
+from cer_gpu.ceql.syntax import Predicate
+from cer_gpu.errors import OptionError
+from cer_gpu.explain.ceql_text import (
+    attribute_text,
+    expression_text,
+    guard_text,
+    held_text,
+    name_text,
+    over_aggregate_text,
+    predicate_text,
+)
 from cer_gpu.explain.joins import FilterPlaces
 from cer_gpu.explain.parallel_facts import ParallelFacts
-from cer_gpu.explain.recent import promises
+from cer_gpu.explain.plain_words import window_text
 from cer_gpu.explain.step_names import place_names
 from cer_gpu.output.outputs import OUTPUTS
+from cer_gpu.planning.binding import Binding
+from cer_gpu.planning.distribution import Distribution
+from cer_gpu.planning.outputs import output_of, why_not_output
+from cer_gpu.planning.pattern_spans import UNLIMITED
 from cer_gpu.planning.physical import Model, PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import LogicalPlan
+from cer_gpu.predicates import guards
+from cer_gpu.predicates.generated import ROWS_TO_COMPILE, ROWS_TO_LOAD
+from cer_gpu.predicates.placement import AUTO, before_events
+
+
+def key_lines(plan: LogicalPlan) -> list[str]:
+    """Return the keys under which partial matches wait, each with the reason for it; none: there is one row for all."""
+    pattern = plan.recent
+    if pattern is None:
+        return []
+    lines = [f"{' or '.join(map(attribute_text, names))}: of PARTITION BY" for names in plan.partition_keys]
+    for key in pattern.keys:
+        columns = [" = ".join(attribute_text(column.name) for column in step) for step in key]
+        shown = columns[0] if len(set(columns)) == 1 else ", ".join(columns) + " (of the steps in turn)"
+        lines.append(f"{shown}: filters make it equal in all steps")
+    return lines or ["none: no column is equal in all steps, and there is no PARTITION BY"]
+
+
+def memory_line(plan: LogicalPlan, pattern: RecentPattern) -> str:
+    """Return what is kept, and until when."""
+    behind = "; and by the matches that wait until their window has passed" if pattern.taking else ""
+    return _partial_matches(plan, pattern) + behind
+
+
+def _partial_matches(plan: LogicalPlan, pattern: RecentPattern) -> str:
+    n = len(pattern.steps) - 1
+    if not n:
+        return "no partial match: each event of the one step is a match"
+    most = f"at most {n:,} partial match{'es' if n > 1 else ''}"
+    if not pattern.keys and not plan.partition:
+        return f"{most}, whatever the stream"
+    if plan.within is not None:
+        return f"{most} for each key with one in the window; other keys are dropped"
+    return f"{most} for each key; it grows with the keys: there is no WITHIN, so that none is ever out of reach"
+
+
+def promises(plan: LogicalPlan, pattern: RecentPattern) -> tuple[list[str], list[str]]:
+    """Return what is guaranteed, and what is not."""
+    n = max(len(pattern.steps) - 1, 0)
+    each = " for each key" if pattern.keys or plan.partition else ""
+    guaranteed = [f"at most {n:,} partial match{'' if n == 1 else 'es'}{each}, whatever came before"]
+    missing = []
+    if pattern.scans:
+        missing.append(
+            "constant time for each event: one that must be absent, and is not compared with every key, is tested "
+            "against what is pending under each"
+        )
+    else:
+        guaranteed.insert(0, "constant time for each event")
+    missing.append("every match: a partial match that a later one replaces is never completed")
+    return guaranteed, missing
+
+
+def relation_facts(plan: LogicalPlan, pattern: RecentPattern) -> list[dict[str, Any]]:
+    """Return the filters between events, each with the places where it is tested, as `FilterPlaces` does."""
+    places: dict[Predicate, dict[str, None]] = {}
+    for predicate in pattern.equalities:
+        places[predicate] = {"nowhere: it is a key, by which partial matches are found": None}
+    for place, predicate in _test_places(plan, pattern):
+        places.setdefault(predicate, {})[place] = None
+    return [
+        {
+            "text": predicate_text(predicate),
+            "variables": [],
+            "separable": True,
+            "why": "it is tested when a partial match would move on",
+            "places": list(found),
+        }
+        for predicate, found in places.items()
+    ]
+
+
+def _test_places(plan: LogicalPlan, pattern: RecentPattern) -> Iterator[tuple[str, Predicate]]:
+    """Yield the places of all tests."""
+
+    def kind(guard: int) -> str:
+        return guard_text(replace(plan.guards[guard], predicate=None))
+
+    for number, step in enumerate(pattern.steps):
+        name = f"step {number + 1} ({' or '.join(dict.fromkeys(kind(event.guard) for event in step.events))})"
+        for test in step.tests:
+            yield f"{name}: when its event comes", test.predicate
+        for absence in step.absent:
+            under = " under any key" if absence.key is None else ""
+            for test in absence.tests:
+                yield f"!{kind(absence.guard)} before {name}: for what is pending{under}, when it comes", test.predicate
+    for absence in pattern.taking:
+        for test in absence.tests:
+            yield f"!{kind(absence.guard)} at the end: for what ended before, when it comes", test.predicate
+
+
+def choice_facts(plan: LogicalPlan, binding: Binding | None) -> dict[str, Any]:
+    """Return the choices for a query, with the reasons, from its physical plan.
+
+    Parameters
+    ----------
+    plan
+    binding
+        Binding of the plan to the schema of the events, or None if there are no events.
+    """
+    physical = physical_plan(plan, OUTPUTS["positions"])
+    why = physical.reason
+    if physical.defers_events:
+        why += "; events wait until one may end a match, and are dropped unevaluated outside its window"
+    tier, tier_why = _predicates(binding)
+    device, device_why = before_events(AUTO)
+    within = plan.within
+    return {
+        "engine": {
+            "chosen": physical.engine,
+            "why": why,
+            "by_output": {name: physical_plan(plan, output_of(plan, name)).engine for name in _outputs(plan)},
+        },
+        "strategy": plan.strategy.name,
+        "device": {"chosen": device, "why": device_why},
+        "predicates": {"chosen": tier, "why": tier_why},
+        "window": None
+        if within is None or within.length >= UNLIMITED
+        else {"kind": within.kind, "text": window_text(within)},
+        "keys": key_lines(plan),
+        "memory": _memory(plan) + _memory_of_over(plan),
+        "funnel": None if why_not_output(plan, OUTPUTS["funnel"]) else _memory_of_progress(plan),
+        "chain": None if plan.chain is None else chain_facts(plan.chain, plan.guards),
+        "distribution": _distribution(physical.distribution),
+    }
+
+
+def _outputs(plan: LogicalPlan) -> Iterator[str]:
+    """Yield the names of the outputs that a query can have."""
+    for name in OUTPUTS:
+        with contextlib.suppress(OptionError):
+            output_of(plan, name)
+            yield name
+
+
+def _predicates(binding: Binding | None) -> tuple[str, str]:
+    """Return the first tier of the predicates, and the reason or the rows until the next tier."""
+    if guards.TIER is not None:
+        return guards.TIER, "CER_GPU_PREDICATES asks for it"
+    if binding is not None and not binding.guards.may_compile:
+        return guards.INTERPRETED, "these predicates are not compiled"
+    return (
+        guards.INTERPRETED,
+        f"one compiled pass after {ROWS_TO_COMPILE:,} rows, or after {ROWS_TO_LOAD:,} where it is kept on disk",
+    )
+
+
+def chain_facts(steps: Sequence[ChainStep], guards: Sequence[Guard]) -> dict[str, Any]:
+    """Return the steps that stacks evaluate, as the text of a pattern.
+
+    It is `plain` if no number of events is bounded and no gap bars an event.
+    """
+    text = ""
+    for step in steps:
+        barring = "".join(f"!{guard_text(guards[guard])} ; " for guard in step.barring)
+        joint = " : " if step.neighbour else f" ; {barring}"
+        events = [guard_text(guards[guard]) for guard in step.guards]
+        event = events[0] if len(events) == 1 else f"({' OR '.join(events)})"
+        text += (joint if text else "") + event + _step_times(step)
+    plain = not any(step.barring or step.linked or step.least > 1 or step.bounded for step in steps)
+    return {"text": text, "plain": plain}
+
+
+def _step_times(step: ChainStep) -> str:
+    if not step.repeated:
+        return ""
+    most = "" if step.most is None else f"{step.most}"
+    times = f"{{{step.least}}}" if most == f"{step.least}" else f"{{{step.least},{most}}}"
+    return (" ->" if step.linked else "") + ("+" if times == "{1,}" else times)
+
+
+def _memory(plan: LogicalPlan) -> str:
+    if plan.recent is not None:
+        return memory_line(plan, plan.recent)
+    stored = plan.relates  # each event once for each step, until it is out of reach
+    if plan.within is not None and plan.within.length < UNLIMITED:
+        each = " of each partition" if plan.partition and plan.within.kind == "events" else ""
+        bound = f"bounded by the relevant events that are in the window{each}"
+        if plan.trailing:
+            bound += "; and by the matches that wait until theirs has passed"
+        if plan.partition and plan.strategy.compares and plan.chooses_first and not stored:
+            name = plan.strategy.name
+            bound += f"; and a state of each partition, which is kept for good, as {name} compares with what is old"
+        return bound
+    loops = [] if plan.cea is None else [each for each in plan.cea.transitions if each.guard == ANY]
+    waits = plan.cea is None or bool(loops)
+    if not stored and not waits and not plan.strategy.compares and not plan.strategy.consecutive:
+        return "that of the partial matches under way: each is dropped at the first event that does not continue it"
+    if plan.consume != "NONE":
+        return "grows with the relevant events until a match consumes them: there is no WITHIN"
+    if not stored and loops and all(loop.barred for loop in loops):
+        return "grows with the partial matches that no event has barred yet: there is no WITHIN"
+    return "grows with the relevant events: there is no WITHIN, so that nothing is ever out of reach"
+
+
+def _memory_of_progress(plan: LogicalPlan) -> str:
+    held = "each start is held until what stops it, and all starts before it, is known: "
+    if plan.within is None:
+        return held + "perhaps to the end, as there is no WITHIN"
+    each = "s of their partitions have" if plan.partition and plan.within.kind == "events" else " has"
+    return held + f"at the latest when the window{each} passed"
+
+
+def _memory_of_over(plan: LogicalPlan) -> str:
+    each, n = " of each partition" if plan.partition else "", plan.longest_lag
+    words = f"; and holds, for LAG, values of the last {f'{n:,} events' if n > 1 else 'event'}{each}" if n else ""
+    for aggregate in plan.over_aggregates:
+        if aggregate.function == RISES:
+            continue  # its aggregates hold what it reads
+        if aggregate.over is None:
+            words += f"; and holds the id of each process that is such, or descends: {over_aggregate_text(aggregate)}"
+        elif aggregate.function == NO_EVENT_WITHIN:
+            assert aggregate.event is not None
+            words += f"; and holds, for the absence of {held_text(aggregate.event)}, the time of the last one{each}"
+        else:
+            entries = OVER_AGGREGATES[aggregate.function].state.value
+            words += f"; and holds, for {over_aggregate_text(aggregate)}, {entries} in that window{each}: one pass"
+    return words
+
+
+def _distribution(distribution: Distribution) -> dict[str, Any]:
+    """Return the ways to deal events to threads and to tasks, each with the reason if it is not exact, else None.
+
+    `shared` are the values that all events of a match share, by which tasks can be dealt the events.
+    """
+    return {
+        "threads": {"chosen": distribution.threads, "why": distribution.why_not_threads},
+        "tasks": distribution.tasks,
+        "chosen": next(name for name, why in distribution.tasks.items() if why is None),
+        "shared": [
+            attribute_text(column) if kind is None else f"{name_text(kind)}.{attribute_text(column)}"
+            for kind, column in distribution.shared
+        ],
+    }
+
 
 _TITLES = {
     Model.CEA: "complex event automaton",
@@ -173,8 +428,8 @@ def _not_guaranteed(plan: LogicalPlan, places: FilterPlaces, why_not_registers: 
 
 def _compares(physical: PhysicalPlan, facts: ParallelFacts) -> bool:
     """Return True if the runs of one end are compared, to drop doubles."""
-    told = physical.labelled and facts.pattern.is_told_by_labels
-    return facts.pattern.ambiguous and not told
+    labelled = physical.labelled and facts.pattern.labels_identify_steps
+    return facts.pattern.ambiguous and not labelled
 
 
 def _parallel_guaranteed(plan: LogicalPlan, compares: bool) -> Iterator[str]:

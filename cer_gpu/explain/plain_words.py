@@ -29,19 +29,19 @@ from cer_gpu.ceql.syntax import (
     Predicate,
     QuerySyntax,
     Within,
+    aggregates_in,
     attributes,
-    pasts_in,
     relations,
     variable_filters,
 )
 from cer_gpu.explain.ceql_text import (
-    aggregate_of_past,
     attribute_text,
     expression_text,
     held_text,
     key_text,
     limit_text,
     name_text,
+    over_aggregate_text,
     own_keys_text,
     predicate_text,
     stream_of_variable,
@@ -163,8 +163,8 @@ def _looking_back(syntax: QuerySyntax) -> list[str]:
     predicates = [each.predicate for each in variable_filters(syntax.formula)]
     predicates += [each.predicate for each in relations(syntax.formula)]
     read = [each for predicate in predicates for each in attributes(predicate)]
-    pasts = dict.fromkeys(past for each in read for past in pasts_in(each))
-    lines = [_over_line(past, grouped=bool(syntax.partition)) for past in pasts]
+    over_aggregates = dict.fromkeys(aggregate for each in read for aggregate in aggregates_in(each))
+    lines = [_over_line(aggregate, grouped=bool(syntax.partition)) for aggregate in over_aggregates]
     lagged = [each for each in read if each.lag]
     if not lagged:
         return lines
@@ -172,28 +172,28 @@ def _looking_back(syntax: QuerySyntax) -> list[str]:
     of = "its group" if syntax.partition else "the stream"
     before = "the event before it" if all(each.lag == 1 for each in lagged) else "an event before it"
     reads = "reads" if len(texts) == 1 else "read"
-    told = f"{_list_words(texts, 'and')} {reads} {before} in {of}, of whatever type; NULL where there is none."
-    return [told, *lines]
+    sentence = f"{_list_words(texts, 'and')} {reads} {before} in {of}, of whatever type; NULL where there is none."
+    return [sentence, *lines]
 
 
-def _over_line(past: OverAggregate, *, grouped: bool) -> str:
+def _over_line(aggregate: OverAggregate, *, grouped: bool) -> str:
     """Return the line that says which events an aggregate over the past is of."""
-    own = own_keys_text(past)
-    of = f" of the same {own}" if past.keys else "" if past.keys == () else " of its group" if grouped else ""
-    events = "all events" if past.event is None else f"the events {held_text(past.event)}"
-    if past.predicate is not None:
-        events += f" with {predicate_text(past.predicate)}"
-    if past.condition is not None and past.predicate is not None:
-        holds = f"{predicate_text(past.predicate)} and {predicate_text(past.condition)}"
+    own = own_keys_text(aggregate)
+    of = f" of the same {own}" if aggregate.keys else "" if aggregate.keys == () else " of its group" if grouped else ""
+    events = "all events" if aggregate.event is None else f"the events {held_text(aggregate.event)}"
+    if aggregate.predicate is not None:
+        events += f" with {predicate_text(aggregate.predicate)}"
+    if aggregate.condition is not None and aggregate.predicate is not None:
+        holds = f"{predicate_text(aggregate.predicate)} and {predicate_text(aggregate.condition)}"
         before = "and the condition did not hold just before: over the same past without the event"
-        return f"{aggregate_of_past(past)} is TRUE at an event for which {holds}, {before}."
-    if past.over is None:
-        child, parent = map(attribute_text, past.ids)
+        return f"{over_aggregate_text(aggregate)} is TRUE at an event for which {holds}, {before}."
+    if aggregate.over is None:
+        child, parent = map(attribute_text, aggregate.ids)
         ancestor = f"a process above that of the event (by {child} and {parent}) had one of {events} before"
-        return f"{aggregate_of_past(past)} is TRUE where {ancestor}, in the whole stream."
-    empty = "NULL" if EMPTY[past.function] is None else EMPTY[past.function]
-    reach = f"at most {window_text(past.over)} before it, itself included"
-    return f"{aggregate_of_past(past)} at an event is over {events}{of} {reach}; {empty} over none."
+        return f"{over_aggregate_text(aggregate)} is TRUE where {ancestor}, in the whole stream."
+    empty = "NULL" if EMPTY[aggregate.function] is None else EMPTY[aggregate.function]
+    reach = f"at most {window_text(aggregate.over)} before it, itself included"
+    return f"{over_aggregate_text(aggregate)} at an event is over {events}{of} {reach}; {empty} over none."
 
 
 # ---- the pattern --------------------------------------------------------------------------------------------------

@@ -33,8 +33,8 @@ def place_names(graph: AtomGraph, formula: NormalForm) -> list[str]:
         if isinstance(atom, Absent):
             names.append(f"!{kind}")
             continue
-        told = (label for label in atom.labels if ">" not in label and label.isprintable())
-        aliases = sorted(label for label in told if label not in (atom.guard.event_type, ANY_TYPE))
+        labels = (label for label in atom.labels if ">" not in label and label.isprintable())
+        aliases = sorted(label for label in labels if label not in (atom.guard.event_type, ANY_TYPE))
         related = [v for relation in graph.relations for v in relation.variables if v in aliases]
         if atom.negated:
             names.append(kind)
@@ -109,8 +109,8 @@ def _with_history(graph: AtomGraph, places: Sequence[str], names: Sequence[str])
             known[place] &= seen
     found = []
     for name, seen in zip(names, before, strict=True):
-        told = [place for place in range(len(places)) if (seen & ~common[name]) >> place & 1]
-        last = [place for place in told if not any(known[other] >> place & 1 for other in told if other != place)]
+        own = [place for place in range(len(places)) if (seen & ~common[name]) >> place & 1]
+        last = [place for place in own if not any(known[other] >> place & 1 for other in own if other != place)]
         found.append(f"{name} after {listed(places[place] for place in last)}" if last and often[name] > 1 else name)
     return found
 

@@ -40,8 +40,8 @@ def sections(facts: Facts) -> list[Section]:
 def _model(model: Facts) -> Iterator[str]:
     yield f"{model['name']} ({model['title']}): {model['why']}"
     rows = [[title if i == 0 else "", line] for title, key in _PROMISES for i, line in enumerate(model[key])]
-    against = model["why_not_parallel"]
-    yield from aligned_lines(rows + ([["not PCEA", f"(parallelised automaton): {against}"]] if against else []))
+    reason = model["why_not_parallel"]
+    yield from aligned_lines(rows + ([["not PCEA", f"(parallelised automaton): {reason}"]] if reason else []))
 
 
 _PROMISES = (("guaranteed", "guaranteed"), ("not guaranteed", "not_guaranteed"))
@@ -230,9 +230,9 @@ def _plan(facts: Facts) -> Iterator[str]:
     by_values = distribution["chosen"] == "key" and distribution["shared"]
     way = f"each gets all events of some values of {_cut(distribution['shared'], ' = ')}" if by_values else None
     rows.append(["Spark tasks", f"{distribution['chosen']}: {way or _WAYS[distribution['chosen']]}"])
-    for name, against in distribution["tasks"].items():
+    for name, reason in distribution["tasks"].items():
         if name != distribution["chosen"]:
-            rows.append(["", f"{name} would be exact too" if against is None else f"not {name}: {against}"])
+            rows.append(["", f"{name} would be exact too" if reason is None else f"not {name}: {reason}"])
     yield from aligned_lines(rows)
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.clocks import has_zone
-from cer_gpu.columnar.columns import MOMENT, kind_of
+from cer_gpu.columnar.columns import TEMPORAL, kind_of
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.inputs import Inputs, Operand
 from cer_gpu.expressions.numbers import quotient_of, remainder_of, to_float
@@ -37,7 +37,7 @@ def differ_by_length(later: pa.DataType, earlier: pa.DataType) -> bool:
     if pa.types.is_duration(later) or pa.types.is_duration(earlier):
         return bool(pa.types.is_duration(later) and pa.types.is_duration(earlier))
     same = pa.types.is_time(later) == pa.types.is_time(earlier) and has_zone(later) == has_zone(earlier)
-    return kind_of(later) == kind_of(earlier) == MOMENT and same
+    return kind_of(later) == kind_of(earlier) == TEMPORAL and same
 
 
 def with_integer(op: str, bound: Fraction) -> tuple[str, int, bool]:

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import children
-from cer_gpu.columnar.clocks import per_second, read_moment
-from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of
+from cer_gpu.columnar.clocks import per_second, read_timestamp
+from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, NOTHING, STRING, TEMPORAL, kind_of
 from cer_gpu.errors import QueryTypeError
 from cer_gpu.expressions import lists, string_tests
 from cer_gpu.expressions import terms as t
@@ -35,7 +35,7 @@ from cer_gpu.expressions.by_arrow import NullRows, arrow_rows, common_decimal, d
 from cer_gpu.expressions.derived import DerivedColumn, derive
 from cer_gpu.expressions.expression_kinds import ExpressionKinds
 from cer_gpu.expressions.globs.compiling import Pattern
-from cer_gpu.expressions.hints import article, comparison_hint, moment_hint
+from cer_gpu.expressions.hints import article, comparison_hint, timestamp_hint
 from cer_gpu.expressions.inputs import CODES, FLOATS, NUMBERS, Inputs, Operand
 from cer_gpu.expressions.operators import OPERATORS
 from cer_gpu.expressions.targets.numpy import rows_of
@@ -150,8 +150,8 @@ class Binder(ExpressionKinds):
         kinds = {left_kind, right_kind}
         if NOTHING in kinds:
             return t.ConstantPredicate(False)
-        if kinds == {MOMENT} or self.are_durations(left, right):
-            return self.moments(op, left, right, negated)
+        if kinds == {TEMPORAL} or self.are_durations(left, right):
+            return self.compare_timestamps(op, left, right, negated)
         if kinds <= {INTEGER, FLOAT}:
             return self.numeric(op, left, right, negated)
         if kinds <= {INTEGER, FLOAT, DECIMAL}:
@@ -162,10 +162,10 @@ class Binder(ExpressionKinds):
             if op not in ("=", "<>"):
                 raise self.error(f"booleans are compared by = and <>, not by {op}", span)
             return self.numeric(op, left, right, negated)
-        if kinds == {MOMENT, STRING}:
+        if kinds == {TEMPORAL, STRING}:
             if left_kind == STRING:
                 left, right, op = right, left, t.MIRRORED[op]
-            return self.moment(op, left, right, negated)
+            return self.compare_timestamp(op, left, right, negated)
         raise self.error(
             f"cannot compare {self.describe(left)} with {self.describe(right)}",
             span,
@@ -333,7 +333,7 @@ class Binder(ExpressionKinds):
             lambda block: arrow_rows(function(*(decimals(block.array(name), common) for name in (a, b))), negated)
         )
 
-    def moments(self, op: str, left: s.Expression, right: s.Expression, negated: bool) -> t.BoundPredicate:
+    def compare_timestamps(self, op: str, left: s.Expression, right: s.Expression, negated: bool) -> t.BoundPredicate:
         """Compare two columns of moments, or of durations, exactly: their units may differ."""
         assert isinstance(left, s.Attribute)
         assert isinstance(right, s.Attribute)
@@ -382,17 +382,17 @@ class Binder(ExpressionKinds):
         assert isinstance(side, s.Arithmetic)
         return t.Apply("-", (self._wide_length(side.left, unit), self._wide_length(side.right, unit)))
 
-    def moment(self, op: str, column: s.Expression, text: s.Expression, negated: bool) -> t.BoundPredicate:
+    def compare_timestamp(self, op: str, column: s.Expression, text: s.Expression, negated: bool) -> t.BoundPredicate:
         """Compare a timestamp, date or time of day with a quoted one."""
         assert isinstance(text, s.Literal | s.Attribute)
         if not isinstance(column, s.Attribute) or not isinstance(text, s.Literal):
             raise self.error(f"cannot compare {self.describe(column)} with {self.describe(text)}", text.span)
         data_type = self.column(column)
         try:
-            bound = read_moment(str(text.value), data_type)
+            bound = read_timestamp(str(text.value), data_type)
         except ValueError as error:
             raise self.error(
-                f"cannot read {text.value!r} as {article(data_type)}", text.span, moment_hint(data_type, error)
+                f"cannot read {text.value!r} as {article(data_type)}", text.span, timestamp_hint(data_type, error)
             ) from None
         return self.integers_with_rational(op, column, bound, negated)
 
@@ -503,4 +503,4 @@ def _is_text(expression: s.Expression) -> bool:
 
 def columns_of(predicates: Sequence[s.Predicate]) -> list[str]:
     """Return the names of the attributes of events that predicates read, in order, each once."""
-    return list(dict.fromkeys(a.name for p in predicates for a in s.attributes(p) if a.past is None))
+    return list(dict.fromkeys(a.name for p in predicates for a in s.attributes(p) if a.aggregate is None))

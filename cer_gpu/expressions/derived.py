@@ -25,9 +25,9 @@ from cer_gpu.columnar.columns import (
     DECIMAL,
     FLOAT,
     INTEGER,
-    MOMENT,
     NOTHING,
     STRING,
+    TEMPORAL,
     Block,
     is_string,
     kind_of,
@@ -284,7 +284,7 @@ def has_positions(columns: Mapping[str, DerivedColumn]) -> bool:
     return any(isinstance(column, PositionColumn) for column in columns.values())
 
 
-def pasts_of(columns: Mapping[str, DerivedColumn]) -> dict[str, OverColumn]:
+def aggregates_of(columns: Mapping[str, DerivedColumn]) -> dict[str, OverColumn]:
     """Return the aggregates over the past, by name."""
     return {name: column for name, column in columns.items() if isinstance(column, OverColumn)}
 
@@ -296,7 +296,7 @@ def reads_one_event(column: DerivedColumn) -> bool:
 
 def is_descent(column: DerivedColumn) -> bool:
     """Return True for a column that tells of processes, and depends on no clause of the query that asks for it."""
-    return isinstance(column, OverColumn) and column.past.function == DESCENDANT
+    return isinstance(column, OverColumn) and column.aggregate.function == DESCENDANT
 
 
 def read_by(columns: Mapping[str, DerivedColumn]) -> list[str]:
@@ -308,7 +308,10 @@ def read_by(columns: Mapping[str, DerivedColumn]) -> list[str]:
         if isinstance(column, LagColumn):
             names.append(column.attribute)
         elif isinstance(column, OverColumn):
-            names += [*column.past.ids, *([] if column.past.attribute is None else [column.past.attribute])]
+            names += [
+                *column.aggregate.ids,
+                *([] if column.aggregate.attribute is None else [column.aggregate.attribute]),
+            ]
         elif isinstance(column, CallColumn):
             names += column.names
         elif isinstance(column.operand, str):
@@ -341,10 +344,10 @@ def _derived(node: Any, parts: list[Any], binder: ExpressionBinder) -> Any:
             name = derived_name(f"LAG({text_of_operand(replace(node, lag=0))}, {node.lag})")
             binder.add_derived(name, LagColumn(node.name, node.lag, plain_type(data_type)))
             return replace(node, name=name, lag=0)
-        case s.Attribute() if node.past is not None:
+        case s.Attribute() if node.aggregate is not None:
             name = over_column_name(node)
             binder.add_derived(name, bind_over_column(node, binder))
-            return replace(node, name=name, past=None)
+            return replace(node, name=name, aggregate=None)
         case s.Call():
             return _call(node, binder)
         case s.Comparison(left=s.Call(function="abs") as distance, right=s.Duration() as length):
@@ -415,7 +418,7 @@ def _is_difference(operand: s.Expression, binder: ExpressionBinder) -> bool:
     if not isinstance(operand, s.Arithmetic) or operand.op != "-":
         return False
     types = [binder.column(of_event(x)) for x in (operand.left, operand.right) if isinstance(x, s.Attribute)]
-    return len(types) == 2 and all(kind_of(t) == MOMENT or pa.types.is_duration(t) for t in types)
+    return len(types) == 2 and all(kind_of(t) == TEMPORAL or pa.types.is_duration(t) for t in types)
 
 
 def _function_column(call: s.Call, operand: s.Expression, digits: int, binder: ExpressionBinder) -> FunctionColumn:
@@ -458,7 +461,7 @@ def _check_operand_type(call: s.Call, operand: s.Expression, data_type: pa.DataT
             raise binder.error(f"{call.function} of {binder.describe(operand)}: {error}", call.span) from None
 
 
-_KINDS = {STRING: "texts", MOMENT: "times", DECIMAL: "decimals"}
+_KINDS = {STRING: "texts", TEMPORAL: "times", DECIMAL: "decimals"}
 
 
 def _fold_constant(call: s.Call, digits: int, binder: ExpressionBinder) -> s.Literal:

@@ -14,7 +14,7 @@ _PATH = "`.`"
 """Makes a name a path (`cer_gpu.ceql.paths`)."""
 
 
-def derived_name(text: str, told_by: str = "") -> str:
+def derived_name(text: str, context: str = "") -> str:
     """Return the name for the column of an expression, given as a text that no other one has.
 
     Parameters
@@ -23,10 +23,10 @@ def derived_name(text: str, told_by: str = "") -> str:
     told_by
         More that tells it from other columns of that text.
     """
-    if not told_by and _PATH not in text and _DIGEST not in text:
+    if not context and _PATH not in text and _DIGEST not in text:
         return f"`{text}`"
     seen = re.sub(f"{_DIGEST}[0-9a-f]{{12}}", "", text).replace(_DIGEST, " ").replace(_PATH, ".")
-    digest = hashlib.sha256(f"{text}{_DIGEST}{told_by}".encode()).hexdigest()[:12]
+    digest = hashlib.sha256(f"{text}{_DIGEST}{context}".encode()).hexdigest()[:12]
     return f"`{seen}{_DIGEST}{digest}`"
 
 

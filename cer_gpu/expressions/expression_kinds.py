@@ -7,7 +7,7 @@ import pyarrow as pa
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.functions import TESTS
 from cer_gpu.ceql.paths import dotted, names_of, string_literal
-from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of
+from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, NOTHING, STRING, TEMPORAL, kind_of
 from cer_gpu.columnar.fields import attribute_type, column_type, fields_hint
 from cer_gpu.errors import NULL_HINT, QueryTypeError, nearest
 from cer_gpu.expressions import lists
@@ -77,11 +77,11 @@ class ExpressionKinds:
             case s.Call(function="abs"):
                 return self.is_distance(side.operands[0])
             case s.Arithmetic(op="-"):
-                return any(self.is_distance(part) or self._is_moment(part) for part in (side.left, side.right))
+                return any(self.is_distance(part) or self._is_temporal(part) for part in (side.left, side.right))
         return False
 
-    def _is_moment(self, side: s.Expression) -> bool:
-        return isinstance(side, s.Attribute) and kind_of(self.column(side)) == MOMENT
+    def _is_temporal(self, side: s.Expression) -> bool:
+        return isinstance(side, s.Attribute) and kind_of(self.column(side)) == TEMPORAL
 
     def is_length(self, side: s.Expression) -> bool:
         """Return True for a column of durations, or a difference of times or durations."""

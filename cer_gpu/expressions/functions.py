@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.columnar.clocks import has_zone, per_second
-from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, is_string, kind_of, plain_texts
+from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, TEMPORAL, is_string, kind_of, plain_texts
 from cer_gpu.errors import EventsError
 
 MAX_DIGITS = 15
@@ -54,12 +54,12 @@ def is_number(data_type: pa.DataType) -> bool:
 
 def is_date(data_type: pa.DataType) -> bool:
     """Return True for timestamps and dates."""
-    return kind_of(data_type) == MOMENT and not pa.types.is_time(data_type)
+    return kind_of(data_type) == TEMPORAL and not pa.types.is_time(data_type)
 
 
 def is_clock(data_type: pa.DataType) -> bool:
     """Return True for timestamps and times of day."""
-    return kind_of(data_type) == MOMENT and not pa.types.is_date(data_type)
+    return kind_of(data_type) == TEMPORAL and not pa.types.is_date(data_type)
 
 
 def integer_type(_: pa.DataType) -> pa.DataType:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.clocks import ZoneError
-from cer_gpu.columnar.columns import BOOLEAN, MOMENT
+from cer_gpu.columnar.columns import BOOLEAN, TEMPORAL
 
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 
@@ -19,7 +19,7 @@ def article(data_type: pa.DataType) -> str:
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
-def moment_hint(data_type: pa.DataType, error: ValueError) -> str:
+def timestamp_hint(data_type: pa.DataType, error: ValueError) -> str:
     """Return a hint for a quoted moment that cannot be read."""
     if isinstance(error, ZoneError):
         return str(error)
@@ -30,7 +30,7 @@ def moment_hint(data_type: pa.DataType, error: ValueError) -> str:
 
 def comparison_hint(kinds: set[str], left: s.Expression, right: s.Expression) -> str | None:
     """Return a hint for a comparison of unlike kinds."""
-    if MOMENT in kinds:
+    if TEMPORAL in kinds:
         return "write moments in quotes: '2013-01-31 12:30:00'"
     if BOOLEAN in kinds:
         return "booleans are compared with TRUE and FALSE"

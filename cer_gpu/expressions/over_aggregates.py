@@ -16,7 +16,7 @@ from cer_gpu.ceql.functions import (
     OverValues,
 )
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, INTEGER, MOMENT, NOTHING, STRING, kind_of, plain_type
+from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, INTEGER, NOTHING, STRING, TEMPORAL, kind_of, plain_type
 from cer_gpu.columnar.fields import fields_hint
 from cer_gpu.expressions.derived_names import derived_name
 from cer_gpu.expressions.hints import article
@@ -40,14 +40,14 @@ class OverColumn:
         Type of its results.
     """
 
-    past: s.OverAggregate
+    aggregate: s.OverAggregate
     values: pa.DataType | None
     type: pa.DataType
 
 
 def over_column_name(attribute: s.Attribute) -> str:
     """Return a name for the column that no other one has; the text alone may not tell two strings apart."""
-    return derived_name(attribute.name[1:-1], repr(attribute.past))
+    return derived_name(attribute.name[1:-1], repr(attribute.aggregate))
 
 
 def bind_over_column(attribute: s.Attribute, binder: ExpressionBinder) -> OverColumn:
@@ -58,30 +58,30 @@ def bind_over_column(attribute: s.Attribute, binder: ExpressionBinder) -> OverCo
     QueryTypeError
         When its attribute is unknown, or of a type that it does not take.
     """
-    past = attribute.past
-    assert past is not None
-    if past.function in (NO_EVENT_WITHIN, RISES):
-        return OverColumn(past, None, pa.bool_())
-    if past.function == DESCENDANT:
-        return _descent_column(past, binder)
-    if past.attribute is None:
-        return OverColumn(past, None, pa.int64())
-    data_type = written = plain_type(binder.column(s.Attribute(past.attribute, past.span)))
+    aggregate = attribute.aggregate
+    assert aggregate is not None
+    if aggregate.function in (NO_EVENT_WITHIN, RISES):
+        return OverColumn(aggregate, None, pa.bool_())
+    if aggregate.function == DESCENDANT:
+        return _descent_column(aggregate, binder)
+    if aggregate.attribute is None:
+        return OverColumn(aggregate, None, pa.int64())
+    data_type = written = plain_type(binder.column(s.Attribute(aggregate.attribute, aggregate.span)))
     if kind_of(data_type) == STRING:
         data_type = pa.large_string()  # one type for all that hold texts
-    function = OVER_AGGREGATES[past.function]
+    function = OVER_AGGREGATES[aggregate.function]
     if function.takes is OverValues.EVENTS:
-        return OverColumn(past, data_type, pa.int64())
+        return OverColumn(aggregate, data_type, pa.int64())
     kind = kind_of(data_type)
-    if past.nocase and kind not in (STRING, NOTHING):
+    if aggregate.nocase and kind not in (STRING, NOTHING):
         raise binder.error(
-            f"NOCASE is of strings, and column {dotted(past.attribute)!r} is {article(written)}", past.span
+            f"NOCASE is of strings, and column {dotted(aggregate.attribute)!r} is {article(written)}", aggregate.span
         )
-    of = past.attribute
+    of = aggregate.attribute
 
     def refuse(reason: str, hint: str | None = None) -> None:
         shown = f"column {dotted(of)!r} is {article(written)}"
-        raise binder.error(f"{past.function} OVER the past {reason}, and {shown}", past.span, hint)
+        raise binder.error(f"{aggregate.function} OVER the past {reason}, and {shown}", aggregate.span, hint)
 
     if kind is None:
         refuse("reads single values", fields_hint(of, data_type))
@@ -89,12 +89,12 @@ def bind_over_column(attribute: s.Attribute, binder: ExpressionBinder) -> OverCo
         refuse(f"reads decimals of at most {_MAX_DIGITS} digits", "cast the column to fewer digits, or to float64")
     if function.takes is OverValues.ORDERED and kind == STRING:
         refuse("needs numbers or times", "COUNT and COUNT(DISTINCT ...) take strings")
-    if function.takes in (OverValues.SUMMABLE, OverValues.NUMBERS) and kind in (STRING, MOMENT):
-        refuse("needs numbers", "MIN, MAX and COUNT take times" if kind == MOMENT else None)
+    if function.takes in (OverValues.SUMMABLE, OverValues.NUMBERS) and kind in (STRING, TEMPORAL):
+        refuse("needs numbers", "MIN, MAX and COUNT take times" if kind == TEMPORAL else None)
     if function.takes is OverValues.NUMBERS and (pa.types.is_duration(data_type) or kind == BOOLEAN):
-        operand = _operand_text(past)
+        operand = _operand_text(aggregate)
         refuse("needs numbers", f"SUM({operand}) OVER ... / COUNT({operand}) OVER ... is their mean")
-    return OverColumn(past, data_type, _over_type(function.gives, data_type))
+    return OverColumn(aggregate, data_type, _over_type(function.gives, data_type))
 
 
 def _over_type(gives: OverResult, values: pa.DataType) -> pa.DataType:
@@ -106,28 +106,28 @@ def _over_type(gives: OverResult, values: pa.DataType) -> pa.DataType:
     return sum_type(values) if gives is OverResult.SUM else pa.float64()
 
 
-def _descent_column(past: s.OverAggregate, binder: ExpressionBinder) -> OverColumn:
+def _descent_column(aggregate: s.OverAggregate, binder: ExpressionBinder) -> OverColumn:
     """Return the column that tells which events are of a descendant; its values are ids, as texts."""
-    for attribute in s.attributes(past.predicate) if past.predicate is not None else ():
-        if attribute.past is not None:
+    for attribute in s.attributes(aggregate.predicate) if aggregate.predicate is not None else ():
+        if attribute.aggregate is not None:
             hint = "let the condition on the ancestor read its own event"
             raise binder.error("an ancestor is not tested for ancestors of its own", attribute.span, hint)
     kinds: dict[str, str | None] = {}
-    for name in past.ids:
-        data_type = plain_type(binder.column(s.Attribute(name, past.span)))
+    for name in aggregate.ids:
+        data_type = plain_type(binder.column(s.Attribute(name, aggregate.span)))
         kinds[name] = None if pa.types.is_duration(data_type) else kind_of(data_type)
         if kinds[name] not in (STRING, INTEGER, NOTHING):
             message = (
                 f"ids of processes are texts or whole numbers, and column {dotted(name)!r} is {article(data_type)}"
             )
-            raise binder.error(message, past.span, fields_hint(name, data_type) or "name another column of ids")
+            raise binder.error(message, aggregate.span, fields_hint(name, data_type) or "name another column of ids")
     if len(set(kinds.values()) - {NOTHING}) > 1:
         shown = " and ".join(f"{dotted(name)!r} {'texts' if kinds[name] == STRING else 'numbers'}" for name in kinds)
         message = f"the ids of a process and of its parent are compared, and of these columns {shown} are"
-        raise binder.error(message, past.span, "cast one of them to the type of the other")
-    return OverColumn(past, pa.large_string(), pa.bool_())
+        raise binder.error(message, aggregate.span, "cast one of them to the type of the other")
+    return OverColumn(aggregate, pa.large_string(), pa.bool_())
 
 
-def _operand_text(past: s.OverAggregate) -> str:
+def _operand_text(aggregate: s.OverAggregate) -> str:
     """Return the attribute as it is written behind its type."""
-    return f"{'*' if past.event is None else past.event.name}.{past.attribute}"
+    return f"{'*' if aggregate.event is None else aggregate.event.name}.{aggregate.attribute}"

@@ -26,7 +26,7 @@ from cer_gpu.ceql.functions import TESTS
 from cer_gpu.ceql.traversal import mapped
 from cer_gpu.ceql.variables import of_event
 from cer_gpu.columnar.clocks import per_second, window_length
-from cer_gpu.columnar.columns import DECIMAL, FLOAT, MOMENT, NOTHING, STRING, kind_of
+from cer_gpu.columnar.columns import DECIMAL, FLOAT, NOTHING, STRING, TEMPORAL, kind_of
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.expressions import terms as t
@@ -174,7 +174,7 @@ def bind_keys(
     QueryTooLargeError
         When they read too many different expressions.
     """
-    attributes = {side.name for key in keys for side in key if isinstance(side, s.Attribute) and side.past is None}
+    attributes = {side.name for key in keys for side in key if isinstance(side, s.Attribute) and side.aggregate is None}
     if len(attributes) > MAX_COLUMNS:  # each has a column of its own
         raise _too_many_columns()
     binder = RelationBinder(schema, text)
@@ -268,7 +268,7 @@ class RelationBinder(Binder):
 
     def bound(self, conditions: tuple[Condition, ...], predicates: Sequence[s.Predicate]) -> BoundRelations:
         """Return conditions with the columns and constants so far, for filters of these predicates."""
-        named = (a.name for predicate in predicates for a in s.attributes(predicate) if a.past is None)
+        named = (a.name for predicate in predicates for a in s.attributes(predicate) if a.aggregate is None)
         names = dict.fromkeys(name for name in named if name != s.COUNTED_POSITION)
         return BoundRelations(
             conditions,
@@ -465,7 +465,7 @@ class RelationBinder(Binder):
         if self.single.is_distance(x):
             return ExactText(*self.single.length_of_event(x))
         kind, scale = self.single.kind(x), Fraction(1)
-        if isinstance(x, s.Attribute) and (kind == MOMENT or self.single.are_durations(x, x)):
+        if isinstance(x, s.Attribute) and (kind == TEMPORAL or self.single.are_durations(x, x)):
             scale = per_second(self.single.column(x))
         elif isinstance(x, s.Attribute) and kind == DECIMAL:
             scale = Fraction(10) ** self.single.column(x).scale

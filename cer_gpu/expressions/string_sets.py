@@ -17,7 +17,7 @@ from cer_gpu.columnar.dictionary_encoding import DictionaryCache, same_memory
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions.by_arrow import arrow_rows
 from cer_gpu.expressions.globs.compiling import Pattern
-from cer_gpu.expressions.globs.matching import NO_TEXTS, FoundPatterns, GlobSet, merged
+from cer_gpu.expressions.globs.glob_sets import NO_TEXTS, FoundPatterns, GlobSet, merged
 from cer_gpu.expressions.string_tests import OneOfPatterns
 
 TOGETHER_FROM = 1 << 19

@@ -145,7 +145,7 @@ class Follower:
     skip: bool = False
     whole: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
     tick: Callable[[], None] = lambda: None
-    told: Callable[[MicroBatch], None] = _nothing
+    on_step: Callable[[MicroBatch], None] = _nothing
     passed: Callable[[str], None] = _nothing
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -325,7 +325,7 @@ class Follower:
         if evaluation is None:
             if skipped and not files:
                 self.skipped |= skipped  # told again after a restart: there is no log yet
-                self.told(nothing := MicroBatch(0, [], 0, {}, None, skipped))
+                self.on_step(nothing := MicroBatch(0, [], 0, {}, None, skipped))
                 return nothing
             return None
         evaluator = evaluation.evaluator
@@ -355,7 +355,7 @@ class Follower:
             self.passed("commit")
             n_events = evaluator.n_pushed - begin
             done = MicroBatch(step, [each.name for each in files], n_events, numbers, published, skipped)
-            self.told(done)
+            self.on_step(done)
             self._settle(entry)
         return done
 

@@ -96,13 +96,13 @@ class TableTarget(LiveTarget):
         """Refuse a table that has other steps than the log."""
         header, *steps = entries
         self._application = header["application"]
-        told, there = last_published(steps), self._committed()
-        if there == told:
+        published, there = last_published(steps), self._committed()
+        if there == published:
             return
-        waiting = bool(steps) and told == steps[-1]["step"] and self.rows_of(steps[-1]) is not None
+        waiting = bool(steps) and published == steps[-1]["step"] and self.rows_of(steps[-1]) is not None
         if waiting and there == last_published(steps[:-1]):
             return
-        expected = f"those up to step {told:,}" if told else "none"
+        expected = f"those up to step {published:,}" if published else "none"
         raise CheckpointError(
             f"{self._name}: expected the rows of the state {self.state}, {expected}, and found "
             f"{f'those up to step {there:,}' if there else 'none'}\n"
@@ -251,8 +251,8 @@ def _of_delta(table: DeltaSnapshot, since: str) -> list[Addition]:
                 "cannot be told\nhint: run more often than the log is cleaned up; begin anew, with another state"
             )
         if any(_changes(action.get("remove")) for action in actions):
-            told: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
-            raise _refused_commit(table, version, told.get("operation", "a commit"))
+            commit_info: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
+            raise _refused_commit(table, version, commit_info.get("operation", "a commit"))
         added = [action["add"] for action in actions if _changes(action.get("add"))]
         if added:
             logged = [LoggedFile.from_action(add) for add in added]

@@ -434,9 +434,9 @@ def check_nothing_later(log: Path, entries: Sequence[Mapping[str, Any]], target:
     step = int(entries[-1]["step"]) if entries[1:] else 0
     later = next(_later(step, target), None) or target.later_than(step, entries[-1] if step else {})
     if later is not None:
-        tells = f"the log ends with step {step:,}" if step else "the log tells of no step"
+        ending = f"the log ends with step {step:,}" if step else "the log tells of no step"
         raise CheckpointError(
-            f"{log}: {tells}, and {later}: the log was cut off or damaged, or is an older copy, or something else has "
+            f"{log}: {ending}, and {later}: the log was cut off or damaged, or is an older copy, or something else has "
             f"written to the results\n{_HINT}"
         )
 

@@ -1,27 +1,232 @@
-"""Learning of forecasts from a history in one pass, or from parts of it whose counts add up."""
+"""Learning of forecasts from a history in one pass, or from parts of it whose counts add up.
+
+States are named in words: ``1 of 2 steps (a), 1 to 2 hours ago; last event LANDED with delay > 120``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from cer_gpu.arrays import Int64
+from cer_gpu.automaton.normal_form import Guard
+from cer_gpu.backend.forecasts.states import BITS
 from cer_gpu.columnar.clocks import TIME_UNITS, per_second
+from cer_gpu.columnar.columns import numbers_of
 from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.errors import OptionError, QueryErrorContext
-from cer_gpu.forecast.counting import StateNumbers, WaitCounter
+from cer_gpu.explain.ceql_text import name_text, predicate_text
 from cer_gpu.forecast.lengths import IN_EVENTS, IN_TIME, edges_of, parse_lengths
 from cer_gpu.forecast.model import Forecast, WithinLengths
-from cer_gpu.forecast.parts import HistoryPart
-from cer_gpu.forecast.reading import MAX_ORDER, FollowedEvents, StateForm, StateReader, check_forecastable, follow_all
-from cer_gpu.forecast.tree import build_tree
-from cer_gpu.forecast.words import contexts_in_words, state_words
+from cer_gpu.forecast.reading import (
+    MAX_KNOWN_SYMBOLS,
+    MAX_ORDER,
+    OTHER,
+    FollowedEvents,
+    StateForm,
+    StateReader,
+    check_forecastable,
+    follow_all,
+)
+from cer_gpu.forecast.tree import AGE, ROOT, STEP, ContextTree, build_tree
+from cer_gpu.forecast.wait_counts import StateNumbers, WaitCounter, WaitCounts
 from cer_gpu.planning.plan import LogicalPlan
-from cer_gpu.planning.state_steps import state_steps
+from cer_gpu.planning.state_steps import state_steps, with_symbols
 from cer_gpu.runtime.reading.symbols import NO_EVENTS, EventBuffers
+
+_FACTS = b"cer_gpu history"
+_COUNTS = ("seen_times", "seen_events", "cut_times", "cut_events")
+
+
+@dataclass(frozen=True)
+class HistoryPart:
+    """Counts of the events of some substreams.
+
+    Attributes
+    ----------
+    words : tuple of int
+        Bit vectors of the symbols of the states, from 1 on.
+    counts : WaitCounts
+    n_ends : int
+        Events that end a match.
+    """
+
+    words: tuple[int, ...]
+    counts: WaitCounts
+    n_ends: int
+
+    def to_bytes(self) -> bytes:
+        """Return it as an Arrow IPC stream."""
+        counts = self.counts
+        columns = {"states": pa.array(counts.states)}
+        for name in _COUNTS:
+            each: Int64 = getattr(counts, name)
+            columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(each.ravel()), each.shape[1])
+        facts = json.dumps({"words": [hex(word) for word in self.words], "n_ends": self.n_ends})
+        table = pa.table(columns).replace_schema_metadata({_FACTS: facts})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        written: bytes = sink.getvalue().to_pybytes()
+        return written
+
+    @classmethod
+    def from_bytes(cls, written: bytes) -> HistoryPart:
+        """Return a part that was written."""
+        with pa.ipc.open_stream(written) as reader:
+            table = reader.read_all().combine_chunks()
+        facts = json.loads(table.schema.metadata[_FACTS])
+        counted = []
+        for name in _COUNTS:
+            column = table.column(name).combine_chunks()
+            size = column.type.list_size
+            counted.append(numbers_of(column.flatten()).reshape(table.num_rows, size).astype(np.int64))
+        states = numbers_of(table.column("states").combine_chunks())
+        return cls(tuple(int(word, 16) for word in facts["words"]), WaitCounts(states, *counted), facts["n_ends"])
+
+
+def joined_parts(parts: Sequence[HistoryPart], order: int) -> HistoryPart:
+    """Return the counts of the whole history, in an order of states and symbols that does not depend on its parts."""
+    words = tuple(sorted({word for part in parts for word in part.words}))[:MAX_KNOWN_SYMBOLS]
+    numbers = {word: i + 1 for i, word in enumerate(words)}
+    codes = np.concatenate([_renumbered(part, numbers, order) for part in parts])
+    states, rows = np.unique(codes, return_inverse=True)
+    counted = []
+    for name in _COUNTS:
+        each = [getattr(part.counts, name) for part in parts]
+        sums = np.zeros((len(states), each[0].shape[1]), np.int64)
+        np.add.at(sums, rows, np.concatenate(each))
+        counted.append(sums)
+    return HistoryPart(words, WaitCounts(states, *counted), sum(part.n_ends for part in parts))
+
+
+def _renumbered(part: HistoryPart, numbers: dict[int, int], order: int) -> Int64:
+    """Return the states of a part with other numbers of symbols."""
+    own = np.full(OTHER + 1, OTHER, np.int64)
+    own[0] = 0
+    own[1 : len(part.words) + 1] = [numbers.get(word, OTHER) for word in part.words]
+    states = part.counts.states
+    made = states >> BITS * order << BITS * order
+    for i in range(order):
+        made |= own[states >> BITS * i & OTHER] << BITS * i
+    return made
+
+
+_UNITS = (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1))
+
+
+@dataclass(frozen=True)
+class StateWords:
+    """Words of the parts of a state.
+
+    Attributes
+    ----------
+    steps : tuple of str
+        Names of the steps of the query.
+    symbols : tuple of str
+        Words for the symbols, from 1 on.
+    classes : tuple of str
+        Words for the age classes.
+    """
+
+    steps: tuple[str, ...]
+    symbols: tuple[str, ...]
+    classes: tuple[str, ...]
+
+    def of_context(self, level: int, step: int, age: int, symbols: Sequence[int]) -> str:
+        """Return the words for a context."""
+        if level == ROOT:
+            return "any event"
+        state = "no step reached"
+        if step:
+            state = f"{step} of {len(self.steps)} steps ({self.steps[step - 1]})"
+            if level >= AGE:
+                state += f", {self.classes[age]} ago"
+        shown = [self._symbol(each) for each in symbols[: max(level - AGE, 0)]]
+        return "; ".join([state, *(f"{'last event' if not i else 'before it'} {each}" for i, each in enumerate(shown))])
+
+    def _symbol(self, number: int) -> str:
+        if number == 0:
+            return "none"
+        return "another one" if number == OTHER or number > len(self.symbols) else self.symbols[number - 1]
+
+
+def state_words(
+    plan: LogicalPlan, form: StateForm, length: int | float | None, per_second: Fraction | None
+) -> StateWords:
+    """Return the words for the states of a query.
+
+    Parameters
+    ----------
+    plan
+    form
+    length
+        Horizon of the window, in units of its clock.
+    per_second
+        Units of that clock in a second, or None if it is no time.
+    """
+    guards = with_symbols(plan).guards
+    steps = state_steps(plan).steps
+    types = {guard.event_type for guard in guards}
+    names = []
+    for step in steps:
+        own = [name for name in step.names if name not in types and ">" not in name]
+        names.append(own[0] if own else " or ".join(dict.fromkeys(guard_words(guards[guard]) for guard in step.guards)))
+    symbols = tuple(_symbol_words(word, guards, len(plan.guards)) for word in form.words)
+    width = form.width if length is None else float(length) / form.ages
+    unit = " events" if plan.window == "events" or (length is None and plan.time_column is None) else ""
+    edges = [_amount(k * width, per_second, unit) for k in range(form.ages + 1)]
+    classes = [f"{low} to {high}" for low, high in pairwise(edges)]
+    if length is None:
+        classes[-1] = f"more than {edges[-2]}"
+    return StateWords(tuple(names), symbols, tuple(classes))
+
+
+def guard_words(guard: Guard) -> str:
+    """Return the words for an event that satisfies a guard."""
+    event = "any event" if guard.event_type is None else name_text(guard.event_type)
+    if guard.stream is not None:
+        event += f" of stream {name_text(guard.stream)}"
+    return event if guard.predicate is None else f"{event} with {predicate_text(guard.predicate)}"
+
+
+def _symbol_words(word: int, guards: tuple[Guard, ...], n_own: int) -> str:
+    own = [guard_words(guard) for i, guard in enumerate(guards[:n_own]) if word >> i & 1]
+    if own:
+        return " and ".join(dict.fromkeys(own))
+    types = [guard_words(guard) for i, guard in enumerate(guards) if i >= n_own and word >> i & 1]
+    return f"another {types[0]}" if types else "of no step"
+
+
+def _amount(amount: float, per_second: Fraction | None, unit: str) -> str:
+    if per_second is None:
+        return f"{amount:g}{unit}"
+    seconds = amount / float(per_second)
+    for name, size in _UNITS:
+        if seconds >= size or name == "second":
+            number = f"{round(seconds / size, 1):g}"
+            return f"{number} {name}{'' if number == '1' else 's'}"
+    return f"{seconds:g}"
+
+
+def contexts_in_words(tree: ContextTree, form: StateForm, words: StateWords) -> list[str]:
+    """Return the words for the contexts of a tree."""
+    description = []
+    for level, context in zip(tree.levels.tolist(), tree.contexts.tolist(), strict=True):
+        if level == STEP:
+            description.append(words.of_context(level, context, 0, ()))
+            continue
+        n_symbols = max(level - AGE, 0)
+        own = StateForm(n_symbols, form.ages, form.width)
+        description.append(words.of_context(level, *own.parts(context)))
+    return description
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def parse_lengths(
     within
         Texts as ``"10 minutes"`` or ``"100 events"``, or timedeltas; one, or several.
     time_type
-        Type of the time column; None: there is none.
+        Type of the time column, or None if there is none.
     time_unit
         Unit of an integer time column.
 

@@ -216,7 +216,7 @@ class StateReader:
         return clocks
 
     def ages(self, length: np.uint64 | np.float64 | None) -> loops.Ages:
-        """Return the classes of ages, given the length of the window; None: there is none."""
+        """Return the classes of ages, given the length of the window, or None if there is none."""
         n = self.form.ages
         if isinstance(length, np.float64):
             return loops.Ages(length, np.array([float(length) * k / n for k in range(1, n)], np.float64))

@@ -29,8 +29,8 @@ def save_forecast(model: Any, path: str | os.PathLike[str]) -> None:
     columns["states"] = pa.array(model._facts["words"], pa.string())
     columns["time"] = pa.nulls(len(tree), model._facts["time_type"] or pa.null())
     for kind in tree.ended:
-        columns[f"ended_{kind}"] = _lists(tree.ended[kind])
-        columns[f"known_{kind}"] = _lists(tree.known[kind])
+        columns[f"ended_{kind}"] = _list_column(tree.ended[kind])
+        columns[f"known_{kind}"] = _list_column(tree.known[kind])
     facts = {
         "version": _VERSION,
         "query": model.query.compile_options,
@@ -95,7 +95,7 @@ def read_forecast(path: str | os.PathLike[str], compiled: Callable[[dict[str, An
     }
 
 
-def _lists(matrix: Any) -> pa.Array:
+def _list_column(matrix: Any) -> pa.Array:
     width = matrix.shape[1]
     return pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), width)
 

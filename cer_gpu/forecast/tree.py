@@ -13,9 +13,9 @@ import numpy as np
 
 from cer_gpu.arrays import Int64
 from cer_gpu.backend.forecasts.states import AGES, BITS
-from cer_gpu.forecast.counting import WaitCounts
 from cer_gpu.forecast.estimates import Floats, divergence, ended_within, known_within, smoothed
 from cer_gpu.forecast.lengths import IN_EVENTS, IN_TIME, Horizon
+from cer_gpu.forecast.wait_counts import WaitCounts
 
 PARENT_WEIGHT = 20.0
 """Cases for which a context above counts."""

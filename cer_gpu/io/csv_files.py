@@ -182,8 +182,8 @@ class _Csv:
             for name, kind in final.items()
         }
         opened, n_rows = self._stream(), 0
-        told = dict(self._options.column_types)
-        inferred = [name for name in raw if name not in told and self._is_rereadable]
+        column_types = dict(self._options.column_types)
+        inferred = [name for name in raw if name not in column_types and self._is_rereadable]
         try:
             with reading_to_its_end(opened, self._at_first), self._open_reader(opened, raw, columns) as reader:
                 for batch in checked_for_rounding(reader, inferred, self._check_exact):
@@ -298,8 +298,8 @@ def empty_as_null(texts: pa.Array) -> pa.Array:
         return pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
     _, offsets, data = texts.buffers()
     ends = np.frombuffer(offsets, np.int32, len(texts) + 1)
-    told = ends[1:] > ends[:-1]
-    if told.all():
+    is_filled = ends[1:] > ends[:-1]
+    if is_filled.all():
         return texts
-    valid = pa.py_buffer(np.packbits(told, bitorder="little"))
+    valid = pa.py_buffer(np.packbits(is_filled, bitorder="little"))
     return pa.Array.from_buffers(texts.type, len(texts), [valid, offsets, data])

@@ -132,8 +132,8 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = U
     )
     del ahead_of_opening  # the sources keep what they read
     sources = [_with_folders(source, file, folders) for source, file in zip(one.sources, files, strict=True)]
-    told = [field for field in sources[0].schema if field.name not in one.schema.names]
-    schema = pa.schema([*one.schema, *told])
+    folder_fields = [field for field in sources[0].schema if field.name not in one.schema.names]
+    schema = pa.schema([*one.schema, *folder_fields])
     origins: list[tuple[int, str]] = []
 
     def check(columns: list[str]) -> None:
@@ -220,15 +220,15 @@ def open_next(file: StoredFile, first: int, expected: pa.Schema | None, options:
         When it cannot be read, or `expected` has a column that it has not, or has of another kind; the latter when the
         column is read.
     """
-    told = _folder_columns([file])
+    folder_types = _folder_columns([file])
     own = None
     if expected is not None:
-        told |= {name: expected.field(name).type for name in told if name in expected.names}
-        own = pa.schema([field for field in expected if field.name not in told])
+        folder_types |= {name: expected.field(name).type for name in folder_types if name in expected.names}
+        own = pa.schema([field for field in expected if field.name not in folder_types])
     source = _open_file(file, options, own)
     if own is not None:
-        source = with_stream_schema(source, str(file), own, told)
-    source = _with_folders(source, file, told)
+        source = with_stream_schema(source, str(file), own, folder_types)
+    source = _with_folders(source, file, folder_types)
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
         if expected is not None:
@@ -291,8 +291,8 @@ def find_files(given: str, options: TextOptions = USUAL, *, may_be_none: bool = 
         hint = _HINT_OF_NAMES if ":" in given and "://" not in given else _nearest_name_hint(own, place)
         raise EventsError(f"{given}: no such file" + (f"\nhint: {hint}" if hint else "")) from None
     except (OSError, ValueError, pa.ArrowException) as error:
-        told = address.credentials_hint or (_HINT_OF_NAMES if ":" in given and "://" not in given else None)
-        hint = f"\nhint: {told}" if told else ""
+        store_hint = address.credentials_hint or (_HINT_OF_NAMES if ":" in given and "://" not in given else None)
+        hint = f"\nhint: {store_hint}" if store_hint else ""
         raise EventsError(f"cannot find the events: {given}: {_reason(error)}{hint}") from error
     if "\0" in place:
         raise EventsError(f"{given}: no such file")
@@ -317,7 +317,7 @@ def _ordered_files(
     files = []
     for path, names in listed.files:
         shown = uri_in_store(address, place, path)
-        file = StoredFile(path, shown, store, _told_by(names), most_bytes=options.max_decompressed)
+        file = StoredFile(path, shown, store, _hive_strings(names), most_bytes=options.max_decompressed)
         if path.lower().endswith(ZIP_ENDING):
             files += [(names + inside, member) for inside, member in _members(file)]
         elif format_of(path) is not None or (store is None and is_recognised(file)):
@@ -325,10 +325,10 @@ def _ordered_files(
     return [file for _, file in sorted(files, key=lambda each: [_rank(name) for name in each[0]])]
 
 
-def _told_by(names: Sequence[str]) -> dict[str, str]:
+def _hive_strings(names: Sequence[str]) -> dict[str, str]:
     """Return the texts of the columns that the folders on the way to a file tell."""
-    told = dict(utf8(name).split("=", 1) for name in names[:-1] if "=" in name.lstrip("="))
-    return {name: unquote(value) for name, value in told.items()}
+    texts = dict(utf8(name).split("=", 1) for name in names[:-1] if "=" in name.lstrip("="))
+    return {name: unquote(value) for name, value in texts.items()}
 
 
 def _one_file(file: StoredFile) -> list[StoredFile]:
@@ -366,7 +366,7 @@ def _members(file: StoredFile) -> list[tuple[list[str], StoredFile]]:
             names = inside.split("/")
             if any(name.startswith((".", "__MACOSX")) for name in names):
                 continue
-            folders = {**file.folders, **_told_by(names)}
+            folders = {**file.folders, **_hive_strings(names)}
             member = replace(file, shown=f"{file.shown}/{inside}", member=inside, folders=folders)
             if format_of(member.name) is not None or is_recognised(member):
                 found.append((names, member))
@@ -407,7 +407,7 @@ def _folder_columns(files: Sequence[StoredFile]) -> dict[str, pa.DataType]:
     for file in files:
         for name, text in file.folders.items():
             texts.setdefault(name, []).append(text)
-    return {name: _folder_column_type(told) for name, told in texts.items()}
+    return {name: _folder_column_type(values) for name, values in texts.items()}
 
 
 def _folder_column_type(texts: Sequence[str]) -> pa.DataType:
@@ -433,21 +433,21 @@ _KINDS: Mapping[pa.DataType, tuple[re.Pattern[str], Callable[[str], Any]]] = {
 
 def _with_folders(source: Source, file: StoredFile, folders: Mapping[str, pa.DataType]) -> Source:
     """Return the rows of a file with the columns that its folders tell; a column of the file itself goes before."""
-    told = {name: folders[name] for name in file.folders if name not in source.schema.names}
-    if not told:
+    added = {name: folders[name] for name in file.folders if name not in source.schema.names}
+    if not added:
         return source
-    fields = [pa.field(name, kind) for name, kind in told.items()]
+    fields = [pa.field(name, kind) for name, kind in added.items()]
     schema = pa.schema([*source.schema, *fields])
     values = {}
-    for name, kind in told.items():
+    for name, kind in added.items():
         text = file.folders[name]
         parse = _KINDS[kind][1] if kind in _KINDS else str
         values[name] = pa.scalar(None if text == _NO_VALUE else parse(text), kind)
 
-    def with_told(read: Callable[..., Iterator[pa.RecordBatch]]) -> Callable[..., Iterator[pa.RecordBatch]]:
+    def with_added(read: Callable[..., Iterator[pa.RecordBatch]]) -> Callable[..., Iterator[pa.RecordBatch]]:
         def read_all(columns: list[str], *rows: int) -> Iterator[pa.RecordBatch]:
-            asked = [name for name in columns if name in told]
-            for batch in read([name for name in columns if name not in told], *rows):
+            asked = [name for name in columns if name in added]
+            for batch in read([name for name in columns if name not in added], *rows):
                 arrays = [constant_column(values[name], batch.num_rows) for name in asked]
                 yield pa.RecordBatch.from_arrays([*batch.columns, *arrays], names=[*batch.schema.names, *asked])
 
@@ -457,6 +457,6 @@ def _with_folders(source: Source, file: StoredFile, folders: Mapping[str, pa.Dat
     return replace(
         source,
         schema=schema,
-        read=with_told(source.batches),
-        parts=None if parts is None else Parts(parts.begins, with_told(parts.read)),
+        read=with_added(source.batches),
+        parts=None if parts is None else Parts(parts.begins, with_added(parts.read)),
     )

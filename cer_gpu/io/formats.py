@@ -296,7 +296,7 @@ class Format:
     open: Callable[[StoredFile, TextOptions], Source]
     is_text: bool = False
     open_as: Callable[[StoredFile, TextOptions, pa.Schema], Source] | None = None
-    is_told_by_content: bool = False
+    sniffed: bool = False
     time_column: str | None = None
 
     def rows(self, stored: StoredFile, options: TextOptions, expected: pa.Schema | None) -> Source:
@@ -306,14 +306,14 @@ class Format:
         return self.open_as(stored, options, expected)
 
 
-_JSON = Format("JSON", (".json",), _open_json, is_text=True, open_as=_open_json, is_told_by_content=True)
+_JSON = Format("JSON", (".json",), _open_json, is_text=True, open_as=_open_json, sniffed=True)
 _LOGS = tuple(
     Format(
         format.name,
         format.endings,
         partial(_open_log, format),
         is_text=True,
-        is_told_by_content=True,
+        sniffed=True,
         time_column=format.time_column,
     )
     for format in LOG_FORMATS
@@ -368,12 +368,12 @@ def stored_format(stored: StoredFile) -> Format | None:
         When the file cannot be read.
     """
     named = format_of(stored.name)
-    if named is not None and not named.is_told_by_content:
+    if named is not None and not named.sniffed:
         return named
-    return _told_by_content(stored) or named
+    return _sniffed_format(stored) or named
 
 
-def _told_by_content(stored: StoredFile) -> Format | None:
+def _sniffed_format(stored: StoredFile) -> Format | None:
     if stored.store is not None:
         return _recognised(stored)
     facts = os.stat(stored.path)
@@ -409,6 +409,6 @@ def log_format_of(stored: StoredFile) -> LogFormat | None:
 def is_recognised(stored: StoredFile) -> bool:
     """Return True if a file whose name tells no format is recognised by its first bytes."""
     try:
-        return _told_by_content(stored) is not None
+        return _sniffed_format(stored) is not None
     except READ_ERRORS:
         return False

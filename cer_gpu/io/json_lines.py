@@ -193,8 +193,8 @@ class _JsonLines:
         raw = pa.schema([(name, self._raw_type(name, kind)) for name, kind in final.items()])
         texts = [name for name in names if name in self._as_text or self._is_read_as_text(name, final[name])]
         opened, n_rows = self._stream(), 0
-        told = dict(self._options.column_types)
-        inferred = [name for name in names if name not in told and self._is_rereadable]
+        column_types = dict(self._options.column_types)
+        inferred = [name for name in names if name not in column_types and self._is_rereadable]
         try:
             with reading_to_its_end(opened, self._at_first):
                 for batch in checked_for_rounding(self._batches(opened, raw, texts), inferred, self._check_exact):

@@ -35,7 +35,9 @@ class OneSchema:
     remarks: dict[str, str]
 
 
-def in_one_schema(sources: Sequence[Source], names: Sequence[str], told: Sequence[Collection[str]]) -> OneSchema:
+def in_one_schema(
+    sources: Sequence[Source], names: Sequence[str], folder_columns: Sequence[Collection[str]]
+) -> OneSchema:
     """Return sources with one type for each column.
 
     Text files are read with it, and have NULL for columns that they lack; times of other files are cast to it.  A
@@ -46,7 +48,7 @@ def in_one_schema(sources: Sequence[Source], names: Sequence[str], told: Sequenc
     sources
     names
         Names of the files, for messages.
-    told
+    folder_columns
         Columns that other places tell of each file, and that it need not have.
     """
     first = sources[0].schema
@@ -59,7 +61,7 @@ def in_one_schema(sources: Sequence[Source], names: Sequence[str], told: Sequenc
     for name in dict.fromkeys(name for each in named for name in each):
         counts = [each[name] for each in named]
         here = [i for i, n in enumerate(counts) if n]
-        absent = [i for i, n in enumerate(counts) if not n and name not in told[i]]
+        absent = [i for i, n in enumerate(counts) if not n and name not in folder_columns[i]]
         lacking = [] if any(source.is_log for source in sources) else absent  # each kind has its own columns
         if max(counts) > 1 or any(sources[i].as_types is None for i in absent):
             continue
@@ -80,12 +82,12 @@ def in_one_schema(sources: Sequence[Source], names: Sequence[str], told: Sequenc
     of_all = {field.name: field.type for field in schema if field.name not in conflicts}
     brought = [
         _as_types(source, {name: kind for name, kind in of_all.items() if name not in but}, name)
-        for source, name, but in zip(sources, names, told, strict=True)
+        for source, name, but in zip(sources, names, folder_columns, strict=True)
     ]
     return OneSchema(brought, schema, conflicts, remarks)
 
 
-def with_stream_schema(source: Source, name: str, expected: pa.Schema, told: Collection[str]) -> Source:
+def with_stream_schema(source: Source, name: str, expected: pa.Schema, folder_columns: Collection[str]) -> Source:
     """Return a source of a stream whose columns have types already: times, and integers among floats, have them.
 
     Columns that a text file lacks are NULL.
@@ -97,14 +99,14 @@ def with_stream_schema(source: Source, name: str, expected: pa.Schema, told: Col
         Name of the file, for messages.
     expected
         Schema of the stream.
-    told
+    folder_columns
         Columns that other places tell.
     """
     own = {field.name: field.type for field in source.schema}
     types, conflicts = dict[str, pa.DataType](), dict(source.conflicts)
     for field in expected:
         kind = own.get(field.name, pa.null())
-        if field.name in told or kind == field.type or source.schema.names.count(field.name) > 1:
+        if field.name in folder_columns or kind == field.type or source.schema.names.count(field.name) > 1:
             continue
         if zones_differ(kind, field.type):
             row, value = _first_value(source, field.name)

@@ -124,10 +124,10 @@ class Address:
     @property
     def credentials_hint(self) -> str | None:
         """A hint on the credentials of the store, or None if it needs none."""
-        told = _CREDENTIALS.get(_KINDS.get(self.scheme, ""))
-        if told is None:
+        credentials = _CREDENTIALS.get(_KINDS.get(self.scheme, ""))
+        if credentials is None:
             return None
-        return f"credentials are those of {told}; others: give a pyarrow.dataset with a filesystem of its own"
+        return f"credentials are those of {credentials}; others: give a pyarrow.dataset with a filesystem of its own"
 
 
 @dataclass(frozen=True)
@@ -280,8 +280,8 @@ def s3_endpoint() -> str | None:
 
 def s3_region(bucket: str) -> dict[str, Any]:
     """Return the region of a bucket as an argument of `pyarrow.fs.S3FileSystem`, unless the environment tells one."""
-    told = any(os.environ.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"))
-    return {} if told else {"region": fs.resolve_s3_region(bucket)}
+    is_configured = any(os.environ.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"))
+    return {} if is_configured else {"region": fs.resolve_s3_region(bucket)}
 
 
 def azure_account(authority: str) -> dict[str, Any]:

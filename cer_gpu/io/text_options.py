@@ -102,17 +102,17 @@ def _epoch(values: pa.Array) -> pa.Array:
     negative = pc.starts_with(texts, "-").fill_null(False)
     seconds = pc.struct_field(parts, "s").cast(pa.int64())
     whole = pc.multiply(seconds, UNITS_PER_SECOND[unit])
-    moments = pc.if_else(negative, pc.subtract(whole, units), pc.add(whole, units))
-    return moments.cast(pa.timestamp(unit, UTC))
+    timestamps = pc.if_else(negative, pc.subtract(whole, units), pc.add(whole, units))
+    return timestamps.cast(pa.timestamp(unit, UTC))
 
 
 def time_type_by(texts: pa.Array, format: str) -> pa.DataType | None:
     """Return the type of times of strings in a format, or None if some have another one, or there are none."""
-    told = texts.drop_null()
-    told = told.filter(pc.not_equal(told, "")) if is_string(told.type) else told
-    if len(told):
+    nonblank = texts.drop_null()
+    nonblank = nonblank.filter(pc.not_equal(nonblank, "")) if is_string(nonblank.type) else nonblank
+    if len(nonblank):
         with contextlib.suppress(pa.ArrowInvalid):
-            times = parse_times(told, format)
+            times = parse_times(nonblank, format)
             return None if times.null_count else times.type
     return None
 

@@ -110,13 +110,13 @@ def time_type(texts: pa.Array) -> pa.DataType | None:
 
 def mixed_zones(texts: pa.Array) -> tuple[int, int] | None:
     """Return the rows of a time with an offset or Z and of one without, if all texts are times; else None."""
-    told = _nonblank_strings(texts)
-    if not len(told) or not _LIKE_TIME.match(told[0].as_py().strip()):
+    nonblank = _nonblank_strings(texts)
+    if not len(nonblank) or not _LIKE_TIME.match(nonblank[0].as_py().strip()):
         return None
-    zoned = pc.match_substring_regex(told, _WITH_ZONE)
-    if time_type(told.filter(zoned)) is None or time_type(told.filter(pc.invert(zoned))) is None:
+    zoned = pc.match_substring_regex(nonblank, _WITH_ZONE)
+    if time_type(nonblank.filter(zoned)) is None or time_type(nonblank.filter(pc.invert(zoned))) is None:
         return None
-    first_with, first_without = told.filter(zoned)[0], told.filter(pc.invert(zoned))[0]
+    first_with, first_without = nonblank.filter(zoned)[0], nonblank.filter(pc.invert(zoned))[0]
     return pc.index(texts, first_with).as_py(), pc.index(texts, first_without).as_py()
 
 
@@ -145,16 +145,16 @@ def to_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def type_of_texts(texts: pa.Array) -> pa.DataType:
     """Return the narrowest type of strings, as the reader of CSV tells it, with the times of this module."""
-    told = _nonblank_strings(texts)
-    if not len(told):
+    nonblank = _nonblank_strings(texts)
+    if not len(nonblank):
         return pa.null()
     for kind in (pa.int64(), pa.bool_(), pa.date32(), pa.float64()):
         with contextlib.suppress(pa.ArrowInvalid):
-            told.cast(kind)
+            nonblank.cast(kind)
             return kind
-    if pc.all(pc.match_substring_regex(told, _TIME_OF_DAY)).as_py():
+    if pc.all(pc.match_substring_regex(nonblank, _TIME_OF_DAY)).as_py():
         return pa.time32("s")
-    return time_type(told) or pa.string()
+    return time_type(nonblank) or pa.string()
 
 
 def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:

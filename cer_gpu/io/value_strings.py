@@ -196,15 +196,15 @@ def _durations(values: pa.Array) -> pa.Array:
 def _iso_durations(values: pa.Array) -> pa.Array:
     """Return durations in ISO 8601, such as ``PT1H12M7S``, without parts that are 0."""
     sign, days, hours, minutes, seconds, fraction = _parts_of_durations(values)
-    told = [
+    descriptions = [
         pc.if_else(pc.equal(part, 0), "", _together(part.cast(TEXT), unit))
         for part, unit in ((days, "D"), (hours, "H"), (minutes, "M"))
     ]
     whole = pc.and_(pc.equal(seconds, 0), pc.equal(fraction, ""))
-    nothing = pc.and_(whole, pc.equal(_together(*told), ""))
+    nothing = pc.and_(whole, pc.equal(_together(*descriptions), ""))
     last = pc.if_else(pc.and_(whole, pc.invert(nothing)), "", _together(seconds.cast(TEXT), fraction, "S"))
-    of_day = _together(told[1], told[2], last)
-    return _together(sign, "P", told[0], pc.if_else(pc.equal(of_day, ""), "", _together("T", of_day)))
+    of_day = _together(descriptions[1], descriptions[2], last)
+    return _together(sign, "P", descriptions[0], pc.if_else(pc.equal(of_day, ""), "", _together("T", of_day)))
 
 
 def _parts_of_durations(values: pa.Array) -> tuple[pa.Array, ...]:

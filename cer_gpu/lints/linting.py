@@ -7,15 +7,18 @@
 | "always" | a test that every event with a value passes |
 | "unused variable" | ``AS x``, where nothing reads x |
 
-Nothing is said that is not certain: a test is called so only if its constants tell it.
+Nothing is said that is not certain: a test is called so only if its constants tell it.  Types that files cannot have
+are told by the bounds in the footers of Parquet files (`types_outside`): no event is read.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import walk
@@ -23,7 +26,68 @@ from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.engine.evaluation_options import options_by_name
 from cer_gpu.errors import QueryError
 from cer_gpu.explain.ceql_text import expression_text
+from cer_gpu.io.stores import open_local
 from cer_gpu.lints.truths import OF_NULL, OF_ORDER, OF_TEST, OF_VALUE, Contradiction, Truths, TypeOf, below_of, truths
+
+_Bounds = tuple[str, str]
+
+
+def types_outside(types: Iterable[str], paths: Sequence[str], column: str) -> tuple[list[str], _Bounds] | None:
+    """Return the types that no event of some files can have, and the least and greatest value of the column of types.
+
+    Parameters
+    ----------
+    types
+    paths
+        Files, or folders of them.
+    column
+        Column of types.
+
+    Returns
+    -------
+    (list of str, (str, str)) or None
+        None where not all of them are Parquet files on this machine whose footers have bounds.
+    """
+    files = [file for path in paths for file in _parquet_files(path)]
+    bounds = [each for file in files for each in _bounds_in(file, column)]
+    known = [each for each in bounds if each is not None]
+    if not known or len(known) < len(bounds):
+        return None
+    least, greatest = min(low for low, _ in known), max(high for _, high in known)
+    return [name for name in types if not least <= name <= greatest], (least, greatest)
+
+
+def _parquet_files(path: str) -> list[str]:
+    if os.path.isdir(path):
+        return sorted(
+            os.path.join(folder, name)
+            for folder, _, names in os.walk(path)
+            for name in names
+            if not name.startswith((".", "_"))
+        )
+    return [path]
+
+
+def _bounds_in(file: str, column: str) -> list[_Bounds | None]:
+    """Return the bounds of a column in each row group that has rows, or None if they are not known."""
+    try:
+        with open_local(file) as opened:
+            footer = pq.ParquetFile(opened).metadata
+    except (OSError, pa.ArrowInvalid):
+        return [None]
+    places = [i for i in range(len(footer.schema)) if footer.schema.column(i).path == column]
+    if len(places) != 1:
+        return [None]
+    found: list[_Bounds | None] = []
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        if group.num_rows == 0:
+            continue
+        statistics = group.column(places[0]).statistics
+        has = statistics is not None and statistics.has_min_max and isinstance(statistics.min, str)
+        found.append((statistics.min, statistics.max) if has else None)
+    return found
+
 
 NO_WINDOW, NEVER_TRUE, ALWAYS_TRUE, UNUSED, NO_TYPE = "no window", "never", "always", "unused variable", "no such type"
 _CEQL = "CEQL"
@@ -87,14 +151,14 @@ class _Linter:
     def __init__(self, query: s.QuerySyntax, schema: pa.Schema | None, language: str) -> None:
         self.query = query
         self.found: list[Lint] = []
-        self._told: set[tuple[str, s.Span]] = set()
+        self._reported: set[tuple[str, s.Span]] = set()
         self._type_of = _type_function(schema)
         self._language = language
         self._of_constants = language == _CEQL and schema is None
 
-    def tell(self, kind: str, message: str, span: s.Span, hint: str | None = None) -> None:
-        if (kind, span) not in self._told:
-            self._told.add((kind, span))
+    def add(self, kind: str, message: str, span: s.Span, hint: str | None = None) -> None:
+        if (kind, span) not in self._reported:
+            self._reported.add((kind, span))
             start, end = span if span[1] > span[0] else (None, None)
             self.found.append(Lint(kind, QueryError(message, self.query.text, start, end, hint)))
 
@@ -114,7 +178,7 @@ class _Linter:
                 case _:
                     continue
             message = f"no window: {which}, and partial matches are kept to the end"
-            self.tell(NO_WINDOW, message, formula.span, _WINDOWS.get(self._language, _WINDOWS[_CEQL]))
+            self.add(NO_WINDOW, message, formula.span, _WINDOWS.get(self._language, _WINDOWS[_CEQL]))
             return
 
     # ---- filters ------------------------------------------------------------------------------------------------
@@ -151,7 +215,7 @@ class _Linter:
             reason = truths(together, self._type_of, nan=True)[id(together)].if_true
             if isinstance(reason, Contradiction) and reason.kind:
                 who = " and ".join(map(repr, names))
-                self.tell(NEVER_TRUE, f"no event passes all filters of {who}: {_why(reason)}", items[-1].span)
+                self.add(NEVER_TRUE, f"no event passes all filters of {who}: {_why(reason)}", items[-1].span)
 
     def predicate(self, predicate: s.Predicate, span: s.Span) -> bool:
         """Tell of the parts of a predicate that are never or always TRUE; return False for the whole of one such."""
@@ -169,13 +233,13 @@ class _Linter:
                 below = [] if isinstance(node, s.Not) else [each for each in below if _is_never(with_nan[id(each)])]
                 if not below and (never.kind or self._of_constants):
                     what = "this alternative never holds" if is_alternative else "no event passes this"
-                    self.tell(NEVER_TRUE, f"{what}: {_why(never)}", place)
+                    self.add(NEVER_TRUE, f"{what}: {_why(never)}", place)
             elif isinstance(always, Contradiction):
                 below = [] if isinstance(node, s.Not) else [each for each in below if _is_always(without[id(each)])]
                 if not below and (always.kind or self._of_constants):
                     names = ", ".join(dict.fromkeys(map(_expression_text, read)))
                     with_values = f"every event with a value of {names}" if names else "every event"
-                    self.tell(ALWAYS_TRUE, f"{with_values} passes this", place)
+                    self.add(ALWAYS_TRUE, f"{with_values} passes this", place)
             todo += [(each, place, isinstance(node, s.Or)) for each in below]
         return not _is_never(with_nan[id(predicate)]) and not _is_always(without[id(predicate)])
 
@@ -203,7 +267,7 @@ class _Linter:
                 continue
             if variable is not None and variable.name not in read:
                 message = f"variable {variable.name!r} is not used: {outcome}"
-                self.tell(UNUSED, message, variable.span, "leave AS out, or select it")
+                self.add(UNUSED, message, variable.span, "leave AS out, or select it")
 
 
 def _is_never(found: Truths) -> bool:

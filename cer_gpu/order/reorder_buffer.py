@@ -17,7 +17,7 @@ from cer_gpu.columnar.columns import Block
 from cer_gpu.errors import CerError, EventsError, OptionError, TimeOrderError, did_you_mean
 from cer_gpu.io.source import BATCH_ROWS
 from cer_gpu.order.layouts import Layouts, compact
-from cer_gpu.order.merge import Chunk, joined_chunks, sort_chunks
+from cer_gpu.order.sorting import Chunk, joined_chunks, sort_chunks
 from cer_gpu.order.times import TimeKeys, Times, stable_order, time_of_key, to_floats, to_keys
 
 _FORMS = (

@@ -15,8 +15,8 @@ from cer_gpu.columnar.record_batches import empty_batch
 from cer_gpu.errors import EventsError, QueryTypeError, did_you_mean
 from cer_gpu.io.source import BATCH_ROWS, Source
 from cer_gpu.order.layouts import CODED, PLAIN, Layouts, stored_type, to_stored
-from cer_gpu.order.merge import Chunk, joined_chunks, merge_runs
 from cer_gpu.order.row_column import ROW_COLUMN, with_rows
+from cer_gpu.order.sorting import Chunk, joined_chunks, merge_runs
 from cer_gpu.order.times import order_column_type, to_keys
 
 STREAM_COLUMN = "$stream"

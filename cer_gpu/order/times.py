@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Array, Bools, Int64, UInt64
 from cer_gpu.columnar import clocks
-from cer_gpu.columnar.clocks import UNITS_PER_SECOND, Clock, ZoneError, ordered, read_moment, time_column_type
+from cer_gpu.columnar.clocks import UNITS_PER_SECOND, Clock, ZoneError, ordered, read_timestamp, time_column_type
 from cer_gpu.columnar.columns import INTEGER, Block, kind_of
 from cer_gpu.columnar.fields import array_of, column_type
 from cer_gpu.errors import OptionError
@@ -74,7 +74,7 @@ class Period:
 
 def _instant(name: str, text: str) -> Fraction:
     try:
-        return read_moment(text, pa.timestamp("ns", "UTC"))
+        return read_timestamp(text, pa.timestamp("ns", "UTC"))
     except ValueError:
         raise OptionError(f"{name}: expected {_FORM}, got {text!r}") from None
 
@@ -92,12 +92,12 @@ def _time_number(text: str | None, data_type: pa.DataType, time_unit: str | None
     if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         raise OptionError(f"{text}: expected a column of timestamps, dates or integers, and the time column is {kind}")
     try:
-        moment = read_moment(text, kind)
+        instant = read_timestamp(text, kind)
     except ZoneError as error:
         raise OptionError(f"{text}: {error}\nhint: leave out the offset: the times of these events have none") from None
     if kind is not data_type:
-        moment *= Fraction(UNITS_PER_SECOND[str(time_unit)], 10**9)
-    return -int(-moment // 1)  # the least whole number that is not before it
+        instant *= Fraction(UNITS_PER_SECOND[str(time_unit)], 10**9)
+    return -int(-instant // 1)  # the least whole number that is not before it
 
 
 def within_period(source: Source, time_column: str, period: Period, time_unit: str | None = None) -> Source:

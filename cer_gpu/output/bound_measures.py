@@ -1,4 +1,4 @@
-"""Measures: their columns, bound to a schema, and their values for the complex events of a buffer.
+"""Measures: their columns, bound to a schema, and their values for the matches of a buffer.
 
 A measure is an expression over leaves: an attribute of one event of a variable (``x.a``, ``FIRST_HELD(x).a``), or an
 aggregate over the events that a variable holds.  Leaves are computed by segments (`cer_gpu.output.leaves`), and the
@@ -20,7 +20,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import dotted, names_of, path_of
 from cer_gpu.ceql.traversal import children, fold, with_children
 from cer_gpu.ceql.variables import Variables
-from cer_gpu.columnar.columns import MOMENT, STRING, Block, kind_of, plain_type
+from cer_gpu.columnar.columns import STRING, TEMPORAL, Block, kind_of, plain_type
 from cer_gpu.columnar.fields import column_type, fields_hint
 from cer_gpu.errors import EventsError, QueryError, QueryTypeError, did_you_mean
 from cer_gpu.expressions.binder import Binder
@@ -290,7 +290,7 @@ def bound_leaf(node: s.Aggregate | s.Attribute, schema: pa.Schema, text: str, me
         if kind is None:
             raise refused(f"{function} needs values in an order", fields_hint(attribute.name, data_type))
         return MeasureLeaf(function, name, attribute.name, data_type)
-    if kind in (STRING, MOMENT, None):
+    if kind in (STRING, TEMPORAL, None):
         raise refused(f"{function} needs numbers", fields_hint(attribute.name, data_type))
     if function == "AVG":
         if pa.types.is_duration(data_type):

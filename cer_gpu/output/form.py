@@ -143,7 +143,7 @@ class Output(ABC):
     labels
         Variables of each mark (`Table.labels`).
     retained
-        Rows that complex events may hold, if the output `keeps_events`.
+        Rows that matches may hold, if the output `keeps_events`.
 
     Attributes
     ----------
@@ -266,11 +266,11 @@ class Output(ABC):
         ----------
         found : MatchBuffers, or CountBuffers if `counted`, or ProgressBuffers if `by_starts`
         keys
-            Keys of PARTITION BY of the events that end complex events, or of the starts.
+            Keys of PARTITION BY of the events that end matches, or of the starts.
         """
 
     def n_of(self, found: Any) -> int:
-        """Return the number of complex events in the last rows, which are those of a buffer."""
+        """Return the number of matches in the last rows, which are those of a buffer."""
         n: int = found.n_matches
         return n
 

@@ -79,7 +79,7 @@ class FunnelCounts:
             return 86_400 * median
         return median / UNITS_PER_SECOND[self.unit] if self.unit in UNITS_PER_SECOND else None
 
-    def told(self, median: float | None) -> str:
+    def median_in_words(self, median: float | None) -> str:
         """Return a median in words; "" where there is none."""
         if median is None:
             return ""

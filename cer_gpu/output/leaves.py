@@ -1,4 +1,4 @@
-"""Leaves of measures over the complex events of one buffer: attributes of events, and aggregates, by segments."""
+"""Leaves of measures over the matches of one buffer: attributes of events, and aggregates, by segments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cer_gpu.backend.aggregates.segments import (
     sum_held,
 )
 from cer_gpu.backend.compaction import gather
-from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, kind_of, numbers_of, validity
+from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, NOTHING, TEMPORAL, kind_of, numbers_of, validity
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.errors import EventsError
 from cer_gpu.output.retention import Retained
@@ -147,7 +147,7 @@ class HeldRows:
 
 
 class Values:
-    """Values of leaves for one buffer of complex events; each is computed once.
+    """Values of leaves for one buffer of matches; each is computed once.
 
     Parameters
     ----------
@@ -155,14 +155,14 @@ class Values:
     labels
         Variables of each mark.
     retained
-        Events that the complex events hold.
+        Events that the matches hold.
     attributes
         Attributes of the retained events.
 
     Attributes
     ----------
     n : int
-        Number of complex events.
+        Number of matches.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class Values:
         self._ranked: dict[str, Int64] = {}
 
     def of(self, leaf: MeasureLeaf) -> pa.Array:
-        """Return the values of a leaf, one for each complex event.
+        """Return the values of a leaf, one for each match.
 
         Raises
         ------
@@ -193,7 +193,7 @@ class Values:
         return self._computed[leaf]
 
     def repeated(self, value: pa.Scalar) -> pa.Array:
-        """Return a constant for each complex event."""
+        """Return a constant for each match."""
         return pa.repeat(value, self.n)
 
     # ---- events -----------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ class Values:
 
     @cached_property
     def _common_marks(self) -> Int32 | None:
-        """The marks of each complex event, where all have the same, or None if they differ."""
+        """The marks of each match, where all have the same, or None if they differ."""
         found = self._found
         n_marks = len(found.marks) // max(len(found), 1)
         if not n_marks or n_marks > 2**8 or n_marks * len(found) != len(found.marks):
@@ -271,7 +271,7 @@ class Values:
         """Return an attribute as numbers in the order of its values."""
         events = self._event_values(attribute)
         kind = kind_of(events.type)
-        if kind in (INTEGER, MOMENT, BOOLEAN, NOTHING, FLOAT) and events.type != pa.uint64():
+        if kind in (INTEGER, TEMPORAL, BOOLEAN, NOTHING, FLOAT) and events.type != pa.uint64():
             return self._numbers_of(attribute)
         if attribute not in self._ranked:
             self._ranked[attribute] = ranks_of(events)

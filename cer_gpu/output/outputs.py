@@ -104,7 +104,7 @@ _POSITIONS = pa.list_(pa.int64())
 
 
 class PositionsOutput(Output):
-    """Start, end and kept positions of each complex event."""
+    """Start, end and kept positions of each match."""
 
     name = "positions"
 
@@ -116,7 +116,7 @@ class PositionsOutput(Output):
         return [*fields, *columns.keys, *((head.name, head.type) for head in columns.heads)]
 
     def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
-        """Return one row for each complex event."""
+        """Return one row for each match."""
         offsets = pa.array(found.offsets)
         positions = pa.ListArray.from_arrays(offsets, pa.array(found.positions))
         columns = [*map(pa.array, found.spans), positions, *self._time_columns(*found.times), *keys]
@@ -134,7 +134,7 @@ class PositionsOutput(Output):
         return columns
 
     def _beside(self, found: MatchBuffers, offsets: pa.Array) -> list[pa.Array]:
-        """Return the columns after those that all listed complex events have."""
+        """Return the columns after those that all listed matches have."""
         return []
 
 
@@ -333,7 +333,7 @@ def _reduced_fields(columns: Columns) -> Fields:
 
 
 class Count(Output):
-    """Number of complex events that end at a position: one row for each position with any."""
+    """Number of matches that end at a position: one row for each position with any."""
 
     name = "count"
     row = "position"
@@ -347,7 +347,7 @@ class Count(Output):
         return _fields_at_ends(columns, (name, pa.int64()))
 
     def rows(self, found: CountBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
-        """Return one row for each position that ends complex events."""
+        """Return one row for each position that ends matches."""
         columns = [pa.array(found.ends), self._valuation_values(found), *self._time_columns(found.times), *keys]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -356,7 +356,7 @@ class Count(Output):
 
 
 class Weighed(Count):
-    """`Count` with an aggregate of an expression over all complex events of an end, none of which is listed."""
+    """`Count` with an aggregate of an expression over all matches of an end, none of which is listed."""
 
     measured = True
     weighed = True
@@ -435,9 +435,9 @@ class Aggregated(Valuations):
 
 
 class Ends(Output):
-    """Positions that end complex events: one row for each.
+    """Positions that end matches: one row for each.
 
-    One complex event of an end is looked for, whichever is found first, and only its end is shown.
+    One match of an end is looked for, whichever is found first, and only its end is shown.
     """
 
     name = "ends"
@@ -451,13 +451,13 @@ class Ends(Output):
         return _fields_at_ends(columns)
 
     def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
-        """Return one row for each position that ends complex events."""
+        """Return one row for each position that ends matches."""
         columns = [pa.array(found.ends), *self._time_columns(found.times[1]), *keys]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
 class CountedEnds(Count):
-    """`Ends`, where it matters how many complex events each has."""
+    """`Ends`, where it matters how many matches each has."""
 
     name = "ends"
     row = "end"
@@ -468,7 +468,7 @@ class CountedEnds(Count):
         return _fields_at_ends(columns)
 
     def rows(self, found: CountBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
-        """Return one row for each position that ends complex events."""
+        """Return one row for each position that ends matches."""
         columns = [pa.array(found.ends), *self._time_columns(found.times), *keys]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Int64
-from cer_gpu.columnar.columns import BOOLEAN, MOMENT, STRING, kind_of
+from cer_gpu.columnar.columns import BOOLEAN, STRING, TEMPORAL, kind_of
 from cer_gpu.expressions.numbers import sum_type
 from cer_gpu.output.leaves import MeasureLeaf, Values
 from cer_gpu.runtime.matches import MatchBuffers
@@ -17,12 +17,12 @@ from cer_gpu.runtime.matches import MatchBuffers
 
 @dataclass(frozen=True)
 class Aggregation:
-    """An aggregate over all complex events of an end.
+    """An aggregate over all matches of an end.
 
     Attributes
     ----------
     function : str
-        "COUNT", "SUM", "AVG", "MIN" or "MAX"; COUNT counts complex events, others reduce an expression.
+        "COUNT", "SUM", "AVG", "MIN" or "MAX"; COUNT counts matches, others reduce an expression.
     name : str
         Name of its column: the text.
     """
@@ -34,7 +34,7 @@ class Aggregation:
 def reduced_type(function: str, data_type: pa.DataType) -> pa.DataType | None:
     """Return the type of an aggregate of values, or None if there is none."""
     kind = kind_of(data_type)
-    if kind is None or (function in ("SUM", "AVG") and kind in (STRING, MOMENT)):
+    if kind is None or (function in ("SUM", "AVG") and kind in (STRING, TEMPORAL)):
         return None
     if function == "AVG":
         return None if pa.types.is_duration(data_type) else pa.float64()

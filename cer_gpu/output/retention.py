@@ -1,4 +1,4 @@
-"""Retention of the rows that future complex events may hold."""
+"""Retention of the rows that future matches may hold."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cer_gpu.columnar.fields import array_of, attribute_type
 from cer_gpu.errors import EventsError
 
 TRIM_FROM = 1 << 16
-"""Least number of rows for a trim, which drops those that no future complex event can hold."""
+"""Least number of rows for a trim, which drops those that no future match can hold."""
 MANY_TAKEN = 16
 """Rows of which one is taken, at most, for which all are put together, and numbered, first."""
 SPREAD = 4

@@ -1,7 +1,7 @@
-"""Weights: what each event adds to an expression over complex events, where that is a sum over its events.
+"""Weights: what each event adds to an expression over matches, where that is a sum over its events.
 
 The expression of an aggregate such as ``SUM(c.amount - a.amount)`` is a sum of terms, each a number times an attribute
-of the one event at a step of a chain.  The events of each such step have a weight, and no complex event need be listed
+of the one event at a step of a chain.  The events of each such step have a weight, and no match need be listed
 (`cer_gpu.backend.chains.weighing`).
 """
 
@@ -30,7 +30,7 @@ from cer_gpu.runtime.counts import WeighedBuffers
 Number = int | float
 
 MAX_WEIGHT = 1 << 62
-"""The weights of one complex event add up to less, where they are integers."""
+"""The weights of one match add up to less, where they are integers."""
 MAX_SUMMED = 2.0**94
 """Greatest sum of the amounts of integers for which the float beside tells the integer that was meant."""
 
@@ -189,7 +189,7 @@ class BoundWeights:
 
 
 def bind_weights(asked: Linear, aggregate: Aggregation, schema: pa.Schema) -> BoundWeights | None:
-    """Bind the terms of an aggregate to a schema; None: their types need the complex events themselves."""
+    """Bind the terms of an aggregate to a schema; None: their types need the matches themselves."""
     fields, least = {}, aggregate.function in ("MIN", "MAX")
     for _, name in asked.terms:
         data_type = attribute_type(schema, name)

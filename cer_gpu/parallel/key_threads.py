@@ -1,6 +1,6 @@
 """Work on one stream on several threads: each reads all events, for its share of the keys or of the queries.
 
-The complex events of a query and a batch are merged by their ends; those of two threads never end at the same event.
+The matches of a query and a batch are merged by their ends; those of two threads never end at the same event.
 The rows of "funnel" are merged by their starts: they come later than these, so that rows wait until no thread holds
 an earlier start.
 """
@@ -175,7 +175,7 @@ def _merged_of(name: str, workers: list[_Worker]) -> Iterator[pa.RecordBatch]:
             yield pieces[k]
             pieces[k] = workers[k].next(name)
             continue
-        # complex events that end up to here are complete: later pieces of each worker end after it
+        # matches that end up to here are complete: later pieces of each worker end after it
         bound = min(_end_positions(piece)[-1] for piece in pieces if piece is not None)
         ready: list[pa.RecordBatch] = []
         for k, piece in enumerate(pieces):

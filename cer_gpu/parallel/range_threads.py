@@ -33,7 +33,7 @@ RANGE_ROWS = 1 << 22
 RANGE_ROWS_IN_MEMORY = 1 << 24
 """Most rows of a range that takes no memory: its events are in memory already, or read while they are evaluated."""
 MIN_RANGE_ROWS = 1 << 13
-"""Fewest rows of a range, however short many complex events would make it."""
+"""Fewest rows of a range, however short many matches would make it."""
 RESULT_BYTES = 48 << 20
 """Most bytes of the results of a range, about: they wait for earlier ranges, and should still be in the cache then."""
 WINDOWS_A_RANGE = 8
@@ -69,7 +69,7 @@ class Range:
     begin
         Position of its first row, that of the window before it.
     first
-        Position from which on complex events must end to be reported.
+        Position from which on matches must end to be reported.
     batches
         Rows of the window before it, and its own.
     """
@@ -80,7 +80,7 @@ class Range:
 
 
 class Sizes:
-    """Numbers of rows for the ranges of a stream: fewer if many complex events are found.
+    """Numbers of rows for the ranges of a stream: fewer if many matches are found.
 
     Parameters
     ----------

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.arrays import Bools, Int32, Int64
-from cer_gpu.backend.dealing import deal_events
-from cer_gpu.backend.partitions import number_events
+from cer_gpu.backend.partitions import deal_events, number_events
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import Name
 from cer_gpu.columnar.columns import as_type, codes_of, is_string, plain_texts, plain_type, take_rows, validity

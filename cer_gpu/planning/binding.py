@@ -16,7 +16,7 @@ from cer_gpu.columnar.clocks import time_column_type, window_length
 from cer_gpu.columnar.columns import plain_type
 from cer_gpu.columnar.fields import attribute_type, column_type, is_field_column, narrowest
 from cer_gpu.errors import EventsError, QueryTypeError
-from cer_gpu.expressions.derived import DerivedColumn, pasts_of, read_by
+from cer_gpu.expressions.derived import DerivedColumn, aggregates_of, read_by
 from cer_gpu.expressions.relations import BoundRelations, bind_keys, bind_relations
 from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
@@ -54,7 +54,7 @@ class Binding:
         Column in which the window is measured; None: positions, or there is no window.
     window_length : numpy.uint64 or numpy.float64 or None
     lasting : numpy.uint64 or numpy.float64 or None
-        WindowLength for which complex events wait behind their last event (`LogicalPlan.lasts`), in the same column.
+        WindowLength for which matches wait behind their last event (`LogicalPlan.lasts`), in the same column.
     gap : numpy.uint64 or numpy.float64 or None
         WindowLength of EACH STEP, where it is measured in the same column as the window.
     every : (str or None, numpy.uint64 or numpy.float64) or None
@@ -93,22 +93,24 @@ class Binding:
     joins: JoinTables | None
     parallel: ParallelTables | None
     recent: RecentTables | None = None
-    pasts: BoundOverAggregates | None = None
+    over_aggregates: BoundOverAggregates | None = None
 
     @cached_property
     def derived(self) -> dict[str, DerivedColumn]:
         """Columns that are made of the others before the predicates are evaluated, by name."""
-        of_tests = {} if self.pasts is None else self.pasts.derived
+        of_tests = {} if self.over_aggregates is None else self.over_aggregates.derived
         return {**of_tests, **_derived(self.guards, self.compared)}
 
     @cached_property
     def reach(self) -> tuple[str | None, WindowLength]:
-        """Column of the window, and how much lies before an event that may end a complex event: what it may read.
+        """Column of the window, and how much lies before an event that may end a match: what it may read.
 
         Aggregates over the past read their own length before the window; with ranges, all are of one clock.
         """
         assert self.window_length is not None
-        lengths = [] if self.pasts is None else [reach.length for reach in self.pasts.reaches.values()]
+        lengths = (
+            [] if self.over_aggregates is None else [reach.length for reach in self.over_aggregates.reaches.values()]
+        )
         longest = max(lengths, default=None)
         if longest is None:
             return self.window_column, self.window_length
@@ -168,7 +170,7 @@ class Binding:
 
     @cached_property
     def weights(self) -> BoundWeights | None:
-        """Weights of events, by which the aggregate lists nothing; None: complex events are listed for it."""
+        """Weights of events, by which the aggregate lists nothing; None: matches are listed for it."""
         plan = self.plan
         if plan.aggregate is None or not isinstance(plan.weights, Linear):
             return None
@@ -269,12 +271,18 @@ def bind(plan: LogicalPlan, schema: pa.Schema, position_column: str | None = Non
     position_columns = _position_columns(schema, position_column)
     joins = _bind_joins(plan, schema, windows.lasting)
     derived = _derived(guards, joins.compared)
-    pasts = bind_over_aggregates(pasts_of(derived), plan, schema)
+    over_aggregates = bind_over_aggregates(aggregates_of(derived), plan, schema)
     own = (each.later.name for each in plan.distances if each.within.kind == "attribute")
     spaced = None if windows.every is None else windows.every[0]
-    named = (plan.time_column, windows.column, spaced, *own, *(() if pasts is None else pasts.clocks))
+    named = (
+        plan.time_column,
+        windows.column,
+        spaced,
+        *own,
+        *(() if over_aggregates is None else over_aggregates.clocks),
+    )
     clocks = tuple(dict.fromkeys(name for name in named if name is not None))
-    read = [*read_by(derived), *(() if pasts is None else pasts.read)]
+    read = [*read_by(derived), *(() if over_aggregates is None else over_aggregates.read)]
     if joins.compared is not None:
         read += joins.compared.names_on_host
     return Binding(
@@ -295,7 +303,7 @@ def bind(plan: LogicalPlan, schema: pa.Schema, position_column: str | None = Non
         joins=joins.graph,
         parallel=joins.parallel,
         recent=joins.recent,
-        pasts=pasts,
+        over_aggregates=over_aggregates,
     )
 
 

@@ -32,7 +32,7 @@ class Distribution:
     why_not_key_tasks : str or None
         Reason why tasks that get the events of some keys only are not exact, or None if they are, if keys are.
     shared : tuple of (str or None, str)
-        Column of each event type (None: of all) whose value all events of a complex event share, so that tasks can be
+        Column of each event type (None: of all) whose value all events of a match share, so that tasks can be
         dealt the events by it; empty: there is none.
     """
 
@@ -88,7 +88,7 @@ def distribution_of(plan: LogicalPlan) -> Distribution:
 
 
 def _shared(plan: LogicalPlan) -> tuple[tuple[str | None, str], ...]:
-    """Return the column of each event type whose value all events of a complex event share; empty: there is none."""
+    """Return the column of each event type whose value all events of a match share; empty: there is none."""
     pattern = plan.parallel
     if plan.looks_back:
         return ()  # another task may have the events before
@@ -97,7 +97,7 @@ def _shared(plan: LogicalPlan) -> tuple[tuple[str | None, str], ...]:
     if plan.recent is not None:
         return () if plan.consume != "NONE" or plan.counts_positions else _key_of(plan, plan.recent)
     if pattern is None or plan.consume != "NONE" or not pattern.without_choice:
-        return ()  # an event that is a complex event by itself may have no such value
+        return ()  # an event that is a match by itself may have no such value
     atoms = pattern.graph.atoms
     for members in pattern.variables:
         found: dict[str | None, set[str]] = {}
@@ -144,7 +144,7 @@ def _of_types(found: dict[str | None, set[str]]) -> tuple[tuple[str | None, str]
 def _why_not_keys(plan: LogicalPlan) -> str | None:
     if not plan.partition:
         return "the query has no PARTITION BY"
-    if any(past.keys is not None for past in plan.pasts):
+    if any(aggregate.keys is not None for aggregate in plan.over_aggregates):
         return _OWN_KEYS
     if plan.pipes:
         return _PIPES.format(plan.pipes[0].kind)
@@ -180,11 +180,11 @@ def _why_not_ranges(plan: LogicalPlan) -> str | None:
         return f"CONSUME BY {plan.consume} depends on what was found before"
     if plan.asks_for_descent:
         return "ancestors of a process may lie before the range"
-    if any(past.keys is not None for past in plan.pasts):
+    if any(aggregate.keys is not None for aggregate in plan.over_aggregates):
         return _OWN_KEYS
-    if plan.nests_pasts:
+    if plan.nests_over_aggregates:
         return "what is OVER the past reads the past by itself, further back than a range does"
-    lengths = [past.over for past in plan.pasts if past.over is not None]
+    lengths = [aggregate.over for aggregate in plan.over_aggregates if aggregate.over is not None]
     if any(not same_clock(length, plan.within) for length in lengths if plan.within is not None):
         return "what is OVER the past is measured by another clock than WITHIN"
     return None

@@ -166,11 +166,11 @@ class _Tests:
         """Return the least and the greatest values of a column, a row for each file, and the files without them."""
         if name not in self._ends:
             kind = plain_type(self._schema.field(name).type)
-            told = [bounds.get(name) for bounds in self._bounds]
-            unknown = np.array([each is None for each in told], np.bool_)
+            file_bounds = [bounds.get(name) for bounds in self._bounds]
+            unknown = np.array([each is None for each in file_bounds], np.bool_)
             ends = []
             for which in ("least", "greatest"):
-                values = [None if each is None else getattr(each, which) for each in told]
+                values = [None if each is None else getattr(each, which) for each in file_bounds]
                 try:
                     column = pa.array(values, kind)
                 except (pa.ArrowException, TypeError, ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""The output of a query by its name, and the plan for an aggregate over all complex events of an end."""
+"""The output of a query by its name, and the plan for an aggregate over all matches of an end."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ def funnel_names(plan: LogicalPlan) -> list[str]:
 
 
 def with_aggregate(plan: LogicalPlan, text: str) -> LogicalPlan:
-    """Return the plan for ``output="count"`` with an aggregate in place of the number of complex events.
+    """Return the plan for ``output="count"`` with an aggregate in place of the number of matches.
 
     Raises
     ------
     QueryError
         When the text is no aggregate, or names other variables than SELECT keeps.
     OptionError
-        When HAVING chooses among the complex events.
+        When HAVING chooses among the matches.
     """
     if plan.having is not None:
         raise OptionError(
@@ -121,7 +121,7 @@ def with_aggregate(plan: LogicalPlan, text: str) -> LogicalPlan:
 
 
 def _weights(plan: LogicalPlan, operand: Expression) -> Linear | Rejection:
-    """Return the terms of an aggregate over complex events that need not be listed, else the reason to list them."""
+    """Return the terms of an aggregate over matches that need not be listed, else the reason to list them."""
     if plan.chain is None or plan.relates:
         return Rejection(plan.why_not_chain or "the pattern is no chain")
     if plan.strategy is not ALL:

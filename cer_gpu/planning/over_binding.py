@@ -11,9 +11,9 @@ import pyarrow as pa
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql.functions import RISES
 from cer_gpu.ceql.one_event import NameTest, name_test
-from cer_gpu.ceql.syntax import OverAggregate, OwnKey, Predicate, attributes, pasts_in
+from cer_gpu.ceql.syntax import OverAggregate, OwnKey, Predicate, aggregates_in, attributes
 from cer_gpu.columnar.clocks import window_length
-from cer_gpu.expressions.derived import DerivedColumn, pasts_of, read_by
+from cer_gpu.expressions.derived import DerivedColumn, aggregates_of, read_by
 from cer_gpu.expressions.derived_names import is_derived
 from cer_gpu.expressions.over_aggregates import OverColumn
 from cer_gpu.order.streams import STREAM_COLUMN
@@ -36,13 +36,13 @@ TestPlace = tuple[int, int]
 
 @dataclass(frozen=True)
 class OverKeys:
-    """Keys of what is over the past, in place of those of the query.
+    """Keys of an OVER aggregate, in place of those of the query.
 
     Attributes
     ----------
     columns : PartitionKeys
     tests : tuple of tuple of (TestPlace or None)
-        For each key, the places of the tests of the events that have each of its columns; None: all have.
+        For each key, the places of the tests of the events that have each of its columns, or None if all have.
     """
 
     columns: PartitionKeys
@@ -51,7 +51,7 @@ class OverKeys:
 
 @dataclass(frozen=True)
 class BoundOverAggregates:
-    """Aggregates and tests of the past, bound to a schema.
+    """OVER aggregates and their predicates, bound to a schema.
 
     Attributes
     ----------
@@ -62,12 +62,12 @@ class BoundOverAggregates:
     tests : tuple of BoundGuards
         Tests of events before, by their types, those of any type apart; they read columns that come before.
     test, condition, before : dict from OverColumn to TestPlace or None
-        Places of the test of the events that it is of, of its condition, and of that just before; None: it has none.
+        Places of the predicate of the aggregated events, of the condition, and of the one just before; None if absent.
     own_keys : dict from OverColumn to OverKeys
-        Keys of those that have some of their own.
+        Keys of the aggregates that have some of their own.
     read_at : dict from OverColumn to (tuple of (TestPlace or None) or None), or None
-        Tests of the events at which each is read (None among them: all events), beside those that it is of; all events
-        of those that have None.  None: all of them are read at all events.
+        Predicates of the events at which each aggregate is read, beside the aggregated events.  None, for a predicate,
+        for an aggregate or for the whole, stands for all events.
     """
 
     columns: dict[OverColumn, list[str]]
@@ -111,7 +111,7 @@ def bind_over_aggregates(
     if not aggregates:
         return None
     columns, tests, places = _place_guards(aggregates, plan, schema)
-    by_role = {column: _over_guards(column.past, plan) for column in columns}
+    by_role = {column: _over_guards(column.aggregate, plan) for column in columns}
     test, condition, before = (
         {column: places[guards[role]] if role in guards else None for column, guards in by_role.items()}
         for role in ("test", "condition", "before")
@@ -145,11 +145,11 @@ def _place_guards(
         for name, column in todo.items():
             if name not in (names := columns.setdefault(column, [])):
                 names.append(name)
-        guards = dict.fromkeys(each for column in new for each in _over_guards(column.past, plan).values())
+        guards = dict.fromkeys(each for column in new for each in _over_guards(column.aggregate, plan).values())
         bound = _bind_tests([each for each in guards if each not in places], len(tests), places, plan, schema)
         tests += bound
-        todo = pasts_of({name: column for guards in bound for name, column in guards.derived.items()})
-    columns = dict(sorted(columns.items(), key=lambda item: _nesting_of_over(item[0].past)))
+        todo = aggregates_of({name: column for guards in bound for name, column in guards.derived.items()})
+    columns = dict(sorted(columns.items(), key=lambda item: _nesting_of_over(item[0].aggregate)))
     return columns, tuple(tests), places
 
 
@@ -176,9 +176,9 @@ def _bind_tests(
 def _bind_reaches(columns: Iterable[OverColumn], plan: LogicalPlan, schema: pa.Schema) -> dict[OverColumn, Reach]:
     """Return the lengths of the aggregates that have one."""
     return {
-        column: Reach(*window_length(column.past.over, schema, plan.time_column, plan.time_unit, plan.text))
+        column: Reach(*window_length(column.aggregate.over, schema, plan.time_column, plan.time_unit, plan.text))
         for column in columns
-        if column.past.over is not None
+        if column.aggregate.over is not None
     }
 
 
@@ -192,7 +192,7 @@ def _bind_over_keys(
     bound: dict[tuple[tuple[OwnKey, ...], ...], OverKeys] = {}
     own_keys = {}
     for column, guards in by_role.items():
-        keys = column.past.keys
+        keys = column.aggregate.keys
         if keys is None:
             continue
         if keys not in bound:
@@ -210,10 +210,12 @@ def _only_rises(
     asked: Iterable[OverColumn], columns: Iterable[OverColumn], reaches: Mapping[OverColumn, Reach]
 ) -> bool:
     """Return True if aggregates are read in the conditions of RISES alone, and none counts events as its clock."""
-    tests = (each for column in columns for each in column.past.below if each is not column.past.condition)
-    read = [column.past for column in asked] + [past for test in tests for past in directly_in(test)]
-    return all(past.function == RISES for past in read) and all(
-        column in reaches and reaches[column].column is not None for column in columns if column.past.function != RISES
+    tests = (each for column in columns for each in column.aggregate.below if each is not column.aggregate.condition)
+    read = [column.aggregate for column in asked] + [aggregate for test in tests for aggregate in directly_in(test)]
+    return all(aggregate.function == RISES for aggregate in read) and all(
+        column in reaches and reaches[column].column is not None
+        for column in columns
+        if column.aggregate.function != RISES
     )
 
 
@@ -224,12 +226,15 @@ def _events_that_read(
     places: list[TestPlace | None] = []
     for other in columns:
         read = [
-            past for each in (other.past.condition, other.past.before) if each is not None for past in directly_in(each)
+            aggregate
+            for each in (other.aggregate.condition, other.aggregate.before)
+            if each is not None
+            for aggregate in directly_in(each)
         ]
-        if column.past not in read:
+        if column.aggregate not in read:
             continue
-        asked = _over_guards(other.past, plan)
-        if "test" in asked and asked["test"][1] > _nesting_of_over(column.past):
+        asked = _over_guards(other.aggregate, plan)
+        if "test" in asked and asked["test"][1] > _nesting_of_over(column.aggregate):
             return None
         places.append(test[other])
     return tuple(places)
@@ -237,22 +242,24 @@ def _events_that_read(
 
 def directly_in(predicate: Predicate) -> list[OverAggregate]:
     """Return what a predicate reads of the past, without what that reads."""
-    return [attribute.past for attribute in attributes(predicate) if attribute.past is not None]
+    return [attribute.aggregate for attribute in attributes(predicate) if attribute.aggregate is not None]
 
 
-def _nesting_of_over(past: OverAggregate) -> int:
+def _nesting_of_over(aggregate: OverAggregate) -> int:
     """Return how many times what is read of the past reads of the past by itself."""
-    return max((1 + _nesting_of_over(inner) for below in past.below for inner in pasts_in(below)), default=0)
+    return max((1 + _nesting_of_over(inner) for below in aggregate.below for inner in aggregates_in(below)), default=0)
 
 
-def _over_guards(past: OverAggregate, plan: LogicalPlan) -> dict[str, tuple[Guard, int]]:
+def _over_guards(aggregate: OverAggregate, plan: LogicalPlan) -> dict[str, tuple[Guard, int]]:
     """Return the tests of events before, those of all events left out, each with the depth of what it reads."""
-    guards = {"test": _guard_of_events(past, plan)}
-    if past.condition is not None:
-        guards |= {"condition": Guard(None, past.condition), "before": Guard(None, past.before)}
-    for i, key in enumerate(past.keys or ()):
+    guards = {"test": _guard_of_events(aggregate, plan)}
+    if aggregate.condition is not None:
+        guards |= {"condition": Guard(None, aggregate.condition), "before": Guard(None, aggregate.before)}
+    for i, key in enumerate(aggregate.keys or ()):
         guards |= {_key_role(i, j): Guard(None, part.predicate) for j, part in enumerate(key)}
-    read = {role: () if guard.predicate is None else tuple(pasts_in(guard.predicate)) for role, guard in guards.items()}
+    read = {
+        role: () if guard.predicate is None else tuple(aggregates_in(guard.predicate)) for role, guard in guards.items()
+    }
     return {
         role: (guard, max((1 + _nesting_of_over(inner) for inner in read[role]), default=0))
         for role, guard in guards.items()
@@ -264,11 +271,11 @@ def _key_role(key: int, part: int) -> str:
     return f"key {key} {part}"
 
 
-def _guard_of_events(past: OverAggregate, plan: LogicalPlan) -> Guard:
+def _guard_of_events(aggregate: OverAggregate, plan: LogicalPlan) -> Guard:
     """Return the test of the events of an aggregate."""
-    if past.event is None:
-        return Guard(None, past.predicate)
-    test = name_test(past.event)
+    if aggregate.event is None:
+        return Guard(None, aggregate.predicate)
+    test = name_test(aggregate.event)
     if plan.type_column is None and test.event_type is not None:  # the name is that of the stream
         test = NameTest(None, test.event_type)
-    return Guard(test.event_type, past.predicate, test.stream if plan.several_streams else None)
+    return Guard(test.event_type, aggregate.predicate, test.stream if plan.several_streams else None)

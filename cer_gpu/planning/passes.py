@@ -205,8 +205,8 @@ def _clear_of(absence: s.Absence) -> s.Comparison:
     assert absence.length is not None
     predicate = None if absence.filter is None else one_predicate(absence.filter)
     event = None if absence.event.name == s.ANY_TYPE else absence.event
-    past = s.OverAggregate(NO_EVENT_WITHIN, event, None, predicate, absence.length, absence.span)
-    column = s.Attribute(f"`!{absence.event.name}`", absence.span, past=past)
+    aggregate = s.OverAggregate(NO_EVENT_WITHIN, event, None, predicate, absence.length, absence.span)
+    column = s.Attribute(f"`!{absence.event.name}`", absence.span, aggregate=aggregate)
     return s.Comparison("=", column, s.Literal(True, "", absence.span), absence.span)
 
 
@@ -411,7 +411,7 @@ PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
     ("atom graph", _atom_graph_pass),
     ("automaton", _automaton_pass),
 )
-"""Passes from a checked query to its plan, in their order; `cer_gpu.explain.passes` tells what each did."""
+"""Passes from a checked query to its plan, in their order; `cer_gpu.explain.facts` tells what each did."""
 
 
 def _every(syntax: QuerySyntax, trailing: bool) -> Every | None:
@@ -495,8 +495,14 @@ def schema_errors(
     text = syntax.text
     predicates = [item.predicate for item in variable_filters(syntax.formula)]
     related = [relation.predicate for relation in relations(syntax.formula)]
-    pasts = (attribute.past for predicate in (*predicates, *related) for attribute in attributes(predicate))
-    predicates += (past.predicate for past in pasts if past is not None and past.predicate is not None)
+    over_aggregates = (
+        attribute.aggregate for predicate in (*predicates, *related) for attribute in attributes(predicate)
+    )
+    predicates += (
+        aggregate.predicate
+        for aggregate in over_aggregates
+        if aggregate is not None and aggregate.predicate is not None
+    )
     errors: list[QueryError] = [*type_errors(predicates, Binder(schema, text).bind)]
     errors += type_errors(related, RelationBinder(schema, text).condition)
     errors += type_errors_of(measures_of(syntax, variables_of(syntax.formula)), schema, text)

@@ -40,7 +40,7 @@ WIDEST = 6
 
 
 def recogniser_of(plan: LogicalPlan) -> Recogniser | None:
-    """Return the recogniser of a plan for the ends of its complex events, or None if it has none.
+    """Return the recogniser of a plan for the ends of its matches, or None if it has none.
 
     There is none for a conjunction, for absences, options and counted repetitions, for a window of more than `WIDEST`
     events, partitions, several streams, CONSUME BY, LIMIT and strategies, for windows within the pattern, for filters
@@ -104,10 +104,10 @@ class PhysicalPlan:
     reason : str
         Reason for the runtime, which `explain` shows.
     defers_events : bool
-        True: events are held back until one may end a complex event (`cer_gpu.runtime.deferred_events`).
+        True: events are held back until one may end a match (`cer_gpu.runtime.deferred_events`).
     distribution : Distribution
     waits : bool
-        True: complex events wait for the end of their window (`cer_gpu.engine.pending_matches`), where `limit` applies;
+        True: matches wait for the end of their window (`cer_gpu.engine.pending_matches`), where `limit` applies;
         or starts wait for what stops them (`cer_gpu.engine.pending_results`).
     strategy : Strategy
         Choice among those that wait.
@@ -133,17 +133,17 @@ class PhysicalPlan:
 
     @property
     def labelled(self) -> bool:
-        """True if complex events that differ only in the variables of their events are different."""
+        """True if matches that differ only in the variables of their events are different."""
         return self.waits or self.output.is_labelled(self.plan.head)
 
     @property
     def counted(self) -> bool:
-        """True if the runtime counts complex events instead of listing them."""
+        """True if the runtime counts matches instead of listing them."""
         return self.output.counted and not self.waits
 
     @property
     def limits_rows(self) -> bool:
-        """True if LIMIT applies to the rows that HAVING keeps, and not to the complex events that are listed."""
+        """True if LIMIT applies to the rows that HAVING keeps, and not to the matches that are listed."""
         return self.plan.having is not None and self.plan.limit is not None and self.output.may_choose
 
     @cached_property
@@ -162,7 +162,7 @@ class PhysicalPlan:
 
     @cached_property
     def is_of_single_events(self) -> bool:
-        """True if each complex event is one event that satisfies the only guard, and no clause chooses among them."""
+        """True if each match is one event that satisfies the only guard, and no clause chooses among them."""
         plan, cea = self.plan, self.plan.cea
         if cea is None or len(cea.transitions) != 1 or cea.silent or len(plan.guards) != 1 or self.labelled:
             return False
@@ -175,7 +175,7 @@ class PhysicalPlan:
 
     @property
     def reorders(self) -> bool:
-        """True if the order of the complex events of one end does not matter."""
+        """True if the order of the matches of one end does not matter."""
         return self.counted or (self.output.most_at_an_end == 1 and not self.waits)
 
     @property
@@ -246,19 +246,19 @@ class _Asked:
 
     @property
     def chooses_within(self) -> bool:
-        """True if the strategy compares complex events, and only those within the window."""
+        """True if the strategy compares matches, and only those within the window."""
         return self.plan.chooses_within
 
     @property
     def counts_chain(self) -> bool:
-        """True if the complex events of a chain can be counted step by step."""
+        """True if the matches of a chain can be counted step by step."""
         steps = self.plan.chain or ()
         summed = self.is_chain and not any(step.neighbour for step in steps) and n_sums(steps) <= MAX_ROWS
         return self.output.counted and summed and not self.plan.partition
 
     @property
     def lists_chain(self) -> bool:
-        """True if instance stacks can list the complex events of a chain."""
+        """True if instance stacks can list the matches of a chain."""
         # a step whose variables depend on the guard has no mark of its own
         labelled = self.output.is_labelled(self.plan.head)
         unclear = labelled and any(step.labels is None for step in self.plan.chain or ())
@@ -266,12 +266,12 @@ class _Asked:
 
     @property
     def is_of_neighbours(self) -> bool:
-        """True if each event of a complex event is right after the one before it, in its partition."""
+        """True if each event of a match is right after the one before it, in its partition."""
         return self.is_chain and bool(self.plan.partition) and are_neighbours(self.plan.chain or ())
 
     @property
     def finds_the_same(self) -> bool:
-        """True if no complex event or count depends on events, or complex events, before the window."""
+        """True if no match or count depends on events, or matches, before the window."""
         return self.plan.strategy.independent and self.plan.consume == "NONE"
 
 
@@ -342,12 +342,12 @@ def physical_plan(plan: LogicalPlan, output: type[Output], *, shard: bool = Fals
     plan
     output
     share
-        True if only a share of the complex events is listed.
+        True if only a share of the matches is listed.
     """
     if plan.trailing:
         return _waiting_plan(plan, output)
     if output is Ends and plan.every is not None and plan.every.n > 1:
-        output = CountedEnds  # each end takes as many of the n as it has complex events
+        output = CountedEnds  # each end takes as many of the n as it has matches
     if output.most_at_an_end == 1:
         plan = _without_choice(plan)
     asked = _Asked(plan, output, shard)
@@ -389,9 +389,9 @@ def _waiting_plan(plan: LogicalPlan, output: type[Output]) -> PhysicalPlan:
 
 
 def _without_choice(plan: LogicalPlan) -> LogicalPlan:
-    """Return a plan without choices among the complex events of one end, where each end keeps one of them in any case.
+    """Return a plan without choices among the matches of one end, where each end keeps one of them in any case.
 
-    The positions where complex events end stay the same: those of `SELECT MAX ... WITHIN` are those of `SELECT ALL`.
+    The positions where matches end stay the same: those of `SELECT MAX ... WITHIN` are those of `SELECT ALL`.
     """
     keeps_one = plan.strategy.most_at_an_end or plan.strategy.compares
     if keeps_one and (plan.strategy.too_long is None or plan.within is None or plan.chooses_within):

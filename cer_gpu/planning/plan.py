@@ -24,8 +24,8 @@ from cer_gpu.ceql.syntax import (
     Predicate,
     QuerySyntax,
     Within,
+    aggregates_in,
     attributes,
-    pasts_in,
 )
 from cer_gpu.output.bound_measures import NO_MEASURES, QueryMeasures
 from cer_gpu.output.reductions import Aggregation
@@ -34,7 +34,7 @@ from cer_gpu.output.weights import Linear
 
 @dataclass(frozen=True)
 class Every:
-    """LIMIT n EVERY d: at most `n` complex events of a partition in any length `within`."""
+    """LIMIT n EVERY d: at most `n` matches of a partition in any length `within`."""
 
     n: int
     within: Within
@@ -84,7 +84,7 @@ class LogicalPlan:
     every : Every or None
         LIMIT n EVERY d, whose n is the limit at each end, too.
     trailing : bool
-        True if the pattern ends with an absence: its complex events wait (`cer_gpu.planning.pattern_spans`).
+        True if the pattern ends with an absence: its matches wait (`cer_gpu.planning.pattern_spans`).
     lasts : Within or None
         Length for which they wait from their last event on (FOR); None: until the window from their first event has
         passed.
@@ -95,9 +95,9 @@ class LogicalPlan:
     reads_symbols : bool
         True: nothing is looked for, and each event is handed over with its symbol (`cer_gpu.planning.state_steps`).
     aggregate : Aggregation or None
-        Aggregate that "count" shows in place of the number of complex events; `measures` has its expression.
+        Aggregate that "count" shows in place of the number of matches; `measures` has its expression.
     weights : Linear or Rejection or None
-        The terms of the aggregate, by which nothing need be listed, or the reason why complex events are.
+        The terms of the aggregate, by which nothing need be listed, or the reason why matches are.
     """
 
     text: str
@@ -184,7 +184,7 @@ class LogicalPlan:
         """The types of events that the query names, of its pattern and of what is OVER the past, each once."""
         tests: list[EventTest] = [
             *self.guards,
-            *(name_test(past.event) for past in self.pasts if past.event is not None),
+            *(name_test(aggregate.event) for aggregate in self.over_aggregates if aggregate.event is not None),
         ]
         types = dict.fromkeys(test.event_type for test in tests if test.event_type is not None)
         return () if self.type_column is None else tuple(types)
@@ -192,7 +192,7 @@ class LogicalPlan:
     @property
     def looks_back(self) -> bool:
         """True if a predicate reads earlier events of the stream: ``LAG``, or an aggregate ``OVER`` the past."""
-        return self.longest_lag > 0 or bool(self.pasts)
+        return self.longest_lag > 0 or bool(self.over_aggregates)
 
     @cached_property
     def longest_lag(self) -> int:
@@ -200,19 +200,21 @@ class LogicalPlan:
         return max((each.lag for predicate in self.predicates for each in attributes(predicate)), default=0)
 
     @cached_property
-    def pasts(self) -> list[OverAggregate]:
+    def over_aggregates(self) -> list[OverAggregate]:
         """Aggregates over the past in the predicates, and in their own filters, each once."""
-        return list(dict.fromkeys(past for predicate in self.predicates for past in pasts_in(predicate)))
+        return list(dict.fromkeys(aggregate for predicate in self.predicates for aggregate in aggregates_in(predicate)))
 
     @property
     def asks_for_descent(self) -> bool:
         """True if a predicate asks whether a process descends from another, which any event before may tell."""
-        return any(past.function == DESCENDANT for past in self.pasts)
+        return any(aggregate.function == DESCENDANT for aggregate in self.over_aggregates)
 
     @property
-    def nests_pasts(self) -> bool:
+    def nests_over_aggregates(self) -> bool:
         """True if what is read of the past reads of the past by itself."""
-        return any(True for past in self.pasts for below in past.below for _ in pasts_in(below))
+        return any(
+            True for aggregate in self.over_aggregates for below in aggregate.below for _ in aggregates_in(below)
+        )
 
     @property
     def predicates(self) -> list[Predicate]:
@@ -226,7 +228,7 @@ class LogicalPlan:
 
     @property
     def chooses_within(self) -> bool:
-        """True if there is a window, and complex events rule out only those that lie within it."""
+        """True if there is a window, and matches rule out only those that lie within it."""
         return self.strategy.compares and self.within is not None and not self.chooses_first
 
     @property
@@ -241,7 +243,7 @@ class LogicalPlan:
 
     @property
     def nullable_partition_keys(self) -> frozenset[tuple[str, ...]]:
-        """Those brackets of PARTITION BY of which NULL is a value like any other."""
+        """Brackets of PARTITION BY for which NULL is a value like any other."""
         return frozenset(
             tuple(name.name for name in names) for names in self.partition if any(name.nullable for name in names)
         )

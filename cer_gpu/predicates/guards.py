@@ -507,8 +507,8 @@ def no_type_column(schema: pa.Schema, name: str, holding: Mapping[str, Sequence[
         others = f" (or {', '.join(map(repr, could[1:5]))}{', ...' if len(could) > 5 else ''})" if could[1:] else ""
         name_it = f"type_column={could[0]!r} (--type-column {could[0]})"
         could_be = f"did you mean {near!r}?" if near else f"the types may stand in {could[0]!r}{reason}{others}:"
-        told = f"{could_be} {name_it}"
+        statement = f"{could_be} {name_it}"
     else:
-        told = "no column holds text"
+        statement = "no column holds text"
     none = "without types, the name of the stream is that of all events: type_column=None (--no-type-column)"
-    return QueryTypeError(f"the events have no column {name!r}", hint=f"{told}; {none}")
+    return QueryTypeError(f"the events have no column {name!r}", hint=f"{statement}; {none}")

@@ -23,7 +23,7 @@ from cer_gpu.columnar.dictionary_encoding import same_memory
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions import terms as t
-from cer_gpu.expressions.globs.matching import SAMPLED_BYTES
+from cer_gpu.expressions.globs.glob_sets import SAMPLED_BYTES
 from cer_gpu.expressions.inputs import Inputs
 from cer_gpu.predicates.kept_tables import SetTables, int32, patterns_of
 

@@ -2,11 +2,43 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+import lark
+import pyarrow as pa
+
 from cer_gpu.evaluable import CompiledQuery
+
+FROM_QUERIES = 64
+"""Queries of a set from which on it is looked up, and kept, as a whole."""
+VERSIONS = repr((lark.__version__, pa.__version__))
+"""Versions of packages on which it depends what a query is."""
+
+
+class Interned:
+    """Numbers of values.
+
+    Attributes
+    ----------
+    values : list
+        By their numbers.
+    """
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, value: Any) -> int:
+        """Return the number of a value, a new one if it has none."""
+        key = json.dumps(value, sort_keys=True)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.values)
+            self.values.append(value)
+        return self._numbers[key]
+
 
 _Texts = tuple[str, ...]
 

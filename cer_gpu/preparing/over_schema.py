@@ -28,7 +28,7 @@ from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.predicates.kept_tables import digest_of, from_plain, to_plain
 from cer_gpu.predicates.shared_guards import UnboundGuards
 from cer_gpu.preparing.copies import ProcessCopy
-from cer_gpu.preparing.interned import FROM_QUERIES, VERSIONS, Interned
+from cer_gpu.preparing.facts import FROM_QUERIES, VERSIONS, Interned
 from cer_gpu.preparing.one_event import Frame, OneEvent, with_guards
 from cer_gpu.preparing.queries import PreparedQuery
 from cer_gpu.query import Query

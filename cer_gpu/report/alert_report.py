@@ -26,7 +26,7 @@ from cer_gpu.rule import LEVELS, NO_TACTIC, Rule, urgency
 from cer_gpu.rules.rule_set import RuleSet
 
 _NO_FRACTION = re.compile(r"(:\d\d)\.0+(?!\d)")
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d.*")
+_ISO_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d.*")
 _DAY, _MINUTE, _SECOND = 10, 16, 19
 _BINS = 120
 _LABELS = 5
@@ -56,10 +56,10 @@ class TimeLine:
         for i in np.flatnonzero(counts).tolist():
             tall = max(_TALL * int(counts[i]) / most, 2)
             begin = self._low + int((self._high - self._low) * i / _BINS)
-            told = f"{int(counts[i]):,} from {self._axis_label(begin)}"
+            facts_html = f"{int(counts[i]):,} from {self._axis_label(begin)}"
             bars.append(
                 f'<rect x="{i * 10}" y="{_TALL - tall:.1f}" width="9" height="{tall:.1f}">'
-                f"<title>{html_text(told)}</title></rect>"
+                f"<title>{html_text(facts_html)}</title></rect>"
             )
         drawn = f'<svg viewBox="0 0 {_BINS * 10} {_TALL}" preserveAspectRatio="none" role="img" aria-label="over time">'
         return f"{drawn}{''.join(bars)}</svg>"
@@ -114,7 +114,7 @@ class TimeLine:
 
 def _as_short_as_distinct(texts: list[str]) -> list[str]:
     """Return timestamps to the day, the minute or the second, whichever tells them apart."""
-    if all(_MOMENT.fullmatch(text) for text in texts):
+    if all(_ISO_TIMESTAMP.fullmatch(text) for text in texts):
         for length in (_DAY, _MINUTE, _SECOND):
             if len(texts) > 1 and len({text[:length] for text in texts}) == len(texts):
                 return [text[:length] for text in texts]
@@ -194,7 +194,7 @@ class Raised:
     first: list[dict[str, Any]] = field(default_factory=list)
     hosts: Counter[str] = field(default_factory=Counter)
 
-    def all_moments(self) -> Int64:
+    def all_timestamps(self) -> Int64:
         """Return all timestamps."""
         return np.concatenate(self.timestamps) if self.timestamps else np.empty(0, np.int64)
 
@@ -253,7 +253,7 @@ def _class(level: str) -> str:
 
 
 def _times_of_alerts(raised: Iterable[Raised]) -> Int64:
-    return np.concatenate([np.empty(0, np.int64), *(each.all_moments() for each in raised)])
+    return np.concatenate([np.empty(0, np.int64), *(each.all_timestamps() for each in raised)])
 
 
 def _over_time(levels: Mapping[str, Sequence[Raised]], line: TimeLine) -> str:
@@ -347,7 +347,7 @@ def _level(level: str, own: Sequence[Raised], line: TimeLine, room: int) -> str:
 
 def _rule_section(each: Raised, line: TimeLine, room: int) -> str:
     rule = each.rule
-    timestamps = each.all_moments()
+    timestamps = each.all_timestamps()
     first, last = line.edges(timestamps)
     facts = {
         "first": html_text(first),
@@ -357,7 +357,7 @@ def _rule_section(each: Raised, line: TimeLine, room: int) -> str:
         "tags": html_text(", ".join(rule.tags)),
         "file": html_text(rule.file or ""),
     }
-    told = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts.items() if value)
+    facts_html = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts.items() if value)
     techniques = " ".join(_linked(each, page_of_technique(each)) for each in rule.techniques)
     drawn = line.outline(timestamps)
     text = _bounded(rule.text.strip(), _TEXT)
@@ -369,7 +369,7 @@ def _rule_section(each: Raised, line: TimeLine, room: int) -> str:
         f'<span class="when">{html_text(_to_second(first))}</span>{drawn}'
         f'<span class="when">{html_text(_to_second(last))}</span>'
         f'<span class="number">{each.n:,}</span></summary>\n'
-        f"<div><dl>{told}</dl>\n<pre>{html_text(text)}</pre>\n{_first_alert_line(shown)}{more}</div>\n"
+        f"<div><dl>{facts_html}</dl>\n<pre>{html_text(text)}</pre>\n{_first_alert_line(shown)}{more}</div>\n"
         "</details>"
     )
 

@@ -106,7 +106,7 @@ def _row(k: int, row: FunnelRow, counts: FunnelCounts) -> str:
         f"{row.n_reached:,}",
         *("" if each is None else f"{each:.1%}" for each in (row.of_previous, row.of_first)),
     ]
-    numbers.append(counts.told(row.median))
+    numbers.append(counts.median_in_words(row.median))
     numbers += [f"{row.stopped[stop]:,}" if row.stopped[stop] else "" for stop in STOPS]
     cells = "".join(f'<td class="number">{each}</td>' for each in numbers)
     return f'<tr><td>{k}. {html_text(row.name)}</td><td class="drawn">{bar}</td>{cells}</tr>'

@@ -267,7 +267,7 @@ def shown_rows(
     lists = detailed["positions"].combine_chunks()
     lengths = pc.list_value_length(lists).to_numpy().astype(np.int64)
     variables = variables_of(found.valued, events, detailed, found.n_listed, asked)
-    told, roles = _coded_roles(variables, lengths.tolist())
+    role_codes, roles = _coded_roles(variables, lengths.tolist())
     kinds = [field.type for field in binding.attribute_schema]
     kinds = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds]
     return {
@@ -276,7 +276,7 @@ def shown_rows(
         "ends": packed(np.cumsum(lengths)),
         "references": packed(np.searchsorted(positions, pc.list_flatten(lists).to_numpy())),
         "roles": packed(roles),
-        "role_names": told,
+        "role_names": role_codes,
         "positions": packed(numbers),
         "columns": [
             coded(name, texts[i], kinds[i], digits if name == query.time_column else None)
@@ -322,6 +322,6 @@ def _coded_roles(variables: list[list[str]] | None, lengths: Sequence[int]) -> t
     """Return the distinct roles (texts of variables), and the index of each row's; the first, "", is for unknown."""
     codes = {"": 0}
     numbers = []
-    for told, n in zip(variables or [[]] * len(lengths), lengths, strict=True):
-        numbers += [codes.setdefault(each, len(codes)) for each in told or [""] * n]
+    for role_codes, n in zip(variables or [[]] * len(lengths), lengths, strict=True):
+        numbers += [codes.setdefault(each, len(codes)) for each in role_codes or [""] * n]
     return list(codes), np.array(numbers, np.int64)

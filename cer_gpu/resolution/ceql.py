@@ -193,6 +193,6 @@ def names_types(syntax: s.QuerySyntax) -> bool:
     for node in walk(syntax.formula):
         if isinstance(node, s.EventType | s.Negation | s.Absence) and node.event.name != s.ANY_TYPE:
             return True
-        if isinstance(node, s.Attribute) and any(past.event is not None for past in s.pasts_in(node)):
+        if isinstance(node, s.Attribute) and any(aggregate.event is not None for aggregate in s.aggregates_in(node)):
             return True
     return False

@@ -133,24 +133,24 @@ class PredicateFitter:
 
     def attribute(self, node: s.Attribute) -> s.Expression | None:
         """Return an attribute over the schema, or a value in its place, or None if it is NULL."""
-        if node.past is None:
+        if node.aggregate is None:
             return None if self.place(node.name) is None else node
-        past = node.past
-        empty = EMPTY.get(past.function)
+        aggregate = node.aggregate
+        empty = EMPTY.get(aggregate.function)
         of_none = None if empty is None else s.Literal(empty, "0", node.span)
-        if past.attribute is not None and self.place(past.attribute) is None:
+        if aggregate.attribute is not None and self.place(aggregate.attribute) is None:
             return of_none
-        predicate = past.predicate and self.fitted(past.predicate)
-        condition = past.condition and self.fitted(past.condition)
-        keys = past.keys and self._own_keys(past.keys)
+        predicate = aggregate.predicate and self.fitted(aggregate.predicate)
+        condition = aggregate.condition and self.fitted(aggregate.condition)
+        keys = aggregate.keys and self._own_keys(aggregate.keys)
         if predicate is False or condition is False or (keys is not None and not all(keys)):
             return of_none
-        if predicate is past.predicate and condition is past.condition and keys == past.keys:
+        if predicate is aggregate.predicate and condition is aggregate.condition and keys == aggregate.keys:
             return node
         if condition is not None:  # of RISES, which has both
             predicate, condition = (s.SATISFIED_BY_ALL if each is True else each for each in (predicate, condition))
         predicate = None if predicate is True else predicate
-        return replace(node, past=replace(past, predicate=predicate, condition=condition, keys=keys))
+        return replace(node, aggregate=replace(aggregate, predicate=predicate, condition=condition, keys=keys))
 
     def _own_keys(self, keys: tuple[tuple[s.OwnKey, ...], ...]) -> tuple[tuple[s.OwnKey, ...], ...]:
         """Return keys over the schema: without columns that the events have not, or that are of none of them."""
@@ -174,13 +174,13 @@ def names_read(predicate: s.Predicate) -> list[str]:
     todo = [predicate]
     while todo:
         for attribute in s.attributes(todo.pop()):
-            past = attribute.past
-            if past is None:
+            aggregate = attribute.aggregate
+            if aggregate is None:
                 names.append(attribute.name)
                 continue
-            names += [] if past.attribute is None else [past.attribute]
-            names += [part.name.name for key in past.keys or () for part in key]
-            todo += past.below
+            names += [] if aggregate.attribute is None else [aggregate.attribute]
+            names += [part.name.name for key in aggregate.keys or () for part in key]
+            todo += aggregate.below
     return names
 
 

@@ -137,12 +137,12 @@ class Translator:
         except RecursionError:  # little was left of Python's stack
             raise too_deep_for_sql(self.text, span) from None
         except sqlglot.errors.SqlglotError as error:
-            told = getattr(error, "errors", [])
-            seen = told[0]["highlight"] if told else ""
+            messages = getattr(error, "errors", [])
+            seen = messages[0]["highlight"] if messages else ""
             at = span[0]
-            if told:
-                before = written.split("\n")[: told[0]["line"] - 1]
-                at += sum(len(line) + 1 for line in before) + told[0]["col"] - 1
+            if messages:
+                before = written.split("\n")[: messages[0]["line"] - 1]
+                at += sum(len(line) + 1 for line in before) + messages[0]["col"] - 1
             at = min(max(at, span[0]), span[1] - 1)
             reason = f"unexpected {seen!r} in an expression" if seen else f"no expression of SQL: {error}"
             raise QuerySyntaxError(reason, self.text, at, at + max(1, len(seen))) from None

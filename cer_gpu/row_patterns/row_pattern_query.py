@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Bools, Int64
 from cer_gpu.backend.row_patterns import list_rows
-from cer_gpu.columnar.columns import kind_of
-from cer_gpu.columnar.fields import attribute_type, column_type, is_field_column, narrowest
-from cer_gpu.engine.buffered_execution import BufferedExecution
+from cer_gpu.columnar.clocks import Clock
+from cer_gpu.columnar.columns import as_type, kind_of
+from cer_gpu.columnar.fields import array_of, attribute_type, column_type, is_field_column, narrowest
+from cer_gpu.columnar.resident import refuse_resident
+from cer_gpu.engine.blocks import Batch, EventBlock
+from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.evaluation_options import OF_EVENTS, EvaluationOptions, Sort, options_by_name, taking
+from cer_gpu.engine.query_execution import QueryExecution
 from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.errors import OptionError, QueryError, QueryTypeError, did_you_mean
 from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events, reading_again
+from cer_gpu.order.row_column import ROW_COLUMN
+from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.bound_measures import BoundMeasures
 from cer_gpu.row_patterns.conditions import Conditions
 from cer_gpu.row_patterns.explaining import RowPatternExplanation, explain_row_pattern
@@ -30,6 +36,134 @@ from cer_gpu.row_patterns.program import RowProgram
 from cer_gpu.row_patterns.row_matching import RowMatches, Skip, find_matches
 from cer_gpu.row_patterns.row_measures import LeafValues, Listed, Measures, RowColumns
 from cer_gpu.row_patterns.statement import OMIT_EMPTY, WITH_UNMATCHED, Statement
+
+
+class OfTable(Protocol):
+    """A query whose results begin when all rows are read (`cer_gpu.row_patterns.row_pattern_query`)."""
+
+    @property
+    def text(self) -> str:
+        """The query as it was written."""
+
+    def columns(self, schema: pa.Schema) -> list[str]:
+        """Return the names of the columns that it reads."""
+
+    def _columns_read(self, schema: pa.Schema) -> list[str]:
+        """Return the names of the columns that it reads, and those of fields of structs, with dots."""
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        """Return the schema of its results."""
+
+    def _table_results(self, table: pa.Table, schema: pa.Schema, device: str) -> Iterator[pa.RecordBatch]:
+        """Yield its results over a table."""
+
+
+class BufferedExecution(QueryExecution):
+    """Evaluation of one query over the whole table, whose rows are collected.
+
+    Parameters
+    ----------
+    query, options
+    """
+
+    def __init__(self, query: OfTable, options: EvaluationOptions) -> None:
+        super().__init__(options)
+        self._query = query
+        self._schema: pa.Schema | None = None
+        self._table_results = pa.schema([])
+        self._held: list[pa.RecordBatch] = []
+        self._attributes: list[str] = []
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The text."""
+        return {"text": self._query.text}
+
+    @property
+    def result_schema(self) -> pa.Schema:
+        """Schema of the results; without columns before the first batch."""
+        return self._table_results
+
+    def clone(self, options: EvaluationOptions, sharing: SharedState | None) -> BufferedExecution:
+        """See `QueryExecution`."""
+        return BufferedExecution(self._query, options)
+
+    def expect(self, schema: pa.Schema) -> bool:
+        """See `QueryExecution`."""
+        added = (ROW_COLUMN, STREAM_COLUMN, self.options.position_column)
+        schema = pa.schema([field for field in schema if field.name not in added])
+        results, names = self._query.output_schema(schema), self._query._columns_read(schema) or schema.names[:1]
+        self._attributes = self._attributes or self._query.columns(schema)
+        if self._schema is not None:
+            return False
+        self._schema, self._table_results = pa.schema([(name, attribute_type(schema, name)) for name in names]), results
+        return True
+
+    @property
+    def attributes(self) -> list[str]:
+        """Columns that are read, known after `expect`."""
+        return list(self._attributes)
+
+    def refuse_resident(self, batch: pa.RecordBatch) -> None:
+        """See `QueryExecution`."""
+        refuse_resident(batch, self.attributes, "MATCH_RECOGNIZE")
+
+    def process(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
+        """Collect the rows of a block."""
+        assert self._schema is not None
+        names, batch = self._schema.names, block.columns.batch
+        self._held.append(pa.RecordBatch.from_arrays([array_of(batch, name) for name in names], names=names))
+        yield from ()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Yield the results over all rows."""
+        if self._schema is None:
+            return
+        table, self._held = collected(self._held, self._schema), []
+        n_reported, (part, n_parts) = 0, self.options.shard or (0, 1)
+        for rows in self._query._table_results(table, self._table_results, self.options.device):
+            if n_parts > 1:
+                number = np.arange(n_reported, n_reported + rows.num_rows)
+                n_reported += rows.num_rows
+                rows = rows.take(pa.array(np.flatnonzero(number % n_parts == part)))
+            if self.options.last_result is not None:
+                rows = rows.slice(0, self.options.last_result - self._n_found)
+            self._n_found += rows.num_rows
+            self.add_matches(rows.num_rows)
+            yield rows
+            if self.limit_reached:
+                return
+
+    def snapshot(self, state: NamedState) -> None:
+        """Add the rows to a checkpoint."""
+        super().snapshot(state)
+        if self._schema is not None:
+            state.schemas["results"] = self._table_results
+            state.tables["held"] = collected(self._held, self._schema)
+
+    def restore(self, state: NamedState) -> None:
+        """See `QueryExecution`."""
+        super().restore(state)
+        if "held" in state.tables:
+            self._table_results, self._schema = state.schemas["results"], state.tables["held"].schema
+            self._held = state.tables["held"].to_batches()
+
+
+def collected(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """Return the columns of a schema as one table; files may give texts as codes, in some batches or in all.
+
+    Raises
+    ------
+    EventsError
+        When a value of a later batch does not fit the type of the first.
+    """
+    columns = []
+    for each in schema:
+        chunks, whose = [batch.column(each.name) for batch in batches], f"column {each.name!r}"
+        if len({chunk.type for chunk in chunks}) > 1:
+            chunks = [chunk if chunk.type == each.type else as_type(chunk, each.type, whose) for chunk in chunks]
+        columns.append(pa.chunked_array(chunks, None if chunks else each.type))
+    return pa.table(columns, names=schema.names)
 
 
 @dataclass(frozen=True)
@@ -307,24 +441,24 @@ class _Unmatched:
 
     def __init__(self, n_rows: int) -> None:
         self._n_rows = n_rows
-        self._told = 0  # rows before it are told, or matched
+        self._n_reported = 0  # rows before it are told, or matched
         self._covered = 0  # the row after those of the matches so far
 
     def before(self, matches: RowMatches) -> Int64:
         """Return the rows up to the begin of the last match of a piece that are known to be unmatched."""
         last = int(matches.starts[-1]) + 1
-        marks = np.zeros(last - self._told + 1, np.int64)
-        begins = np.maximum(matches.starts, self._told) - self._told
-        ends = np.minimum(matches.starts + np.maximum(matches.lengths, 1), last) - self._told
+        marks = np.zeros(last - self._n_reported + 1, np.int64)
+        begins = np.maximum(matches.starts, self._n_reported) - self._n_reported
+        ends = np.minimum(matches.starts + np.maximum(matches.lengths, 1), last) - self._n_reported
         np.add.at(marks, begins, 1)
         np.add.at(marks, np.maximum(ends, begins), -1)
         free = np.cumsum(marks)[:-1] == 0
-        free[: max(0, min(self._covered, last) - self._told)] = False
-        found = np.flatnonzero(free) + self._told
-        self._told = last
+        free[: max(0, min(self._covered, last) - self._n_reported)] = False
+        found = np.flatnonzero(free) + self._n_reported
+        self._n_reported = last
         self._covered = max(self._covered, int((matches.starts + np.maximum(matches.lengths, 1)).max()))
         return found
 
     def rest(self) -> Int64:
         """Return the unmatched rows after those told."""
-        return np.arange(max(self._told, self._covered), self._n_rows)
+        return np.arange(max(self._n_reported, self._covered), self._n_rows)

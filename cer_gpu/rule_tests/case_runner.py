@@ -87,7 +87,7 @@ def is_as_expected(wanted: Any, found: Any) -> bool:
         case int() | float():
             return _same_number(wanted, found)
     if isinstance(found, datetime | date | time | timedelta):
-        return bool(_moment(wanted) == _moment(found))
+        return bool(_json_timestamp(wanted) == _json_timestamp(found))
     return bool(wanted == found)
 
 
@@ -99,7 +99,7 @@ def _same_number(wanted: float, found: Any) -> bool:
     return wanted == found
 
 
-def _moment(value: Any) -> Any:
+def _json_timestamp(value: Any) -> Any:
     """Return a time or date, or a text of one, so that equal ones are equal: those without a zone are of UTC."""
     if isinstance(value, str):
         try:
@@ -203,7 +203,7 @@ class CaseOutcome:
     name: str
     rule: str | None = None
     status: str = AS_EXPECTED
-    told: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
     seconds: float = 0.0
 
 
@@ -260,12 +260,12 @@ class CaseRunner:
             if name in known.folder.rules:
                 self.tested.add(name)
             try:
-                told = self._different(case, rule, known, options)
-                status = FAILED if told else AS_EXPECTED
+                differences = self._different(case, rule, known, options)
+                status = FAILED if differences else AS_EXPECTED
             except CerError as error:
-                status, told = ERROR, list(_lines(error, rule))
+                status, differences = ERROR, list(_lines(error, rule))
             seconds = perf_counter() - begun
-            yield CaseOutcome(case.path, case.line, case.name, name, status, tuple(told), seconds)
+            yield CaseOutcome(case.path, case.line, case.name, name, status, tuple(differences), seconds)
 
     def _rules_of_fields(self, fields: FieldColumns) -> _Rules:
         key = repr(fields)
@@ -436,12 +436,12 @@ def _add_testcase(suite: ElementTree.Element, file: str, outcome: CaseOutcome) -
         {"name": printable_lines(name), "classname": printable_lines(file), "time": f"{outcome.seconds:.3f}"},
     )
     if outcome.status in _ELEMENTS:
-        first = outcome.told[0] if outcome.told else outcome.status
+        first = outcome.differences[0] if outcome.differences else outcome.status
         found = ElementTree.SubElement(
             case, _ELEMENTS[outcome.status], {"message": printable_lines(first), "type": outcome.status}
         )
         place = f"{outcome.path}:{outcome.line}" if outcome.line is not None else str(outcome.path)
-        found.text = printable_lines("\n".join([place, *outcome.told]))
+        found.text = printable_lines("\n".join([place, *outcome.differences]))
 
 
 def _suite_counts(outcomes: Sequence[CaseOutcome]) -> dict[str, str]:

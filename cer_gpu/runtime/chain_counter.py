@@ -1,4 +1,4 @@
-"""The state of one evaluation that counts, or weighs, the complex events of a chain, and its loop's arrays."""
+"""The state of one evaluation that counts, or weighs, the matches of a chain, and its loop's arrays."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KEPT = ("rows", "seen", "front", "seen_weights")
 
 
 class ChainCounter(Runtime):
-    """Runtime that counts the complex events of a chain, without partitions, or weighs them as `RunOptions.weighing`.
+    """Runtime that counts the matches of a chain, without partitions, or weighs them as `RunOptions.weighing`.
 
     Parameters
     ----------

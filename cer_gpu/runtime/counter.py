@@ -22,7 +22,7 @@ from cer_gpu.runtime.protocol import Length
 
 
 class Counter(Loop):
-    """Runtime that counts complex events by the determinised automaton."""
+    """Runtime that counts matches by the determinised automaton."""
 
     engine = "counter"
     N_PART = counting.N_PART

@@ -1,4 +1,4 @@
-"""Counts of complex events as arrays, between the loops that count them and Arrow."""
+"""Counts of matches as arrays, between the loops that count them and Arrow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cer_gpu.runtime import matches
 
 @dataclass(frozen=True)
 class CountBuffers:
-    """Ends of complex events, how many end there, and their times (empty when not timed)."""
+    """Ends of matches, how many end there, and their times (empty when not timed)."""
 
     ends: Int64
     counts: Int64
@@ -27,18 +27,18 @@ class CountBuffers:
 
     @property
     def n_matches(self) -> int:
-        """The number of complex events over all ends."""
+        """The number of matches over all ends."""
         return int(self.counts.sum())
 
 
 @dataclass(frozen=True)
 class WeighedBuffers(CountBuffers):
-    """Counts of complex events, and what their weights come to (`cer_gpu.backend.chains.weighing.WeightTotals`).
+    """Counts of matches, and what their weights come to (`cer_gpu.backend.chains.weighing.WeightTotals`).
 
     Attributes
     ----------
     greatest : float
-        Greatest amount of the weights of one complex event, at most.
+        Greatest amount of the weights of one match, at most.
     whole : bool
         True: weights are integers.
     """

@@ -1,4 +1,4 @@
-"""Relevant events wait until one comes that may end a complex event, and only those in its window are evaluated.
+"""Relevant events wait until one comes that may end a match, and only those in its window are evaluated.
 
 If such ends are rare, most events leave the window unseen.  The events that are evaluated then depend on where a stream
 is cut into blocks; this is for engines that list, or count, the same whatever they were fed before the window.

@@ -27,7 +27,7 @@ FARTHEST = 1 << 29
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of a runtime: how it reads events, and which complex events are wanted.
+    """Options of a runtime: how it reads events, and which matches are wanted.
 
     Attributes
     ----------
@@ -40,25 +40,25 @@ class RunOptions:
     timed
         True if start and end times are wanted.
     limit
-        Most complex events for one end; 0 for all.
+        Most matches for one end; 0 for all.
     consume
         CONSUME_NONE, CONSUME_PARTITION or CONSUME_ANY.
     labelled
         True if the marks of the kept positions are wanted.
     share
-        (k, n): list part k of n of the complex events; None for all.
+        (k, n): list part k of n of the matches; None for all.
     report_from
-        Complex events that end before this position are not listed.
+        Matches that end before this position are not listed.
     placed
         True if `RelevantEvents.places` gives the positions that are reported.
     gap
         Longest distance of two steps, by the clock of the window; None: any.  Only for a funnel.
     counted
-        True if complex events are counted.
+        True if matches are counted.
     only_ends
         True if of each end only its position and time are wanted.
     strategy
-        Name of the selection strategy, for a runtime that chooses among the complex events of one end.
+        Name of the selection strategy, for a runtime that chooses among the matches of one end.
     joins
         Filters between events, or None.
     parallel
@@ -70,9 +70,9 @@ class RunOptions:
     weighing
         Weights of events, which are the columns of `RelevantEvents.attributes`; or None.
     memory
-        Limit for the complex events of one end that are gathered for a choice among them, and for those that wait.
+        Limit for the matches of one end that are gathered for a choice among them, and for those that wait.
     time_type
-        Type of the times, for messages; None: there are none.
+        Type of the times, for messages, or None if there are none.
     taker
         Takes the events, and the bit vectors of their symbols, of the runtime that hands them over.
     """
@@ -106,7 +106,7 @@ class RunOptions:
         return Options(self.window, self.width, self.consume, self.limit, self.report_from)
 
     def end_in_words(self, position: int, times: Int64, at: int) -> str:
-        """Return words on the event that ends complex events, with the time `at` this place if there are times."""
+        """Return words on the event that ends matches, with the time `at` this place if there are times."""
         if self.time_type is None or not len(times):
             return f"event {position}"
         return f"event {position} ({time_in_words(int(times[at]), self.time_type)})"

@@ -44,7 +44,7 @@ WORK = 1 << 23
 
 
 class InstanceGraph(Joining):
-    """Runtime that stores events as instances of the atoms of a pattern, and finds complex events backwards from ends.
+    """Runtime that stores events as instances of the atoms of a pattern, and finds matches backwards from ends.
 
     Parameters
     ----------
@@ -125,18 +125,18 @@ class InstanceGraph(Joining):
         )
         return replace(events, symbols=symbols)
 
-    def _lengthen(self, n_rows: int) -> None:
+    def _lengthen_buffers(self, n_rows: int) -> None:
         self._path = np.concatenate([self._path, np.zeros_like(self._path)])
         self._entries = np.concatenate([self._entries, np.zeros_like(self._entries)])
         self._scratch = np.zeros(max(4 * n_rows, len(self._scratch)), np.int64)
 
     @property
-    def _groups(self) -> tuple[tuple[Any, ...], ...]:
+    def _loop_arguments(self) -> tuple[tuple[Any, ...], ...]:
         path = loops.Path(self._path, self._fresh, self._scratch, self._picked, self._partners)
         scopes = loops.Scopes(self._entries, self._dead, self._floors)
         return self._filters, self._general, self._graph, self._stacks, self._indexes, path, scopes
 
-    def _run(self, *arguments: Any) -> int:
+    def _run_loop(self, *arguments: Any) -> int:
         self._general.progress[LEFT] = WORK
         status: int = loops.match_events(*arguments)
         check_sizes(self._tests)
@@ -156,8 +156,8 @@ class InstanceGraph(Joining):
         return self.options.texts.tables(ranked=self._joins.plan.bound.ranked)
 
     def live(self) -> Int64:
-        """Return the positions that complex events to come may hold, and perhaps others, ascending."""
-        self._drop(self._last_clocks[0])
+        """Return the positions that matches to come may hold, and perhaps others, ascending."""
+        self._drop_unreachable(self._last_clocks[0])
         rows = self._stacks.places if self.options.placed else self._stacks.positions
         held = zip(rows, self._bottoms, self._heights, strict=True)
         return np.unique(np.concatenate([row[bottom:height] for row, bottom, height in held]))
@@ -166,7 +166,7 @@ class InstanceGraph(Joining):
 
     def idle(self, n_partitions: int) -> Bools:
         """Return which of the first partitions hold nothing."""
-        self._drop(self._last_clocks[0])
+        self._drop_unreachable(self._last_clocks[0])
         idle = np.ones(n_partitions, np.bool_)
         for row, height in zip(self._stacks.partitions, self._heights, strict=True):
             idle[row[:height]] = False
@@ -189,7 +189,7 @@ class InstanceGraph(Joining):
 
     def texts_in(self, columns: list[int]) -> Int64:
         """Return the numbers of texts held of some columns of `RelevantEvents.attributes`."""
-        self._drop(self._last_clocks[0])
+        self._drop_unreachable(self._last_clocks[0])
         held = [self._valid_texts(q, column)[0] for q in range(len(self._heights)) for column in columns]
         return np.concatenate([np.empty(0, np.int64), *held])
 
@@ -211,7 +211,7 @@ class InstanceGraph(Joining):
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as arrays by name, from which `restore` goes on."""
-        self._drop(self._last_clocks[0])
+        self._drop_unreachable(self._last_clocks[0])
         n = int(self._heights.max(initial=0))
         stacks = {
             name: _filled(array, self._heights, n) for name, array in self._stacks._asdict().items() if _deep(array)
@@ -279,19 +279,19 @@ class InstanceGraph(Joining):
         )
 
     def _rebuild(self) -> None:
-        self._keep(self._last_clocks[0], np.empty((0, 0), np.int64))
+        self._rebuild_within(self._last_clocks[0], np.empty((0, 0), np.int64))
 
-    def _drop(self, clock: Any) -> None:
-        self._keep(clock, np.empty((len(self._heights), self._stacks.positions.shape[1] + 1), np.int64))
+    def _drop_unreachable(self, clock: Any) -> None:
+        self._rebuild_within(clock, np.empty((len(self._heights), self._stacks.positions.shape[1] + 1), np.int64))
 
-    def _keep(self, clock: Any, moved: Int64) -> None:
+    def _rebuild_within(self, clock: Any, moved: Int64) -> None:
         groups = plain(self._graph, self._stacks, self._indexes)
         rebuild(*groups, self._clocks_at(clock), self._length, moved)
 
-    def _make_room(self, clock: Any) -> None:
+    def _reserve_memory(self, clock: Any) -> None:
         """Drop what is out of reach for an event of this clock; take more memory if less than half is free."""
         size = self._stacks.positions.shape[1]
-        self._drop(clock)
+        self._drop_unreachable(clock)
         if 2 * self._heights.max() <= size:
             return
         try:

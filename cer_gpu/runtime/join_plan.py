@@ -305,7 +305,7 @@ class JoinPlan:
             yield each if forwards else each.mirrored()
 
     def oriented(self, pair: Pair) -> Comparison | None:
-        """Return the comparison of a pair with the earlier event at the left; None: it is a program."""
+        """Return the comparison of a pair with the earlier event at the left, or None if it is a program."""
         if pair not in self._oriented:
             self._oriented[pair] = self._comparison(pair)
         return self._oriented[pair]

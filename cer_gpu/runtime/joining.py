@@ -22,7 +22,7 @@ from cer_gpu.runtime.matches import MAX_POSITIONS, MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
 
 PAIRS_AT_ONCE = 1 << 23
-"""Complex events of one end that are compared with others before a loop comes back: well below a second."""
+"""Matches of one end that are compared with others before a loop comes back: well below a second."""
 _SCRATCH = 32
 """Bytes for each row of an end that the choice among them takes."""
 
@@ -36,7 +36,7 @@ class Joining(Runtime):
     length
         Length of the window, uint64 or float64; None if there is none.
     distinct : bool
-        True if one complex event may be found several times.
+        True if one match may be found several times.
     n_forgotten : int
         Number of positions up to which CONSUME BY has forgotten, before partitions are reserved.
 
@@ -71,23 +71,23 @@ class Joining(Runtime):
 
     @property
     @abstractmethod
-    def _groups(self) -> tuple[tuple[Any, ...], ...]:
+    def _loop_arguments(self) -> tuple[tuple[Any, ...], ...]:
         """The arguments of the loop between its demand and the buffers for what it finds."""
 
     @abstractmethod
-    def _run(self, *arguments: Any) -> int:
+    def _run_loop(self, *arguments: Any) -> int:
         """Call the loop, and return its status."""
 
     @abstractmethod
-    def _drop(self, clock: Any) -> None:
+    def _drop_unreachable(self, clock: Any) -> None:
         """Drop what is out of reach for an event of this clock."""
 
     @abstractmethod
-    def _make_room(self, clock: Any) -> None:
+    def _reserve_memory(self, clock: Any) -> None:
         """Drop what is out of reach for an event of this clock; take more memory where little is free."""
 
     @abstractmethod
-    def _lengthen(self, n_rows: int) -> None:
+    def _lengthen_buffers(self, n_rows: int) -> None:
         """Make room for a longer listing, and for choosing among so many rows."""
 
     def feed(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
@@ -95,21 +95,26 @@ class Joining(Runtime):
         n, noted, regs = len(events.symbols), 0, self._regs
         regs[k.EVENT] = 0
         while True:
-            given = Window(events.window_clocks, self._length), self.options.as_group, self._demand, *self._groups
+            given = (
+                Window(events.window_clocks, self._length),
+                self.options.as_group,
+                self._demand,
+                *self._loop_arguments,
+            )
             groups = plain(*given, Matches(*self._out.to_fill), Counts(*self._counts_to_fill))
             regs[k.CHOICE_LEFT] = PAIRS_AT_ONCE
-            match Status(self._run(tuple(events.as_group), events.attributes, *groups, n, regs)):
+            match Status(self._run_loop(tuple(events.as_group), events.attributes, *groups, n, regs)):
                 case Status.DONE:
                     break
                 case Status.GROW_NODES:
                     event = int(regs[k.EVENT])
                     self._note_clocks(events, noted, event)
                     noted = event
-                    self._make_room(events.window_clocks[event])
+                    self._reserve_memory(events.window_clocks[event])
                 case Status.GROW_PATH:
                     n_rows = int(regs[k.N_OUT] - regs[k.FIRST_OUT])
                     with self._gathering(events, self._out.n_bytes + 2 * _SCRATCH * n_rows):
-                        self._lengthen(n_rows)
+                        self._lengthen_buffers(n_rows)
                 case Status.OUTPUT_FULL:
                     yield from self._emptied(events)
                 case Status.GO_ON:
@@ -140,11 +145,11 @@ class Joining(Runtime):
         yield found
 
     def _gathering(self, events: RelevantEvents, n_bytes: int) -> AbstractContextManager[None]:
-        """Bound the memory for the complex events of the event under way, which then take so many bytes."""
+        """Bound the memory for the matches of the event under way, which then take so many bytes."""
         return self.options.memory.room_for(n_bytes, lambda: self._gathered_at(events))
 
     def _gathered_at(self, events: RelevantEvents) -> str:
-        """Return words on the complex events of the event under way, for the message that they need too much."""
+        """Return words on the matches of the event under way, for the message that they need too much."""
         regs = self._regs
         n, event = int(regs[k.N_OUT] - regs[k.FIRST_OUT]), int(regs[k.EVENT])
         end = self.options.end_in_words(int(events.reported[event]), events.times, event)
@@ -223,7 +228,7 @@ def forgets_by_partition(options: RunOptions) -> bool:
 
 
 def demand_of(options: RunOptions, *, distinct: bool) -> Demand:
-    """Return what a loop of joins is asked for; `distinct` if one complex event may be found several times."""
+    """Return what a loop of joins is asked for; `distinct` if one match may be found several times."""
     strategy = STRATEGIES[options.strategy]
     distinct = distinct and options.limit != 1  # the first match of an end has no double before it
     gathered = distinct or strategy.choice != CHOOSE_ALL

@@ -11,7 +11,7 @@ from cer_gpu.arrays import Bools, Int64
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend.arguments import plain
-from cer_gpu.backend.chains import keyed_drops as drops
+from cer_gpu.backend.chains import keyed_stacks as drops
 from cer_gpu.backend.chains import keyed_stacks as loops
 from cer_gpu.columnar.memory import GROWS_IN_PLACE, GrowableArray, Scratch
 from cer_gpu.errors import no_memory
@@ -41,7 +41,7 @@ LARGEST_SAMPLE = 1 << 10
 
 
 class KeyedStacks(ChainLister):
-    """Runtime that pushes relevant events to the stacks of their partitions, and lists the complex events they end.
+    """Runtime that pushes relevant events to the stacks of their partitions, and lists the matches they end.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class KeyedStacks(ChainLister):
         self.reserve_partitions(1)
 
     def feed(self, events: RelevantEvents) -> Iterator[MatchBuffers]:
-        """Process relevant events and yield full buffers of complex events, in order."""
+        """Process relevant events and yield full buffers of matches, in order."""
         begin, n = 0, len(events.symbols)
         ends, given = self._ends.empty(n), self._given(events)
         while begin < n:
@@ -77,7 +77,7 @@ class KeyedStacks(ChainLister):
             begin, n_ends = loops.push_keyed_events(*given, *groups, begin, self._regs, ends)
             yield from self.stages.each(LISTING, self._list(given, ends, n_ends))
             if begin < n:
-                self._make_room(events.window_clocks[begin])
+                self._grow_ring(events.window_clocks[begin])
         if n:
             self._last_clock = events.window_clocks[-1]
 
@@ -87,8 +87,8 @@ class KeyedStacks(ChainLister):
         return (), self._instances_of
 
     def live(self) -> Int64:
-        """Return the positions that complex events to come may hold, and perhaps others, ascending."""
-        self._drop(self._last_clock)
+        """Return the positions that matches to come may hold, and perhaps others, ascending."""
+        self._collect_instances(self._last_clock)
         return np.unique(self._instances[self._kept, loops.PLACE])
 
     @property
@@ -182,12 +182,12 @@ class KeyedStacks(ChainLister):
 
     # ---- room -----------------------------------------------------------------------------------------------
 
-    def _make_room(self, clock: Any) -> None:
+    def _grow_ring(self, clock: Any) -> None:
         """Drop what is out of reach for an event of this clock, and take more memory if that frees too little."""
         size = len(self._instances)
         # what is kept is moved, unless windows end for all partitions at once
         free = max(size // (FREE if self.options.window == GLOBAL_WINDOW else 2), self._chain.n_waiting)
-        if self._may_drop(free) and self._drop(clock) <= size - free:
+        if self._may_drop(free) and self._collect_instances(clock) <= size - free:
             return
         gentle = size >= GENTLE_FROM and GROWS_IN_PLACE
         more = max(size // FREE, self._chain.n_waiting) if gentle else size
@@ -216,7 +216,7 @@ class KeyedStacks(ChainLister):
         return bool(n_alive <= self._n_instances - n)
 
     def _are_alive(self, ids: Int64) -> Bools:
-        """Return which of some instances a complex event to come may hold, if windows do not end for all at once."""
+        """Return which of some instances a match to come may hold, if windows do not end for all at once."""
         instances, n_stacks = self._instances[ids], self._chain.n_waiting
         owners = instances[:, -1]
         tops = self._tops[owners]
@@ -227,7 +227,7 @@ class KeyedStacks(ChainLister):
         alive: Bools = (owners >= 0) & inside & (np.minimum(ids, tops[:, 0]) >= forgotten)
         return alive
 
-    def _drop(self, clock: Any) -> int:
+    def _collect_instances(self, clock: Any) -> int:
         """Drop what is out of reach for an event of this clock; return how many instances are left."""
         if self.options.window == GLOBAL_WINDOW:
             return int(drops.drop_oldest(*plain(self._instances_of), clock, self._length, self._regs))

@@ -1,4 +1,4 @@
-"""Complex events as arrays, between the loops that list them and Arrow."""
+"""Matches as arrays, between the loops that list them and Arrow."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.columnar.buffer_leases import leased_slots
 
 OUTPUT_ROWS = 1 << 17
-"""Complex events in one output buffer: with more, what is filled and what is read are not in the cache together."""
+"""Matches in one output buffer: with more, what is filled and what is read are not in the cache together."""
 MAX_POSITIONS = (1 << 31) - 1
 """Most positions in one output buffer: offsets are int32."""
 
 
 @dataclass(frozen=True)
 class MatchBuffers:
-    """Complex events as arrays; `offsets` and `positions` are those of an Arrow list array.
+    """Matches as arrays; `offsets` and `positions` are those of an Arrow list array.
 
     `spans` and `times` have two rows, one for the starts and one for the ends.
     """
@@ -29,11 +29,11 @@ class MatchBuffers:
     marks: Int32
 
     def __len__(self) -> int:
-        """Return the number of complex events."""
+        """Return the number of matches."""
         return len(self.spans[0])
 
     def at(self, kept: Bools) -> MatchBuffers:
-        """Return some of the complex events."""
+        """Return some of the matches."""
         lengths = np.diff(self.offsets)
         entries = np.repeat(kept, lengths)
         offsets = np.concatenate([[0], np.cumsum(lengths[kept])]).astype(np.int32)
@@ -42,12 +42,12 @@ class MatchBuffers:
         return MatchBuffers(self.spans[:, kept], times, offsets, self.positions[entries], marks)
 
     def copy(self) -> MatchBuffers:
-        """Return the complex events in memory of their own."""
+        """Return the matches in memory of their own."""
         return MatchBuffers(*(each.copy() for each in self.arrays))
 
     @property
     def n_matches(self) -> int:
-        """The number of complex events: one a row."""
+        """The number of matches: one a row."""
         return len(self)
 
     @property
@@ -63,7 +63,7 @@ class MatchBuffers:
 
 
 class OutputBuffers:
-    """The arrays that a loop writes complex events to; full ones are handed over.
+    """The arrays that a loop writes matches to; full ones are handed over.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ class OutputBuffers:
         return 2 * self.n_bytes
 
     def widen(self, n: int = 0, n_values: int = 0) -> None:
-        """Make room for more than the first `n` complex events, with `n_values` positions, which stay."""
+        """Make room for more than the first `n` matches, with `n_values` positions, which stay."""
         if self.is_widest:
             raise MemoryError
         full, sizes = self._first(n, n_values), [each.nbytes for each in self.to_fill]
@@ -135,7 +135,7 @@ class OutputBuffers:
         self._recycler.forget({*sizes} - {each.nbytes for each in self.to_fill})
 
     def split(self, n: int, n_all: int, n_values: int) -> tuple[MatchBuffers, MatchBuffers]:
-        """Return the first `n` complex events, and the rest of `n_all`, which is first in the next buffers."""
+        """Return the first `n` matches, and the rest of `n_all`, which is first in the next buffers."""
         found, full = self._first(n, int(self.to_fill[2][n])), self._first(n_all, n_values)
         values = slice(int(full.offsets[n]), None)
         rest = MatchBuffers(
@@ -150,7 +150,7 @@ class OutputBuffers:
         return (found if self._is_most(found) else found.copy()), rest
 
     def _refill(self, rows: MatchBuffers) -> MatchBuffers:
-        """Copy complex events to the begin of empty buffers."""
+        """Copy matches to the begin of empty buffers."""
         spans, times, offsets, positions, marks = self.to_fill
         n, n_values = len(rows), len(rows.positions)
         spans[:, :n], offsets[: n + 1], positions[:n_values] = rows.spans, rows.offsets, rows.positions
@@ -162,7 +162,7 @@ class OutputBuffers:
         return MatchBuffers(spans[:, :n], times[:, :n], offsets[: n + 1], positions[:n_values], marks[:n_values])
 
     def take(self, n: int, n_values: int) -> MatchBuffers:
-        """Return the first `n` complex events, which hold `n_values` positions; the buffers are empty then."""
+        """Return the first `n` matches, which hold `n_values` positions; the buffers are empty then."""
         if not n:
             if self._nothing is None:
                 self._nothing = self._first(0, 0).copy()
@@ -174,5 +174,5 @@ class OutputBuffers:
         return found.copy()
 
     def _is_most(self, found: MatchBuffers) -> bool:
-        """Return True if complex events fill half of the buffers or more: they are handed over as they lie."""
+        """Return True if matches fill half of the buffers or more: they are handed over as they lie."""
         return 2 * len(found) >= self._rows or 2 * len(found.positions) >= self._n_values

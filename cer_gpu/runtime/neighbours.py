@@ -23,7 +23,7 @@ _SHRINK_FROM = 8
 
 
 class NeighbourLister(Runtime):
-    """Runtime that lists the complex events of a chain of neighbours, or counts them if `RunOptions.counted`.
+    """Runtime that lists the matches of a chain of neighbours, or counts them if `RunOptions.counted`.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class NeighbourLister(Runtime):
                 break
             if self._regs[loops.N_OUT]:
                 yield self.flush()
-            else:  # a single complex event that no buffer holds
+            else:  # a single match that no buffer holds
                 self._out.widen()
 
     def _read(self, events: RelevantEvents) -> int:
@@ -104,7 +104,7 @@ class NeighbourLister(Runtime):
     # ---- partitions -----------------------------------------------------------------------------------------
 
     def live(self) -> Int64:
-        """Return the positions that complex events to come may hold, and perhaps others, ascending."""
+        """Return the positions that matches to come may hold, and perhaps others, ascending."""
         return np.unique(self._rows[~self.idle(len(self._rows)), loops.SLOTS :: self._width])
 
     def idle(self, n_partitions: int) -> Bools:
@@ -155,6 +155,6 @@ class NeighbourLister(Runtime):
 
 
 class NeighbourCounter(NeighbourLister):
-    """Runtime that counts the complex events of a chain of neighbours: one at an end."""
+    """Runtime that counts the matches of a chain of neighbours: one at an end."""
 
     engine = "counter"

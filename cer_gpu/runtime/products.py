@@ -24,8 +24,8 @@ from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.products import matching as loops
 from cer_gpu.backend.products.arena import DEEPEST, N_NODES, N_TOPS, N_UNIONS, Nodes, Unions
 from cer_gpu.backend.products.collection import collect_products, rehash
+from cer_gpu.backend.products.enumeration import N_AGENDA, N_WAITING, ProductListing
 from cer_gpu.backend.products.keys import Automaton, KeyTable
-from cer_gpu.backend.products.listing import N_AGENDA, N_WAITING, ProductListing
 from cer_gpu.columnar.memory import room, zeros
 from cer_gpu.errors import no_memory
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
@@ -64,7 +64,7 @@ class Products(Joining):
     def __init__(self, table: ParallelTable, options: RunOptions, length: Length) -> None:
         tables = options.parallel
         assert tables is not None
-        distinct = table.pattern.ambiguous and not (options.labelled and table.pattern.is_told_by_labels)
+        distinct = table.pattern.ambiguous and not (options.labelled and table.pattern.labels_identify_steps)
         # one position alone is that of all partitions
         n_forgotten = 2 if forgets_by_partition(options) else int(options.consume != CONSUME_NONE)
         super().__init__(options, length, distinct=distinct, n_forgotten=n_forgotten)
@@ -91,7 +91,7 @@ class Products(Joining):
     @property
     def held(self) -> dict[str, int]:
         """Nodes, unions and keys in reach of the last event."""
-        self._drop(self._last_clocks[0])
+        self._drop_unreachable(self._last_clocks[0])
         nodes, unions = self._tops[N_NODES], self._tops[N_UNIONS]
         return {"nodes": int(nodes), "unions": int(unions), "keys": int(self._in_use.sum())}
 
@@ -103,10 +103,10 @@ class Products(Joining):
         return super().feed(events)
 
     @property
-    def _groups(self) -> tuple[tuple[Any, ...], ...]:
+    def _loop_arguments(self) -> tuple[tuple[Any, ...], ...]:
         return self._automaton, self._nodes, self._unions, self._keys, self._listing
 
-    def _run(self, *arguments: Any) -> int:
+    def _run_loop(self, *arguments: Any) -> int:
         status: int = loops.update_events(*arguments)
         return status
 
@@ -124,8 +124,8 @@ class Products(Joining):
         return KeyTable(self._rows, latest, self._tables.n_lists, self._bases, self._counts, *scratch, self._forgotten)
 
     def live(self) -> Int64:
-        """Return the positions that complex events to come may hold, ascending."""
-        self._drop(self._last_clocks[0])
+        """Return the positions that matches to come may hold, ascending."""
+        self._drop_unreachable(self._last_clocks[0])
         column = self._nodes.place if self.options.placed else NODE_POSITION
         held = self._nodes.records[: self._tops[N_NODES], column]
         return np.ascontiguousarray(held[np.diff(held, prepend=-1) > 0])  # nodes stand in the order of their events
@@ -134,7 +134,7 @@ class Products(Joining):
 
     def idle(self, n_partitions: int) -> Bools:
         """Return which of the first partitions hold nothing."""
-        self._drop(self._last_clocks[0])
+        self._drop_unreachable(self._last_clocks[0])
         idle = np.ones(n_partitions, np.bool_)
         idle[self._rows[self._in_use, ROW_PARTITION] - 1] = False
         return idle
@@ -160,7 +160,7 @@ class Products(Joining):
 
     def texts_in(self, columns: list[int]) -> Int64:
         """Return the numbers of texts held of some columns of `RelevantEvents.attributes`."""
-        self._drop(self._last_clocks[0])
+        self._drop_unreachable(self._last_clocks[0])
         used = self._in_use
         held = [self._rows[begin:end, value][used[begin:end]] for begin, end, value in self._text_values(columns)]
         return np.concatenate([np.empty(0, np.int64), *held])
@@ -182,7 +182,7 @@ class Products(Joining):
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as arrays by name, from which `restore` goes on."""
-        self._drop(self._last_clocks[0])
+        self._drop_unreachable(self._last_clocks[0])
         n_nodes, n_unions = int(self._tops[N_NODES]), int(self._tops[N_UNIONS])
         used = self._in_use
         return {
@@ -254,17 +254,17 @@ class Products(Joining):
             new[: len(old)] = old
         self._listing = made
 
-    def _lengthen(self, n_rows: int) -> None:
+    def _lengthen_buffers(self, n_rows: int) -> None:
         self._deepen(2 * len(self._listing.waiting), n_rows)
 
-    def _drop(self, clock: Any) -> None:
+    def _drop_unreachable(self, clock: Any) -> None:
         groups = plain(self._automaton, self._nodes, self._unions, self._keys)
         moved = (np.empty(n + 1, np.int32) for n in self._tops)
         collect_products(*groups, self._clocks_at(clock), self._length, *moved, self._used)
 
-    def _make_room(self, clock: Any) -> None:
+    def _reserve_memory(self, clock: Any) -> None:
         """Drop what is out of reach for an event of this clock; take more memory where less than half is free."""
-        self._drop(clock)
+        self._drop_unreachable(clock)
         tables = self._tables
         n_nodes, n_unions = int(self._tops[N_NODES]), int(self._tops[N_UNIONS])
         try:

@@ -1,4 +1,4 @@
-"""The protocol of runtimes: relevant events in, complex events or their counts out.
+"""The protocol of runtimes: relevant events in, matches or their counts out.
 
 A runtime holds all partial matches of one evaluation.  Attributes with defaults say what it can do and what it needs,
 so that its callers ask for these and never for its class.
@@ -21,7 +21,7 @@ from cer_gpu.runtime.reading.symbols import EventBuffers
 from cer_gpu.stages import NO_STAGES, Stages
 
 FoundBuffers = MatchBuffers | CountBuffers | ProgressBuffers | EventBuffers
-"""A buffer of complex events, of their ends with a count for each, of starts, or of events."""
+"""A buffer of matches, of their ends with a count for each, of starts, or of events."""
 
 Length = np.uint64 | np.float64 | None
 """Length of the window, in units of its clocks; None if there is no window."""
@@ -78,7 +78,7 @@ class Runtime(ABC):
 
     @property
     def held(self) -> dict[str, int]:
-        """Numbers of what it holds that complex events to come may need, by its name; {}: not counted."""
+        """Numbers of what it holds that matches to come may need, by its name; {}: not counted."""
         return {}
 
     @property
@@ -96,7 +96,7 @@ class Runtime(ABC):
         """Return what was found since the last full buffer."""
 
     def live(self) -> int | Int64:
-        """Return the first position, or all positions (ascending), that complex events to come may hold."""
+        """Return the first position, or all positions (ascending), that matches to come may hold."""
         raise NotImplementedError
 
     def idle(self, n_partitions: int) -> Bools:
@@ -140,7 +140,7 @@ class HoldsStarts(Protocol):
 
     @property
     def first_held(self) -> int | None:
-        """Position of the first start that is not handed over; None: there is none."""
+        """Position of the first start that is not handed over, or None if all are."""
 
     def known(self, *, ended: bool = False) -> ProgressBuffers | None:
-        """Return starts that are known, and all of whose predecessors are, in their order; None: there are no more."""
+        """Return known starts, all of whose predecessors are known, in their order, or None if there are no more."""

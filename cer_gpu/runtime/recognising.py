@@ -24,7 +24,7 @@ from cer_gpu.runtime.protocol import Length, Runtime
 
 
 class Recognising(Runtime):
-    """Runtime that finds the ends of complex events by one run with registers, for windows of few events.
+    """Runtime that finds the ends of matches by one run with registers, for windows of few events.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class Recognising(Runtime):
         return found
 
     def live(self) -> int:
-        """Return a position before which complex events to come hold nothing."""
+        """Return a position before which matches to come hold nothing."""
         return max(int(self._regs[loop.LAST_POSITION]) + 1 - self.options.width, 0)
 
     # ---- state that can be kept -----------------------------------------------------------------------------

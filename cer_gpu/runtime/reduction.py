@@ -110,7 +110,7 @@ class SemiJoinFilter:
         """Return True if few of the events have partners among those held, so that it may pay to wait for more."""
         self._tried = True
         words = self._places()
-        self._drop(words, 0, self._n, trial=True)
+        self._drop_partnerless(words, 0, self._n, trial=True)
         promises = bool(np.count_nonzero(words) <= self._most_left * self._n)
         if not promises:
             self._pause_for(RESTS * self._n)
@@ -181,7 +181,7 @@ class SemiJoinFilter:
         at.setdefault("window_clocks", at["positions"].view(np.uint64))
         return RelevantEvents(**{name: at.get(name, empty) for name in _FIELDS})
 
-    def _keep(self, decided: Int64, first_open: int) -> None:
+    def _retain_open(self, decided: Int64, first_open: int) -> None:
         """Hold only these of the events that are decided upon, and those from `first_open` on."""
         n = len(decided) + self._n - first_open
         for held in self._held.values():
@@ -219,7 +219,7 @@ class SemiJoinFilter:
             self._forget(clocks[n - 1])
             return found
         low = self._first_in_window(clocks[:n_closed], clocks[n_closed])
-        self._keep(low + np.flatnonzero(words[low:n_closed]), n_closed)
+        self._retain_open(low + np.flatnonzero(words[low:n_closed]), n_closed)
         return found
 
     def _left(self, n_closed: int) -> Int64:
@@ -230,7 +230,7 @@ class SemiJoinFilter:
             known = self._clocks - self._since > self._length
             first_known = max(first_known, int(np.argmax(known)) if known.any() else n)
         if first_known < n_closed:
-            self._drop(words, first_known, n_closed)
+            self._drop_partnerless(words, first_known, n_closed)
         return words
 
     def _places(self) -> Int64:
@@ -242,7 +242,7 @@ class SemiJoinFilter:
         np.take(self._places_of, self._held["symbols"][: self._n], out=words)
         return words
 
-    def _drop(self, words: Int64, first_known: int, n_closed: int, *, trial: bool = False) -> None:
+    def _drop_partnerless(self, words: Int64, first_known: int, n_closed: int, *, trial: bool = False) -> None:
         """Take from the words the places at which events have no partners, join by join, and back where it pays."""
         n, clocks = self._n, self._clocks
         partitions = self._held["partitions"][:n] if "partitions" in self._held else np.empty(0, np.int32)

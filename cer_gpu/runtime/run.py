@@ -41,7 +41,7 @@ INITIAL_PAIRS = 4
 
 
 class AutomatonRun(Loop):
-    """Runtime that lists complex events by the determinised automaton (CORE, algorithm 1)."""
+    """Runtime that lists matches by the determinised automaton (CORE, algorithm 1)."""
 
     engine = "automaton"
 
@@ -84,10 +84,10 @@ class AutomatonRun(Loop):
         return super().needs_lows and not self.options.in_positions
 
     def feed(self, events: RelevantEvents) -> Iterator[MatchBuffers]:
-        """Process relevant events and yield full buffers of complex events, in order."""
+        """Process relevant events and yield full buffers of matches, in order."""
         if not len(events.symbols):
             return
-        self._make_room(events)
+        self._prepare_block(events)
         self._regs[tecs.EVENT] = 0
         options = self.options
         taken = events.as_group
@@ -150,19 +150,19 @@ class AutomatonRun(Loop):
                 self._indices = np.concatenate([self._indices, np.zeros_like(self._indices)])
             case Status.OUTPUT_FULL if self._regs[tecs.N_OUT]:
                 yield self.flush()
-            case Status.OUTPUT_FULL:  # a single complex event that no buffer holds
+            case Status.OUTPUT_FULL:  # a single match that no buffer holds
                 self._out.widen()
             case other:
                 raise AssertionError(other)
 
     def flush(self) -> MatchBuffers:
-        """Return the complex events found since the last call."""
+        """Return the matches found since the last call."""
         found = self._out.take(int(self._regs[tecs.N_OUT]), int(self._regs[tecs.N_VALUES]))
         self._regs[tecs.N_OUT] = self._regs[tecs.N_VALUES] = 0
         return found
 
     def live(self) -> int | Int64:
-        """Return the first position, or all (ascending), that complex events to come may hold.
+        """Return the first position, or all (ascending), that matches to come may hold.
 
         The nodes of a GLOBAL_WINDOW lie in a ring, and are never collected.
         """
@@ -215,7 +215,7 @@ class AutomatonRun(Loop):
         n = len(self._nodes) if self.options.share else 0
         self._weights, self._stamps = np.zeros(n), np.full(n, -1, np.int64)
 
-    def _make_room(self, events: RelevantEvents) -> None:
+    def _prepare_block(self, events: RelevantEvents) -> None:
         """Prepare for a block: history for its windows, and positions that fit 32 bits."""
         first, last = int(events.positions[0]), int(events.positions[-1])
         if len(events.lows):
@@ -255,13 +255,13 @@ class AutomatonRun(Loop):
     def _renumber(self, events: RelevantEvents, event: int) -> None:
         """Count the events of partitions from a later origin: the first that the open event may still need."""
         part = self._parts[events.partitions[event]]
-        moment, previous = int(events.ordinals[event]), int(part[tecs.PREVIOUS])
-        part[tecs.PREVIOUS] = moment - 1  # events that are not relevant have moved the window on
+        ordinal, previous = int(events.ordinals[event]), int(part[tecs.PREVIOUS])
+        part[tecs.PREVIOUS] = ordinal - 1  # events that are not relevant have moved the window on
         self._collect(shift_from=0)
         part[tecs.PREVIOUS] = previous
         if part[tecs.HEAD] < 0:
-            part[tecs.ORIGIN] = moment
-        if moment - part[tecs.ORIGIN] > ev.MAX_NUMBER:
+            part[tecs.ORIGIN] = ordinal
+        if ordinal - part[tecs.ORIGIN] > ev.MAX_NUMBER:
             raise EventsError(
                 f"at event {events.positions[event]} the query may still need one more than 2**31 events before in its "
                 "partition\nhint: add WITHIN, or a shorter one"

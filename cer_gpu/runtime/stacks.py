@@ -22,13 +22,13 @@ from cer_gpu.runtime.protocol import Length, Runtime
 from cer_gpu.stages import LISTING
 
 _INITIAL_SIZE = 1 << 12
-"""Initial room: instances of each stack, and events of a complex event."""
+"""Initial room: instances of each stack, and events of a match."""
 _OF_INSTANCES = ("places", "below", "latest", "bars")
 """Fields of `Stacks` with a row of instances for each step."""
 
 
 class ChainLister(Runtime):
-    """The base of the runtimes with stacks, of a whole stream or of its partitions: the listing of complex events.
+    """The base of the runtimes with stacks, of a whole stream or of its partitions: the listing of matches.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class ChainLister(Runtime):
         return self.options.window == COUNT_WINDOW
 
     def flush(self) -> MatchBuffers:
-        """Return the complex events found since the last call."""
+        """Return the matches found since the last call."""
         found = self._out.take(int(self._regs[loops.N_OUT]), int(self._regs[loops.N_VALUES]))
         self._regs[loops.N_OUT] = self._regs[loops.N_VALUES] = 0
         return found
@@ -78,7 +78,7 @@ class ChainLister(Runtime):
         raise NotImplementedError
 
     def _list(self, given: tuple[tuple[Any, ...], ...], ends: Int64, n_ends: int) -> Iterator[MatchBuffers]:
-        """List the complex events of the first ends, and yield full buffers."""
+        """List the matches of the first ends, and yield full buffers."""
         regs, out = self._regs, self._out
         regs[loops.END] = 0
         while n_ends:
@@ -97,14 +97,14 @@ class ChainLister(Runtime):
                     raise AssertionError(other)
 
     def _double_path(self) -> None:
-        """Make room for longer complex events; a path ends where its array does."""
+        """Make room for longer matches; a path ends where its array does."""
         self._frames = np.concatenate([self._frames, np.zeros_like(self._frames)])
         self._path = np.concatenate([np.zeros_like(self._path), self._path])
         self._path_marks = np.concatenate([np.zeros_like(self._path_marks), self._path_marks])
 
 
 class StackLister(ChainLister):
-    """Runtime that pushes relevant events to the stacks of a chain, and lists the complex events that they end.
+    """Runtime that pushes relevant events to the stacks of a chain, and lists the matches that they end.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ class StackLister(ChainLister):
         self._ends = Scratch(np.int64, loops.BOTTOMS + n_steps * (options.consume != CONSUME_NONE))
 
     def feed(self, events: RelevantEvents) -> Iterator[MatchBuffers]:
-        """Process relevant events and yield full buffers of complex events, in order."""
+        """Process relevant events and yield full buffers of matches, in order."""
         begin, n = 0, len(events.symbols)
         ends, given = self._ends.empty(n), self._given(events)
         while begin < n:
@@ -156,7 +156,7 @@ class StackLister(ChainLister):
         return heights
 
     def live(self) -> Int64:
-        """Return the positions that complex events to come may hold, and perhaps others, ascending."""
+        """Return the positions that matches to come may hold, and perhaps others, ascending."""
         reach = zip(self._stacks.places, self._stacks.bottoms[1:], self._heights, strict=True)
         return np.unique(np.concatenate([row[bottom:height] for row, bottom, height in reach]))
 

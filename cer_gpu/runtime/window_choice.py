@@ -1,4 +1,4 @@
-"""Runtimes of strategies that compare, under WITHIN: the choice is made among the complex events within the window.
+"""Runtimes of strategies that compare, under WITHIN: the choice is made among the matches within the window.
 
 The loops are those of `cer_gpu.backend.window_choice`; the windows are evaluated by an `AutomatonRun` or a `Counter`
 without a window, which is set back for each.
@@ -110,7 +110,7 @@ class WindowChoice(Runtime):
         begin = 0
         while begin < n:
             if self._n_logged == len(self._log):
-                self._make_room(events, begin)
+                self._grow_log(events, begin)
             groups = plain(events.as_group, self._options)
             begin, n_ends = loops.find_ends(*groups, *moves, tuple(self._held), begin, ends)
             self._note_low(events, begin - 1)
@@ -135,8 +135,8 @@ class WindowChoice(Runtime):
         return self._inner.flush()
 
     def live(self) -> int | Int64:
-        """Return the first position, or all positions (ascending), that complex events to come may hold."""
-        self._drop()
+        """Return the first position, or all positions (ascending), that matches to come may hold."""
+        self._drop_logged()
         rows = self._log[: self._n_logged]
         if self.options.window == COUNT_WINDOW:
             return np.unique(rows[:, loops.LOG_PLACE])
@@ -153,7 +153,7 @@ class WindowChoice(Runtime):
     def _hold(self, parts: Int64) -> Bools:
         """Return which of some partitions have a run that may go on."""
         counted = self.options.window == COUNT_WINDOW
-        low: Any = parts[:, loops.LAST_MOMENT] + 1 - self.options.width if counted else self._low
+        low: Any = parts[:, loops.LAST_ORDINAL] + 1 - self.options.width if counted else self._low
         held: Bools = parts[:, loops.NEWEST] >= np.maximum(low, 0)
         held &= parts[:, loops.SEEN] == self._regs[loops.N_CONSUMED]
         return held
@@ -171,7 +171,7 @@ class WindowChoice(Runtime):
         old, width = self._parts.shape
         if n > old:
             added = np.full((max(n, 2 * old) - old, width), -1, np.int64)
-            added[:, loops.LAST_MOMENT] = -2
+            added[:, loops.LAST_ORDINAL] = -2
             added[:, loops.SEEN] = self._regs[loops.N_CONSUMED]
             self._parts = np.concatenate([self._parts, added])
 
@@ -209,7 +209,7 @@ class WindowChoice(Runtime):
         elif self.options.window == GLOBAL_WINDOW:
             self._low = int(events.lows[last])
 
-    def _drop(self) -> int:
+    def _drop_logged(self) -> int:
         """Drop the events that have left their windows; return how many stay."""
         if self.options.window == COUNT_WINDOW:
             return self._keep_windows()
@@ -227,7 +227,7 @@ class WindowChoice(Runtime):
         """
         regs, parts, log = self._regs, self._parts, self._log[: self._n_logged]
         first, owners = int(regs[loops.FIRST_ID]), log[:, loops.LOG_PARTITION]
-        lows = parts[:, loops.LAST_MOMENT] + 1 - self.options.width
+        lows = parts[:, loops.LAST_ORDINAL] + 1 - self.options.width
         kept = (owners >= 0) & (log[:, loops.LOG_NUMBER] >= lows[owners]) & self._hold(parts)[owners]
         new_ids = np.append(np.where(kept, np.cumsum(kept) - 1, loops.NO_EVENT), loops.NO_EVENT)
         log = log[kept]
@@ -238,10 +238,10 @@ class WindowChoice(Runtime):
         regs[loops.OPENED] = loops.NO_EVENT
         return len(log)
 
-    def _make_room(self, events: RelevantEvents, event: int) -> None:
+    def _grow_log(self, events: RelevantEvents, event: int) -> None:
         """Drop what has left the windows before an event; take more memory if less than half is free."""
         self._note_low(events, event)
-        n, size = self._drop(), len(self._log)
+        n, size = self._drop_logged(), len(self._log)
         if 2 * n <= size:
             return
         try:
@@ -255,9 +255,9 @@ class WindowChoice(Runtime):
     def _reserve_replay(self) -> None:
         """Make room for a window of all events in the log."""
         n = len(self._log)
-        positions, places, moments, times = (np.zeros(n, np.int64) for _ in range(4))
+        positions, places, ordinals, times = (np.zeros(n, np.int64) for _ in range(4))
         self._replay = loops.Replay(
-            np.zeros(n, np.int32), positions, places, moments, times, np.zeros(0, np.int64), np.zeros(0, np.int32)
+            np.zeros(n, np.int32), positions, places, ordinals, times, np.zeros(0, np.int64), np.zeros(0, np.int32)
         )
 
 

@@ -37,9 +37,9 @@ from sigma.types import (
 from cer_gpu.ceql.paths import string_literal
 from cer_gpu.sigma import formulas as f
 from cer_gpu.sigma.correlations import correlation_query
-from cer_gpu.sigma.nesting import check_condition
 from cer_gpu.sigma.pipelines.named import sources_of, words_of_source
 from cer_gpu.sigma.pipelines.sources import ChosenColumns, predicate_of, test_of_sources
+from cer_gpu.sigma.rule_files import check_condition
 from cer_gpu.sigma.values import (
     OPERATORS_OF_SIGMA,
     CasedFieldReference,

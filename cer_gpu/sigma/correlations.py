@@ -34,8 +34,8 @@ from sigma.correlations import (
 )
 from sigma.exceptions import SigmaCorrelationConditionError, SigmaError, SigmaFeatureNotSupportedByBackendError
 
-from cer_gpu.sigma.correlation_bounds import MORE_BOUNDS
 from cer_gpu.sigma.formulas import COUNTED
+from cer_gpu.sigma.rule_files import MORE_BOUNDS
 
 MAX_COMBINATIONS = 1_000
 """Most combinations of rules of which one has to have occurred."""

@@ -1,8 +1,13 @@
-"""Rules as they are given, as objects of pySigma with the files that they are from."""
+"""Rules as they are given, as objects of pySigma with the files that they are from.
+
+pySigma parses conditions on Python's stack and reads one bound of a correlation's condition: their nesting is bounded
+here, and ranges such as ``gt: 100`` with ``lte: 200`` are split.
+"""
 
 from __future__ import annotations
 
 import copy
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,8 +18,15 @@ from uuid import UUID
 
 import yaml
 from sigma.collection import SigmaCollection
-from sigma.correlations import SigmaCorrelationCondition, SigmaCorrelationRule, SigmaCorrelationType
+from sigma.correlations import (
+    SigmaCorrelationCondition,
+    SigmaCorrelationConditionOperator,
+    SigmaCorrelationRule,
+    SigmaCorrelationType,
+)
 from sigma.exceptions import (
+    SigmaConditionError,
+    SigmaCorrelationConditionError,
     SigmaCorrelationRuleError,
     SigmaCorrelationTypeError,
     SigmaDetectionError,
@@ -28,11 +40,68 @@ from sigma.types import SigmaNumber, type_map
 from yaml import YAMLError
 
 from cer_gpu.ceql.query_file import read_query_file
-from cer_gpu.errors import CerError, OptionError, did_you_mean, nearest
-from cer_gpu.sigma.correlation_bounds import MORE_BOUNDS, split_range
+from cer_gpu.errors import CerError, OptionError, did_you_mean, nearest, underline
 from cer_gpu.sigma.files import files_in, is_given_as_path
-from cer_gpu.sigma.nesting import check_condition
 from cer_gpu.sigma.values import POLICY
+
+MAX_NESTED = 80
+"""Most brackets and ``not`` around a name of a condition: the query of a rule has some levels of its own."""
+
+_CONDITION_WORD = re.compile(r"[()]|[^\s()]+")
+
+
+def check_condition(condition: Any) -> None:
+    """Raise SigmaConditionError if a condition is a text with too many brackets and ``not`` around a name."""
+    if not isinstance(condition, str):
+        return
+    inside = [0]  # levels in each open bracket
+    level = 0
+    for word in _CONDITION_WORD.finditer(condition):
+        if word[0] == "(":
+            inside.append(level + 1)
+        elif word[0] == ")":
+            inside = inside[:-1] or [0]
+        level = level + 1 if word[0].lower() == "not" else inside[-1]
+        if level > MAX_NESTED:
+            shown = underline(condition, *word.span())
+            raise SigmaConditionError(
+                "\n".join([f"the condition is nested more than {MAX_NESTED} levels deep", *shown])
+            )
+
+
+MORE_BOUNDS = "cer_gpu_bounds"
+"""Custom attribute of a correlation of pySigma with the bounds of its condition but for the first one."""
+_Op = SigmaCorrelationConditionOperator
+_FROM, _TO = {_Op.GT, _Op.GTE, _Op.EQ}, {_Op.LT, _Op.LTE, _Op.EQ}
+_OPEN = {_Op.GT, _Op.LT}
+
+
+def split_range(condition: Any) -> tuple[Any, list[SigmaCorrelationCondition]]:
+    """Return a condition with one bound, and its other bounds.
+
+    Raises
+    ------
+    SigmaCorrelationConditionError
+        For a bound that is no number, and for a range that no number lies in.
+    """
+    if not isinstance(condition, dict):
+        return condition, []
+    bounds = [key for key in condition if key in _Op.operators()]
+    if len(bounds) < 2:
+        return condition, []
+    read = [SigmaCorrelationCondition.from_dict({key: condition[key]}) for key in bounds]
+    _check_not_empty(read)
+    return {key: value for key, value in condition.items() if key not in bounds[1:]}, read[1:]
+
+
+def _check_not_empty(bounds: list[SigmaCorrelationCondition]) -> None:
+    least = max((each.count for each in bounds if each.op in _FROM), default=-math.inf)
+    greatest = min((each.count for each in bounds if each.op in _TO), default=math.inf)
+    is_open = any(each.op in _OPEN and each.count in (least, greatest) for each in bounds)
+    if least > greatest or (least == greatest and is_open):
+        shown = ", ".join(f"{each.op.name.lower()}: {each.count}" for each in bounds)
+        raise SigmaCorrelationConditionError(f"no number is in the range of the condition ({shown})")
+
 
 MAX_FLOAT_INTEGER = 2**53
 """Greatest integer up to which every integer is a float."""
@@ -323,8 +392,8 @@ def _read_some(
         into.faults.append(Fault(title, error, path))
     else:
         rules = [*read.rules, *read.filters]
-        told = [error for rule in rules for error in rule.errors]
-        into.faults += [Fault(title, error, path) for error in read.errors if not any(error is one for one in told)]
+        errors = [error for rule in rules for error in rule.errors]
+        into.faults += [Fault(title, error, path) for error in read.errors if not any(error is one for one in errors)]
     into.rules += rules
     read_here = next((rule for rule in rules if isinstance(rule, SigmaCorrelationRule)), None)
     if read_here is not None:

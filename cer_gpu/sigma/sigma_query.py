@@ -13,8 +13,8 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.functions import OVER_AGGREGATES, OverValues
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.traversal import children, mapped, walk
-from cer_gpu.columnar.clocks import read_moment
-from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of
+from cer_gpu.columnar.clocks import read_timestamp
+from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, NOTHING, STRING, TEMPORAL, kind_of
 from cer_gpu.errors import CerError, QueryError
 from cer_gpu.expressions.operators import FUNCTIONS, Function
 from cer_gpu.planning.plan import LogicalPlan
@@ -36,7 +36,7 @@ ANY_TEXT_COLUMN = "*"
 """Name of the pseudo column that stands for every column of texts."""
 
 _NUMBER = "number"
-_KINDS = {INTEGER: _NUMBER, FLOAT: _NUMBER, DECIMAL: _NUMBER, STRING: STRING, BOOLEAN: BOOLEAN, MOMENT: MOMENT}
+_KINDS = {INTEGER: _NUMBER, FLOAT: _NUMBER, DECIMAL: _NUMBER, STRING: STRING, BOOLEAN: BOOLEAN, TEMPORAL: TEMPORAL}
 _LITERALS = {bool: BOOLEAN, int: _NUMBER, float: _NUMBER, str: STRING}
 _OF_TEXTS = frozenset(("lower", "upper", "length", "substring", "between", "indexof", "startswith", "endswith"))
 _OF_TEXTS |= {"contains", "concat", "number"}
@@ -96,7 +96,7 @@ class LooseFitter(PredicateFitter):
         """Return where a test is TRUE; negated, where it is not."""
         if isinstance(node, s.AnyElement):
             return self.of_elements(node, negated)
-        if any(each.name == ANY_TEXT_COLUMN and each.past is None for each in s.attributes(node)):
+        if any(each.name == ANY_TEXT_COLUMN and each.aggregate is None for each in s.attributes(node)):
             return self._of_keywords(node, negated)
         around = self._element, self._converted
         self._element, self._converted = None, []
@@ -159,7 +159,7 @@ class LooseFitter(PredicateFitter):
             else:
                 patterns.append(pattern)
         tests: list[s.Predicate] = []
-        if kind == MOMENT:
+        if kind == TEMPORAL:
             tests += [_equal(value, [each], node.span) for each in constants]
         elif constants:
             tests.append(_equal(value, constants, node.span))
@@ -255,8 +255,8 @@ class LooseFitter(PredicateFitter):
 
     def attribute(self, node: s.Attribute) -> s.Expression | None:
         """Return an attribute over the schema, a list's element, or a value in its place, or None if it is NULL."""
-        if node.past is not None:
-            return self._resolve_aggregate(node, node.past)
+        if node.aggregate is not None:
+            return self._resolve_aggregate(node, node.aggregate)
         found = self.place(node.name)
         if found is None:
             return None if self._missing_is_null else node
@@ -271,18 +271,19 @@ class LooseFitter(PredicateFitter):
         self._kinds.setdefault(made.name, self._kind_of(node.name))
         return self._element
 
-    def _resolve_aggregate(self, node: s.Attribute, past: s.OverAggregate) -> s.Expression | None:
+    def _resolve_aggregate(self, node: s.Attribute, aggregate: s.OverAggregate) -> s.Expression | None:
         """Return an aggregate OVER the past; one of numbers is that of no events where the field is of another kind."""
-        found = None if past.attribute is None else self.place(past.attribute)
-        if found is not None and past.attribute is not None:
+        found = None if aggregate.attribute is None else self.place(aggregate.attribute)
+        if found is not None and aggregate.attribute is not None:
             if found.in_list or (
-                OVER_AGGREGATES[past.function].takes not in _OF_ALL_TYPES and self._kind_of(past.attribute) != _NUMBER
+                OVER_AGGREGATES[aggregate.function].takes not in _OF_ALL_TYPES
+                and self._kind_of(aggregate.attribute) != _NUMBER
             ):
-                return super().attribute(replace(node, past=replace(past, predicate=s.SATISFIED_BY_NONE)))
-            if past.nocase and self._kind_of(past.attribute) != STRING:
-                node = replace(node, past=(past := replace(past, nocase=False)))
-            if found.attribute != past.attribute:
-                node = replace(node, past=replace(past, attribute=found.attribute))
+                return super().attribute(replace(node, aggregate=replace(aggregate, predicate=s.SATISFIED_BY_NONE)))
+            if aggregate.nocase and self._kind_of(aggregate.attribute) != STRING:
+                node = replace(node, aggregate=(aggregate := replace(aggregate, nocase=False)))
+            if found.attribute != aggregate.attribute:
+                node = replace(node, aggregate=replace(aggregate, attribute=found.attribute))
         return super().attribute(node)
 
     def _kind_of(self, attribute: str) -> str | None:
@@ -298,7 +299,7 @@ class LooseFitter(PredicateFitter):
         match value:
             case s.Literal():
                 return _LITERALS[type(value.value)]
-            case s.Attribute(past=None):
+            case s.Attribute(aggregate=None):
                 return self._kind_of(value.name)
             case s.Element():
                 return self._kind_of(value.list.name)
@@ -311,7 +312,7 @@ class LooseFitter(PredicateFitter):
     def _has_part(self, value: s.Expression, function: str) -> bool:
         """Return True for a value that may have a part of a time."""
         column = value.list if isinstance(value, s.Element) else value
-        if not isinstance(column, s.Attribute) or column.past is not None:
+        if not isinstance(column, s.Attribute) or column.aggregate is not None:
             return False
         found, part = self.place(column.name), FUNCTIONS[function]
         return found is None or (isinstance(part, Function) and part.takes(found.type))
@@ -334,10 +335,10 @@ class LooseFitter(PredicateFitter):
             return s.Negative(number, span) if plain != text else number
         if kind == BOOLEAN and (text.lower() if nocase else text) in _TRUTHS:
             return s.Literal(_TRUTHS[text.lower()], span=span)
-        if kind == MOMENT:
+        if kind == TEMPORAL:
             found = self.place(value.name) if isinstance(value, s.Attribute) else None
             try:
-                read_moment(text, found.type if found is not None else pa.timestamp("us"))
+                read_timestamp(text, found.type if found is not None else pa.timestamp("us"))
             except ValueError:
                 return None
             return s.Literal(text, span=span)

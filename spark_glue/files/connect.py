@@ -54,7 +54,7 @@ def read_plan(df: DataFrame) -> ReadPlan:
         plan = plan._child
     made: Any = type(df)
     base: DataFrame = made(plan, df.sparkSession)
-    paths, told = _leaf(base, relation)
+    paths, leaf_schema = _leaf(base, relation)
     schema = base.schema
     walker = _Walker(schema.names)
     columns = walker.walk(relation)
@@ -66,7 +66,7 @@ def read_plan(df: DataFrame) -> ReadPlan:
         schema=schema,
         conditions=tuple(walker.conditions),
         paths=tuple(paths),
-        folders=tuple(name for name in schema.names if name in told),
+        folders=tuple(name for name in schema.names if name in leaf_schema),
         options=settings(df.sparkSession, settings_of({address_of(path).scheme for path in paths})),
     )
 

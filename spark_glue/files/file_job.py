@@ -1,4 +1,7 @@
-"""Job over stored files: Spark deals numbers of pieces to tasks, which read and evaluate them by themselves."""
+"""Job over stored files: Spark deals numbers of pieces to tasks, which read and evaluate them by themselves.
+
+No row of the events comes from Spark: `DataFrame.mapInArrow` hands a task the numbers of its pieces alone.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cer_gpu.columnar.fields import columns_with
+from spark_glue.files.file_evaluation import evaluate_piece
 from spark_glue.files.file_plan import FilePlan
-from spark_glue.files.file_task import FileTask
 from spark_glue.files.footers import find_footers, surveyed
 from spark_glue.files.opening import Opener
 from spark_glue.files.pieces import plan
@@ -24,6 +27,42 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from spark_glue.work import Work
+
+
+@dataclass(frozen=True)
+class FileTask:
+    """Evaluation of pieces by their numbers.
+
+    It is a class because pickle refers to it by name.
+
+    Attributes
+    ----------
+    plan : FilePlan
+    report
+        Accumulator, or None; its ``add`` is called with {number: `spark_glue.distribution.TaskReport`} at the end of
+        each piece.
+
+    Examples
+    --------
+    >>> numbers = spark.range(0, plan.n_pieces, 1, plan.n_pieces)  # doctest: +SKIP
+    >>> numbers.mapInArrow(FileTask(plan), to_spark(plan.schema))  # doctest: +SKIP
+    """
+
+    plan: FilePlan
+    report: Any = None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the matches of pieces.
+
+        Parameters
+        ----------
+        batches
+            Batches of one column: the numbers of pieces, int64.
+        """
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from evaluate_piece(self.plan, number, self.report)
+
 
 MAX_SURVEYED_HERE = 32
 """Most row groups without statistics whose order column this process reads itself; a job reads those of more."""

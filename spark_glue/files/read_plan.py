@@ -125,15 +125,17 @@ def scan_of_plan(plan: ReadPlan, schema: st.StructType) -> Scan:
     filters, compared = [], set[str]()
     for condition in (each for whole in plan.conditions for each in conjuncts(whole)):
         read = filter_columns(condition)
-        told = read & set(plan.folders)
+        in_folders = read & set(plan.folders)
         made = expression(condition, types)
-        if not told:
+        if not in_folders:
             filters.append(made)
             compared |= read
-        elif told == read:
-            paths = _select_files(paths, made, {name: types[name] for name in told})
+        elif in_folders == read:
+            paths = _select_files(paths, made, {name: types[name] for name in in_folders})
         else:
-            raise DirectReadError(f"one condition is on {sorted(told)[0]!r}, told by folders, and on other columns")
+            raise DirectReadError(
+                f"one condition is on {sorted(in_folders)[0]!r}, told by folders, and on other columns"
+            )
     stored = {name: column for name, column in zip(names, plan.columns, strict=True) if name != column}
     return Scan(
         paths=tuple(paths),
@@ -160,7 +162,7 @@ def _select_files(paths: list[str], condition: pc.Expression, types: Mapping[str
     """Return the files whose folders satisfy a condition."""
     if not paths:
         return paths
-    told = [dict(folder_values(path, types)) for path in paths]
-    columns = {name: pa.array([values[name] for values in told], kind) for name, kind in types.items()}
+    in_folders = [dict(folder_values(path, types)) for path in paths]
+    columns = {name: pa.array([values[name] for values in in_folders], kind) for name, kind in types.items()}
     table = pa.table({"path": paths, **columns})
     return [str(path) for path in table.filter(condition)["path"].to_pylist()]

@@ -1,25 +1,252 @@
-"""Files behind a DataFrame, or named by paths, as the `Scan` from which a job is planned."""
+"""Files behind a DataFrame, or named by paths, as the `Scan` from which a job is planned.
+
+In a classic session, they are read from the optimized plan of Catalyst.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+from pyspark.sql import types as st
 
 from cer_gpu.errors import EventsError
 from spark_glue.files.folders import folder_values
 from spark_glue.files.opening import Opener
-from spark_glue.files.read_plan import ReadPlan, scan_of_plan
+from spark_glue.files.read_plan import ReadPlan, check_modes, scan_of_plan, settings_of
 from spark_glue.files.stored_events import DirectReadError, Scan
+from spark_glue.files.stored_filters import (
+    MIRRORED_OPS,
+    AndFilter,
+    BeginsWith,
+    ColumnComparison,
+    FileFilter,
+    IsTrue,
+    KnownFilter,
+    NotFilter,
+    NullFilter,
+    OneOf,
+    OrFilter,
+)
 from spark_glue.files.stores import address_of
-from spark_glue.sessions import is_connect
+from spark_glue.schema import to_arrow
+from spark_glue.sessions import is_connect, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
+_LISTINGS = ("InMemoryFileIndex", "PrunedInMemoryFileIndex", "CatalogFileIndex")
+"""Listings of files that all belong to the table, with all their rows."""
+_CALLED = {
+    "Join": "it joins",
+    "Aggregate": "it aggregates",
+    "GlobalLimit": "it is limited",
+    "LocalLimit": "it is limited",
+    "MapInArrow": "its rows come from a function of Python, as those of tables do",
+    "Sample": "it is a sample",
+    "Union": "it is a union",
+    "Sort": "it is sorted",
+    "InMemoryRelation": "it is cached",
+    "LogicalRDD": "its rows are in memory, or come from an RDD",
+    "LocalRelation": "its rows are in memory",
+    "Repartition": "it is repartitioned",
+    "RepartitionByExpression": "it is repartitioned",
+    "RebalancePartitions": "it is repartitioned",
+    "Window": "it has window functions",
+    "Generate": "it generates rows",
+}
+_COMPARISONS = {
+    "EqualTo": "=",
+    "EqualNullSafe": "<=>",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+}
+
+
+def read_plan(df: DataFrame) -> ReadPlan:
+    """Return the read of files that a DataFrame of a classic session is.
+
+    Raises
+    ------
+    DirectReadError
+        With the reason, if it is anything but stored Parquet, filters and a choice of its columns.
+    """
+    if df.storageLevel.useMemory or df.storageLevel.useDisk:
+        raise DirectReadError(_CALLED["InMemoryRelation"])
+    plan = df._jdf.queryExecution().optimizedPlan()
+    output = [attribute.exprId().id() for attribute in _items(plan.output())]
+    projections, conditions = [], []
+    while (node := str(plan.nodeName())) in ("Project", "Filter"):
+        if node == "Project":
+            projections.append(plan.projectList())
+        else:
+            conditions.append(plan.condition())
+        plan = plan.child()
+    relation = _relation(plan)
+    schema = st.StructType.fromJson(json.loads(relation.schema().json()))
+    walker = _Walker({attribute.exprId().id(): str(attribute.name()) for attribute in _items(plan.output())}, schema)
+    for projection in reversed(projections):
+        walker.project(projection)
+    pushed = [walker.condition(condition) for condition in conditions]
+    buckets = relation.bucketSpec()
+    return ReadPlan(
+        columns=tuple(walker.columns[number] for number in output),
+        schema=schema,
+        conditions=tuple(pushed),
+        paths=tuple(relation.location().inputFiles()),
+        folders=tuple(relation.partitionSchema().fieldNames()),
+        bucket_by=tuple(map(str, _items(buckets.get().bucketColumnNames()))) if buckets.isDefined() else (),
+        options=_store_settings(df, relation),
+    )
+
+
+def _relation(plan: Any) -> Any:
+    """Return the relation of Parquet files that a leaf of a plan reads."""
+    node = str(plan.nodeName()).split(" ")[0]
+    if node != "LogicalRelation":
+        raise DirectReadError(_CALLED.get(node) or f"its plan has {node}, which is no read of files")
+    relation = plan.relation()
+    kind = str(relation.getClass().getSimpleName())
+    if kind != "HadoopFsRelation":
+        raise DirectReadError(f"it reads a {kind}, not files")
+    if str(relation.fileFormat().getClass().getName()) != _PARQUET:
+        raise DirectReadError(f"it reads files of the format {relation.fileFormat().toString()}, not Parquet")
+    listing = str(relation.location().getClass().getSimpleName())
+    if listing not in _LISTINGS:
+        raise DirectReadError(f"its files are listed by {listing}, which may leave out rows of theirs")
+    return relation
+
+
+class _Walker:
+    """Columns of a plan, by the numbers that Spark gives them, as columns of files."""
+
+    def __init__(self, columns: dict[int, str], schema: st.StructType) -> None:
+        known = set(schema.names)
+        for name in columns.values():
+            if name not in known:
+                raise DirectReadError(f"it reads {name!r}, which Spark adds to the rows of a file")
+        self.columns = columns
+
+    def project(self, projection: Any) -> None:
+        """Take in the columns of a projection, from the lowest up."""
+        for each in _items(projection):
+            if _class_name(each) == "Alias":
+                self.columns[each.exprId().id()] = self.column(each.child())
+            else:
+                self.column(each)
+
+    def column(self, found: Any) -> str:
+        """Return the column of the files that an expression is."""
+        if _class_name(found) != "AttributeReference":
+            raise DirectReadError(f"it computes {_catalyst_text(found)}")
+        return self.columns[found.exprId().id()]
+
+    def condition(self, found: Any) -> FileFilter:
+        """Return a condition of a filter."""
+        kind = _class_name(found)
+        if kind in ("And", "Or"):
+            both = self.condition(found.left()), self.condition(found.right())
+            return AndFilter(*both) if kind == "And" else OrFilter(*both)
+        if kind == "Not":
+            return NotFilter(self.condition(found.child()))
+        if kind == "Literal":
+            return KnownFilter(_catalyst_literal(found).as_py())
+        if kind == "AttributeReference":
+            return IsTrue(self.column(found))
+        if kind in ("IsNull", "IsNotNull"):
+            null = NullFilter(self._compared_column(found, found.child()))
+            return null if kind == "IsNull" else NotFilter(null)
+        if kind in _COMPARISONS:
+            operator, left, right = _COMPARISONS[kind], found.left(), found.right()
+            if _class_name(left) == "Literal":
+                operator, left, right = MIRRORED_OPS[operator], right, left
+            return ColumnComparison(operator, self._compared_column(found, left), _catalyst_literal(right, found))
+        if kind == "In":
+            column = self._compared_column(found, found.value())
+            return OneOf(column, tuple(_catalyst_literal(value, found) for value in _items(found.list())))
+        if kind == "InSet":
+            column, values = self._compared_column(found, found.child()), found.hset().iterator()
+            spark = _spark_type(found.child())
+            listed = []
+            while values.hasNext():
+                listed.append(_scalar(values.next(), spark, found))
+            return OneOf(column, tuple(listed))
+        if kind == "StartsWith":
+            value = _catalyst_literal(found.right(), found)
+            if pa.types.is_string(value.type) and value.is_valid:
+                return BeginsWith(self._compared_column(found, found.left()), value.as_py())
+        raise _not_pushed(found)
+
+    def _compared_column(self, condition: Any, found: Any) -> str:
+        """Return the column that a condition is on; one of a collation other than binary is refused."""
+        if _class_name(found) != "AttributeReference":
+            raise _not_pushed(condition)
+        if str(found.dataType().json()).startswith('"string ') or "collat" in str(found.dataType().json()):
+            raise _not_pushed(condition)
+        return self.column(found)
+
+
+def _not_pushed(condition: Any) -> DirectReadError:
+    return DirectReadError(f"its filter {_catalyst_text(condition)} is one that Spark evaluates")
+
+
+def _catalyst_literal(found: Any, condition: Any = None) -> pa.Scalar:
+    """Return the value of a literal."""
+    if _class_name(found) != "Literal":
+        raise _not_pushed(condition if condition is not None else found)
+    return _scalar(found.value(), _spark_type(found), condition)
+
+
+def _scalar(value: Any, spark: st.DataType, condition: Any) -> pa.Scalar:
+    """Return a value of Spark's, times as microseconds or days, as one of Arrow."""
+    kind = to_arrow(st.StructType([st.StructField("value", spark)])).field(0).type
+    if value is None:
+        return pa.scalar(None, kind)
+    if pa.types.is_string(kind):
+        return pa.scalar(str(value.toString()) if hasattr(value, "toString") else str(value), kind)
+    if isinstance(value, bool | int | float):
+        return pa.scalar(value, kind)
+    raise _not_pushed(condition)
+
+
+def _spark_type(found: Any) -> st.DataType:
+    field = {"name": "value", "type": json.loads(found.dataType().json()), "nullable": True, "metadata": {}}
+    return st.StructType.fromJson({"fields": [field]})["value"].dataType
+
+
+def _class_name(found: Any) -> str:
+    return str(found.getClass().getSimpleName())
+
+
+def _catalyst_text(found: Any) -> str:
+    text = re.sub(r"#\d+L?", "", str(found.toString()))
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _items(sequence: Any) -> Iterator[Any]:
+    """Yield the elements of a sequence of Scala."""
+    for i in range(sequence.size()):
+        yield sequence.apply(i)
+
+
+def _store_settings(df: DataFrame, relation: Any) -> dict[str, str]:
+    """Return the settings of the file systems that the relation's paths are on, after a check of the others."""
+    schemes = {str(path.toUri().getScheme()) for path in _items(relation.location().rootPaths())}
+    given = relation.options()
+    names = (str(name) for name in _items(given.keySet().toSeq()))
+    partition_values = {name: str(given.apply(name)) for name in names}
+    check_modes(df.sparkSession, partition_values)
+    own = {name: value for name, value in partition_values.items() if name.startswith("fs.")}
+    return {**settings(df.sparkSession, settings_of(schemes)), **own}
+
 
 _Path = str | os.PathLike[str]
 
@@ -48,8 +275,8 @@ def scan_of(df: DataFrame) -> Scan:
     except DirectReadError:
         raise
     except Exception as error:  # other implementations of DataFrames have other internals, or forbid to look at them
-        told = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise DirectReadError(f"its plan cannot be read: {told}") from error
+        partition_values = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise DirectReadError(f"its plan cannot be read: {partition_values}") from error
     return scan_of_plan(plan, df.schema)
 
 
@@ -58,9 +285,7 @@ def _read_plan(df: DataFrame) -> ReadPlan:
         from spark_glue.files import connect
 
         return connect.read_plan(df)
-    from spark_glue.files import catalyst
-
-    return catalyst.read_plan(df)
+    return read_plan(df)
 
 
 def scan_of_paths(

@@ -199,8 +199,8 @@ def _comparable_values(
             kind in (pa.string(), pa.bool_(), pa.date32()) or (pa.types.is_timestamp(kind) and kind.unit == "us")
         ):
             return _cast_column(name, kind, kind), list(values)
-    against = " and ".join(sorted(map(str, types)))
-    raise DirectReadError(f"a condition compares {name!r}, which is {kind}, with {against}")
+    type_names = " and ".join(sorted(map(str, types)))
+    raise DirectReadError(f"a condition compares {name!r}, which is {kind}, with {type_names}")
 
 
 def _cast_column(name: str, kind: pa.DataType, wanted: pa.DataType) -> pc.Expression:

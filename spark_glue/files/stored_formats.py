@@ -336,7 +336,7 @@ def _check_calendar(path: str, metadata: pq.FileMetaData) -> None:
 
 
 def _bounds_of_column(column: pq.ColumnChunkMetaData, n_rows: int, leaves: _Leaves, kind: pa.DataType) -> Bounds | None:
-    """Return the bounds of the order column by its statistics, or None: they do not tell them."""
+    """Return the bounds of the order column by its statistics, or None if they lack them."""
     statistics = column.statistics
     if statistics is None:
         return None

@@ -1,16 +1,18 @@
-"""A query over a streaming DataFrame, as an operator with state."""
+"""A query over a streaming DataFrame, as a stateful operator: an evaluator for each group, in state of Spark."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pyarrow as pa
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.engine.evaluation_options import options_by_name
-from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
+from cer_gpu.errors import CerError, OptionError, QueryTypeError, did_you_mean
 from spark_glue.distribution import MAX_SHARDS, why_not_distributions
 from spark_glue.errors import SparkSetupError
 from spark_glue.local_session import ROCKSDB, STATE_STORE
@@ -20,15 +22,95 @@ from spark_glue.streaming.stream_evaluation import (
     BLOB,
     GROUP,
     PACKED,
+    GroupStream,
     Pack,
     StreamEvaluation,
     Unpack,
     microseconds,
+    packed_state,
+    unpacked,
 )
 from spark_glue.work import Work, work_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+STATE = "state"
+STATE_SCHEMA = "stream binary, timer long"
+LARGEST_STATE = 1 << 30
+"""Bytes of the state of one group; Spark passes it as one message."""
+NO_TIMER = -(2**63)
+
+
+class GroupProcessor(StatefulProcessor):
+    """Evaluation of the events of each group, micro-batch by micro-batch.
+
+    Parameters
+    ----------
+    evaluation
+    events : pyarrow.Schema
+        Schema of the packed events.
+    found : pyarrow.Schema
+        Schema of the matches.
+    """
+
+    def __init__(self, evaluation: StreamEvaluation, events: pa.Schema, found: pa.Schema) -> None:
+        self._evaluation, self._events, self._found = evaluation, events, found
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Take the handle to the state."""
+        self._handle = handle
+        self._state = handle.getValueState(STATE, STATE_SCHEMA)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
+        """Evaluate the events of a group in a micro-batch, up to the watermark."""
+        batches = [unpacked(bytes(blob), self._events) for frame in rows for blob in frame[BLOB]]
+        stream, timer = self._stream(key)
+        yield from self._frames(stream.push(pa.Table.from_batches(batches, self._events)))
+        yield from self._advance(stream, timerValues)
+        self._keep_state(stream, timer)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
+        """Evaluate what a group holds up to the watermark, which has passed the time at which something is due."""
+        stream, _ = self._stream(key)
+        yield from self._advance(stream, timerValues)
+        self._keep_state(stream, NO_TIMER)  # Spark deletes the one that expired
+
+    def close(self) -> None:
+        """Do nothing: all state is Spark's."""
+
+    def _stream(self, key: Any) -> tuple[GroupStream, int]:
+        """Return the stream of a group, and its timer."""
+        found = self._state.get() if self._state.exists() else None
+        if found is None:
+            return self._evaluation.begin(int(key[0])), NO_TIMER
+        return self._evaluation.resume(bytes(found[0]), int(key[0])), int(found[1])
+
+    def _advance(self, stream: GroupStream, timers: Any) -> Iterable[pd.DataFrame]:
+        watermark = timers.getCurrentWatermarkInMs()
+        return self._frames(stream.advance_watermark(watermark * 1000)) if watermark > 0 else ()  # 0: there is none yet
+
+    def _frames(self, found: Iterator[pa.RecordBatch]) -> Iterator[pd.DataFrame]:
+        for blob in packed_state(found, self._found):
+            yield pd.DataFrame({BLOB: [blob]})
+
+    def _keep_state(self, stream: GroupStream, timer: int) -> None:
+        """Keep the state of a group, and have it called when something is due."""
+        due = stream.next_deadline
+        wanted = NO_TIMER if due is None else -(-due // 1000)
+        if wanted != timer:
+            if timer != NO_TIMER:
+                self._handle.deleteTimer(timer)
+            if wanted != NO_TIMER:
+                self._handle.registerTimer(wanted)
+        blob = stream.to_bytes()
+        if len(blob) > LARGEST_STATE:
+            raise CerError(
+                f"the state of one group has {len(blob):,} bytes, and {LARGEST_STATE:,} fit\n"
+                "hint: more groups, a shorter window, a shorter lateness, or smaller micro-batches"
+            )
+        self._state.update((blob, wanted))
+
 
 TIME = "$time"
 """Column of the watermark."""
@@ -120,8 +202,6 @@ def match_stream(
     if not hasattr(grouped, "transformWithStateInPandas"):
         raise SparkSetupError("match_stream needs Spark 4 or later\nhint: match_batches, or pip install -U pyspark")
 
-    from spark_glue.streaming.processor import GroupProcessor
-
     processor = GroupProcessor(evaluation, pack.packed, found)
     state = grouped.transformWithStateInPandas(processor, f"{BLOB} binary", "Append", "EventTime")
     return state.mapInArrow(Unpack(found), to_spark(found))
@@ -131,9 +211,9 @@ def explain_stream(query: Any, order_by: str | Sequence[str] = "ts") -> str:
     """Return as text how `match_stream` deals the events of a query to tasks, with the reason."""
     order = [order_by] if isinstance(order_by, str) else list(order_by)
     work = endless_work(query)
-    against = why_not_distributions(work, order[0])["key"]
-    if against is not None:
-        return f"one task: {against}"
+    reason = why_not_distributions(work, order[0])["key"]
+    if reason is not None:
+        return f"one task: {reason}"
     names = [dotted(name) for names in work.partition_keys for name in names]
     names = names or [dotted(name) for _, name in work.distribution.shared]
     return f"groups of events by {', '.join(dict.fromkeys(names))}, each with an evaluator and a state of its own"
@@ -196,16 +276,16 @@ def read_columns(work: Work, events: pa.Schema, order: Sequence[str]) -> list[st
 
 
 def _n_groups(df: DataFrame, work: Work, order: Sequence[str], groups: int | None) -> int:
-    against = why_not_distributions(work, order[0])["key"]
+    reason = why_not_distributions(work, order[0])["key"]
     if groups is None:
-        if against is not None:
-            warnings.warn(f"one task evaluates the whole stream: {against}; groups=1 says so", stacklevel=3)
+        if reason is not None:
+            warnings.warn(f"one task evaluates the whole stream: {reason}; groups=1 says so", stacklevel=3)
             return 1
         return min(int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1), MAX_DEFAULT_GROUPS)
     if type(groups) is not int or not 0 < groups <= MAX_SHARDS:
         raise OptionError(f"groups must be a number from 1 to {MAX_SHARDS:,}, got {groups!r}")
-    if groups > 1 and against is not None:
-        raise OptionError(f"{groups} groups would not give the rows of a single process: {against}\nhint: groups=1")
+    if groups > 1 and reason is not None:
+        raise OptionError(f"{groups} groups would not give the rows of a single process: {reason}\nhint: groups=1")
     return groups
 
 

@@ -327,5 +327,5 @@ def test_runs_of_the_automaton_are_the_bindings_of_the_reference(data):
     assert set(found) == set(ref.bindings(query, stream))
     if not plan.parallel.ambiguous:
         assert len(found) == len({(start, end, positions) for start, end, positions, _ in found})
-    if plan.parallel.is_told_by_labels:
+    if plan.parallel.labels_identify_steps:
         assert len(found) == len(set(found))

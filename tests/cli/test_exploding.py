@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from command_line import finish, said_to_a_terminal, start
 
-from cer_gpu.cli import command_run, result_streams
+from cer_gpu.cli import result_streams
+from cer_gpu.cli import run_command as command_run
 from cer_gpu.cli import run_command as run_module
 
 QUERY = "SELECT * FROM S WHERE A ; B ; C"
@@ -109,7 +110,7 @@ def test_the_first_rows_are_shown_at_once_and_ctrl_c_keeps_what_was_found():
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no terminals here")
 def test_a_terminal_shows_advice_and_no_other_does(few_are_many, cli):
     write(100)
-    before = "import cer_gpu.cli.command_run; cer_gpu.cli.command_run.MANY = 1"
+    before = "import cer_gpu.cli.run_command; cer_gpu.cli.run_command.MANY = 1"
     code, said = said_to_a_terminal("run", QUERY, "many.parquet", stdout=subprocess.DEVNULL, before=before)
     assert code == 0
     said = b" ".join(said.split())
@@ -159,11 +160,11 @@ def test_a_search_in_vain_among_very_many_is_stopped_at_once(condition, output, 
     before = sorted(os.listdir())
     said = """
 import cer_gpu.runtime.instances as module
-run = module.InstanceGraph._run
+run = module.InstanceGraph._run_loop
 def told(self, *args):
     open("begun", "w").close()
     return run(self, *args)
-module.InstanceGraph._run = told
+module.InstanceGraph._run_loop = told
 """
     process = start(
         "run", query, "small.parquet", "-o", "out.parquet", "--output", output, before=said, stderr=subprocess.PIPE

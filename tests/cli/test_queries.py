@@ -15,7 +15,8 @@ import pytest
 from command_line import EVENTS, finish, start
 
 import cer_gpu
-from cer_gpu.cli import command_run, result_streams
+from cer_gpu.cli import result_streams
+from cer_gpu.cli import run_command as command_run
 
 RULES = {
     "late": "SELECT * FROM S WHERE A AS a ; B FILTER a[price > 10] WITHIN 3 SECONDS",

@@ -212,7 +212,7 @@ def test_a_library_that_is_imported_changes_no_handler():
 def test_work_that_does_not_come_back_to_python_is_ended():
     """A call that holds the first thread for a minute: handlers of Python would not run, and clean-up neither."""
     before = """
-import ctypes, time, cer_gpu.cli.command_run as running
+import ctypes, time, cer_gpu.cli.run_command as running
 from pathlib import Path
 def hang(*args, **options):
     Path("begun").touch()

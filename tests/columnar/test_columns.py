@@ -258,7 +258,7 @@ def test_each_type_has_its_kind():
         columns.DECIMAL: [pa.decimal32(5), pa.decimal128(20, 3), pa.decimal256(70, 3)],
         columns.STRING: [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())],
         columns.BOOLEAN: [pa.bool_()],
-        columns.MOMENT: [pa.timestamp("s"), pa.date32(), pa.date64(), pa.time32("s"), pa.time64("ns")],
+        columns.TEMPORAL: [pa.timestamp("s"), pa.date32(), pa.date64(), pa.time32("s"), pa.time64("ns")],
         columns.NOTHING: [pa.null()],
         None: [pa.binary(), pa.list_(pa.int8()), pa.struct([]), pa.month_day_nano_interval(), pa.uuid()],
     }

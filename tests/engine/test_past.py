@@ -97,7 +97,7 @@ def columns_of(text, table, cuts):
     """Return the columns that a query derives, over a table that is cut at some rows."""
     query = cer_gpu.compile(text)
     binding = bind(query._plan, table.schema)
-    names = [name for names in binding.pasts.columns.values() for name in names]
+    names = [name for names in binding.over_aggregates.columns.values() for name in names]
     earlier, parts = StreamColumns(binding), {name: [] for name in names}
     for begin, end in zip([0, *cuts], [*cuts, len(table)], strict=True):
         for batch in table.slice(begin, end - begin).combine_chunks().to_batches():

@@ -6,9 +6,9 @@ import strategies
 from rma_examples import atom, compare, either, expression_1, formulas, plus, related, then
 
 from cer_gpu.automaton.normal_form import Guard
+from cer_gpu.automaton.recogniser import output_agnostic_rma, windowed_rma
 from cer_gpu.automaton.rma import RMA, RegisterCondition, RegisterTransition
 from cer_gpu.automaton.rma_construction import build_rma, without_silent
-from cer_gpu.automaton.rma_unroll import output_agnostic_rma, windowed_rma
 from cer_gpu.ceql import syntax as s
 from cer_gpu.explain.drawing import to_svg
 from cer_gpu.explain.explanation import to_dot

@@ -13,10 +13,10 @@ from strategies import property_test
 
 import cer_gpu
 from cer_gpu.expressions import string_sets
-from cer_gpu.expressions.globs import matching
+from cer_gpu.expressions.globs import glob_sets
 from cer_gpu.expressions.globs.compiling import Pattern
 from cer_gpu.expressions.globs.folding import folds, letters
-from cer_gpu.expressions.globs.matching import GlobSet
+from cer_gpu.expressions.globs.glob_sets import GlobSet
 from cer_gpu.expressions.inputs import CODES, Inputs
 from cer_gpu.expressions.string_tests import OneOfPatterns
 
@@ -45,8 +45,8 @@ def test_each_pattern_finds_the_texts_that_it_matches(data):
     texts = data.draw(st.lists(short | values | st.sampled_from([p.text for p in drawn] or [""]), max_size=12))
     nocase = data.draw(st.booleans(), label="nocase")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matching, "LAID_AT_ONCE", data.draw(st.sampled_from([1, 9, 1 << 20]), label="at once"))
-        patch.setattr(matching, "FOUND", data.draw(st.sampled_from([1, 1 << 16]), label="room"))
+        patch.setattr(glob_sets, "LAID_AT_ONCE", data.draw(st.sampled_from([1, 9, 1 << 20]), label="at once"))
+        patch.setattr(glob_sets, "FOUND", data.draw(st.sampled_from([1, 1 << 16]), label="room"))
         of = GlobSet(drawn, nocase)
         expected = [[i for i, text in enumerate(texts) if matches(p, text, nocase)] for p in drawn]
         assert found(of, texts) == expected

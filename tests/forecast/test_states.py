@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import cer_gpu
 from cer_gpu.engine.evaluation_options import EvaluationOptions
-from cer_gpu.forecast.counting import StateNumbers, WaitCounter
 from cer_gpu.forecast.estimates import ended_within, known_within
 from cer_gpu.forecast.reading import StateForm, StateReader, follow_all
+from cer_gpu.forecast.wait_counts import StateNumbers, WaitCounter
 from cer_gpu.runtime.reading.symbols import NO_EVENTS
 
 _spec = importlib.util.spec_from_file_location("forecast_reference", Path(__file__).with_name("reference.py"))

@@ -19,19 +19,19 @@ from cer_gpu.io.sources import open_events
 from cer_gpu.io.text_options import check_format, parse_times
 
 QUERY = cer_gpu.compile("SELECT * WHERE A ; B WITHIN 5 SECONDS", time_column="ts")
-MOMENT = dt.datetime(2024, 3, 1, 5, 0, 2, 500_000)
+TEMPORAL = dt.datetime(2024, 3, 1, 5, 0, 2, 500_000)
 
 
 @pytest.mark.parametrize(
     ("text", "format", "wanted"),
     [
-        ("01/03/2024 05:00:02.5", "%d/%m/%Y %H:%M:%S.%f", MOMENT),
-        ("01.03.2024 05:00:02,500", "%d.%m.%Y %H:%M:%S,%f", MOMENT),
+        ("01/03/2024 05:00:02.5", "%d/%m/%Y %H:%M:%S.%f", TEMPORAL),
+        ("01.03.2024 05:00:02,500", "%d.%m.%Y %H:%M:%S,%f", TEMPORAL),
         ("03/01/2024 5:00 PM", "%m/%d/%Y %I:%M %p", dt.datetime(2024, 3, 1, 17)),
-        ("01/Mar/2024:07:00:02 +0200", "%d/%b/%Y:%H:%M:%S %z", MOMENT.replace(microsecond=0, tzinfo=dt.UTC)),
-        ("01/Mar/2024:07:00:02.5 +0200", "%d/%b/%Y:%H:%M:%S.%f %z", MOMENT.replace(tzinfo=dt.UTC)),
-        ("20240301050002", "%Y%m%d%H%M%S", MOMENT.replace(microsecond=0)),
-        ("1709269202.5", "epoch", MOMENT.replace(tzinfo=dt.UTC)),
+        ("01/Mar/2024:07:00:02 +0200", "%d/%b/%Y:%H:%M:%S %z", TEMPORAL.replace(microsecond=0, tzinfo=dt.UTC)),
+        ("01/Mar/2024:07:00:02.5 +0200", "%d/%b/%Y:%H:%M:%S.%f %z", TEMPORAL.replace(tzinfo=dt.UTC)),
+        ("20240301050002", "%Y%m%d%H%M%S", TEMPORAL.replace(microsecond=0)),
+        ("1709269202.5", "epoch", TEMPORAL.replace(tzinfo=dt.UTC)),
         ("-0.25", "epoch", dt.datetime(1969, 12, 31, 23, 59, 59, 750_000, tzinfo=dt.UTC)),
     ],
 )
@@ -74,7 +74,7 @@ def test_files_with_a_format(tmp_path, by_column, ending):
     else:
         path.write_text('{"type": "A", "ts": "01/03/2024 05:00:01"}\n{"type": "B", "ts": "01/03/2024 05:00:02"}\n')
     events = cer_gpu.Files(path, time_format={"ts": format} if by_column else format)
-    assert QUERY.evaluate(events)["end_time"].to_pylist() == [MOMENT.replace(microsecond=0)]
+    assert QUERY.evaluate(events)["end_time"].to_pylist() == [TEMPORAL.replace(microsecond=0)]
     with pytest.raises(
         cer_gpu.QueryTypeError, match=r"(?s)'ts' must be a timestamp.*hint: tell how they are written: time_format="
     ):
@@ -88,7 +88,7 @@ def test_epochs_with_fractions_of_json(tmp_path):
     path = tmp_path / "e.jsonl"
     path.write_text('{"type": "A", "ts": 1709269200.25}\n{"type": "B", "ts": 1709269202.5}\n')
     found = QUERY.evaluate(cer_gpu.Files(path, time_format={"ts": "epoch"}))
-    assert found["end_time"].to_pylist() == [MOMENT.replace(tzinfo=dt.UTC)]
+    assert found["end_time"].to_pylist() == [TEMPORAL.replace(tzinfo=dt.UTC)]
 
 
 HEADERS = {b"a,b": ",", b"a;b,c;d": ";", b'"a,b,c";d': ";", b"a\tb": "\t", b"a|b": "|", b"a": ","}
@@ -121,9 +121,9 @@ FRAMES = {
 @pytest.mark.parametrize("kind", FRAMES)
 def test_times_of_frames_that_are_text(kind):
     frame = FRAMES[kind]({"type": ["A", "B"], "ts": ["2024-03-01 05:00:00", "2024-03-01T05:00:02.5"]})
-    assert QUERY.evaluate(frame)["end_time"].to_pylist() == [MOMENT]
+    assert QUERY.evaluate(frame)["end_time"].to_pylist() == [TEMPORAL]
     zoned = FRAMES[kind]({"type": ["A", "B"], "ts": ["2024-03-01 05:00:00Z", "2024-03-01T06:00:02.5+01:00"]})
-    assert QUERY.evaluate(zoned)["end_time"].to_pylist() == [MOMENT.replace(tzinfo=dt.UTC)]
+    assert QUERY.evaluate(zoned)["end_time"].to_pylist() == [TEMPORAL.replace(tzinfo=dt.UTC)]
     mixed = FRAMES[kind]({"type": ["A", "B"], "ts": ["2024-03-01 05:00:00Z", "2024-03-01 05:00:00"]})
     with pytest.raises(cer_gpu.EventsError, match=r"with an offset or Z and without: .* in event 1"):
         QUERY.evaluate(mixed)
@@ -133,7 +133,7 @@ def test_times_of_parquet_that_are_text(tmp_path):
     pq.write_table(
         pa.table({"type": ["A", "B"], "ts": ["2024-03-01 05:00:00", "2024-03-01 05:00:02.5"]}), tmp_path / "e.parquet"
     )
-    assert QUERY.evaluate(tmp_path / "e.parquet", sort=True)["end_time"].to_pylist() == [MOMENT]
+    assert QUERY.evaluate(tmp_path / "e.parquet", sort=True)["end_time"].to_pylist() == [TEMPORAL]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,8 @@ from strategies import property_settings
 import cer_gpu
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
-from cer_gpu.order import layouts, merge
+from cer_gpu.order import layouts
+from cer_gpu.order import sorting as merge
 from cer_gpu.order import sorting as order
 from cer_gpu.order.sorting import sort_source
 from cer_gpu.order.times import stable_order, time_of_key, to_floats, to_keys

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from sizes import seeds
 
-from cer_gpu.backend.dealing import deal_events
+from cer_gpu.backend.partitions import deal_events
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.partition.partitions import DealtPartitions, Partitions, partitions_of
 

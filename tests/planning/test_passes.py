@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 import cer_gpu
-from cer_gpu.explain.passes import normal_form_text, pass_facts
+from cer_gpu.explain.facts import normal_form_text, pass_facts
 from cer_gpu.planning.passes import PASSES
 from cer_gpu.planning.physical import recogniser_of
 from cer_gpu.row_patterns.compiling import PASSES as PASSES_OF_STATEMENTS

@@ -13,7 +13,8 @@ from report.pages import HOSTILE, TRADES, about, all_held, between_of, held, row
 
 import cer_gpu
 from cer_gpu.automaton.strategies import STRATEGIES
-from cer_gpu.report import content, counted, listed_matches, match_rows, write_report
+from cer_gpu.report import counted, listed_matches, match_rows, write_report
+from cer_gpu.report import page as content
 from cer_gpu.report.listed_matches import Sample, fingerprints
 from cer_gpu.report.match_rows import in_one_format, packed
 

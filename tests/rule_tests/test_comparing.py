@@ -10,7 +10,7 @@ from sizes import seeds
 
 from cer_gpu.rule_tests.case_runner import different_count, different_positions, different_rows, is_as_expected, too_few
 
-MOMENT = datetime.datetime(2024, 5, 14, 17, 30, tzinfo=datetime.UTC)
+TEMPORAL = datetime.datetime(2024, 5, 14, 17, 30, tzinfo=datetime.UTC)
 EQUAL = [
     (1, 1.0),
     (0.1 + 0.2, 0.3),
@@ -19,8 +19,8 @@ EQUAL = [
     (None, None),
     ({"a": 1}, {"a": 1, "b": 2}),
     ([{"a": 1}, {}], [{"a": 1, "b": 2}, {"c": 3}]),
-    ("2024-05-14T17:30:00", MOMENT.replace(tzinfo=None)),
-    (MOMENT.replace(tzinfo=None), MOMENT),
+    ("2024-05-14T17:30:00", TEMPORAL.replace(tzinfo=None)),
+    (TEMPORAL.replace(tzinfo=None), TEMPORAL),
     (datetime.date(2024, 5, 14), datetime.date(2024, 5, 14)),
 ]
 DIFFERENT = [
@@ -33,8 +33,8 @@ DIFFERENT = [
     ({"a": None}, {}),
     ([1], [1, 2]),
     ([1, 2], [2, 1]),
-    ("noon", MOMENT),
-    (MOMENT, "2024"),
+    ("noon", TEMPORAL),
+    (TEMPORAL, "2024"),
     (float("nan"), 1.0),
 ]
 

@@ -70,7 +70,7 @@ IN_VAIN = ["a.x + b.x + c.x > 1000", "FIRST(b).x > b.x", "b.x + PREV(b).x + c.x 
 )
 def test_the_loop_comes_back_from_a_search_in_vain(monkeypatch, condition, options):
     """An interrupt is raised between two calls of the loop; of a stream on threads, by the one that reads."""
-    run, called = instances.InstanceGraph._run, []
+    run, called = instances.InstanceGraph._run_loop, []
 
     def interrupted(self, *args):
         called.append(self)
@@ -78,7 +78,7 @@ def test_the_loop_comes_back_from_a_search_in_vain(monkeypatch, condition, optio
             raise KeyboardInterrupt
         return run(self, *args)
 
-    monkeypatch.setattr(instances.InstanceGraph, "_run", interrupted)
+    monkeypatch.setattr(instances.InstanceGraph, "_run_loop", interrupted)
     query = cer_gpu.compile(f"SELECT * FROM S WHERE A AS a ; B+ AS b ; C AS c FILTER {condition} WITHIN 99 EVENTS")
     with pytest.raises(KeyboardInterrupt):
         query.evaluate(steps(60, {}), **options)

@@ -202,7 +202,7 @@ def test_times_of_another_unit_in_one_file_are_the_same_times(folder):
 
 
 def job(spark, plan, report=None):
-    from spark_glue.files.file_task import FileTask
+    from spark_glue.files.file_job import FileTask
     from spark_glue.schema import to_spark
 
     numbers = spark.range(0, plan.n_pieces, 1, plan.n_pieces)

@@ -17,8 +17,8 @@ from cases import sorted_rows
 import cer_gpu
 from cer_gpu.errors import EventsError, OptionError, QueryTypeError, TimeOrderError
 from spark_glue.files.file_evaluation import evaluate_piece
+from spark_glue.files.file_job import FileTask
 from spark_glue.files.file_plan import FilePlan, Limits
-from spark_glue.files.file_task import FileTask
 from spark_glue.files.footers import find_footers
 from spark_glue.files.pieces import plan
 from spark_glue.files.stored_events import DirectReadError, Scan

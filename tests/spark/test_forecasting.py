@@ -10,8 +10,7 @@ import pytest
 
 import cer_gpu
 from cer_gpu import OptionError
-from cer_gpu.forecast.fitting import FitRequest, Learning
-from cer_gpu.forecast.parts import HistoryPart, joined_parts
+from cer_gpu.forecast.fitting import FitRequest, HistoryPart, Learning, joined_parts
 from spark_glue.forecasting import ForecastStage, LearningStage, fit, forecast, forecast_stage
 
 QUERIES = {

@@ -1,7 +1,8 @@
-"""Tests of filters between events over stored instances: comparisons of two columns, and programs over several.
+"""Join predicates over stored instances: comparisons of two columns, and programs over several.
 
 A program is a list of instructions for a stack; it has the tests of `cer_gpu.expressions.terms`, which are TRUE (1) or
-not (0): NULL is in none of its truths.  papers: RMA, definition 4.2.
+not (0): NULL is in none of its truths.  Two strings, given by their numbers, are compared byte by byte: one contains
+the other, or begins or ends with it.  papers: RMA, definition 4.2.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import numpy as np
 
 from cer_gpu.automaton.encoding import COMPARE_RANKED
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.joins.texts import text_relates
 from cer_gpu.backend.operations import (
     DIVIDED,
     MODULO,
@@ -30,6 +30,54 @@ from cer_gpu.backend.operations import (
     widened_natural,
 )
 from cer_gpu.errors import EventsError
+
+CONTAINS, BEGINS, ENDS = range(3)
+"""Relations of a text to another one; in the empty text nothing is contained, and it is contained in nothing."""
+
+
+@kernel
+def text_relates(offsets, letters, relation, text, other):
+    """Return whether a text has a relation to another one.
+
+    Parameters
+    ----------
+    offsets : int64, shape (at least numbers + 1,)
+        First byte of each text.
+    letters : uint8, shape (bytes,)
+    relation : int
+        `CONTAINS`, `BEGINS` or `ENDS`.
+    text, other : int
+        Numbers of the texts.
+
+    Returns
+    -------
+    bool
+    """
+    begin, end = offsets[_U(text)], offsets[_U(text + 1)]
+    first = offsets[_U(other)]
+    n = offsets[_U(other + 1)] - first
+    if n > end - begin:
+        return False
+    if relation == BEGINS:
+        return _same(letters, begin, first, n)
+    if relation == ENDS:
+        return _same(letters, end - n, first, n)
+    if n == 0:
+        return False
+    at, last, letter = begin, end - n, letters[_U(first)]
+    while at <= last and not (letters[_U(at)] == letter and _same(letters, at, first, n)):
+        at += 1
+    return at <= last
+
+
+@helper
+def _same(letters, one, other, n):
+    """Return whether n bytes are those at another place."""
+    k = 0
+    while k < n and letters[_U(one + k)] == letters[_U(other + k)]:
+        k += 1
+    return k == n
+
 
 _U = np.uint64
 

@@ -321,12 +321,12 @@ def rebuild(graph, instances, indexes, clocks, length, moved):
     """
     graph, instances, indexes = Graph(*graph), Instances(*instances), Indexes(*indexes)
     if moved.shape[0] > 0:
-        _drop(graph, instances, indexes, clocks, length, moved)
+        _drop_instances(graph, instances, indexes, clocks, length, moved)
     _rebuild(graph, instances, indexes)
 
 
 @helper
-def _drop(graph, instances, indexes, clocks, length, moved):
+def _drop_instances(graph, instances, indexes, clocks, length, moved):
     """Drop the instances that are out of reach."""
     n_atoms = instances.positions.shape[0]
     forgets = indexes.forgotten.shape[0] > 0

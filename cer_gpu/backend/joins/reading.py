@@ -149,13 +149,13 @@ def keep_event(events, graph, instances, indexes, fresh, event):
     while q >= 0:
         a = _U(q)
         if fresh[a] == 1 and graph.flags[a] & STACKED_ATOM != 0:
-            _keep(graph, instances, indexes, a)
+            _index_top(graph, instances, indexes, a)
         j += _U(1)
         q = np.int64(graph.atoms_of[symbol, j])
 
 
 @helper
-def _keep(graph, instances, indexes, a):
+def _index_top(graph, instances, indexes, a):
     """Keep the instance above the top of an atom's stack."""
     i = instances.heights[a]
     raise_best(instances, a, i)
@@ -183,4 +183,4 @@ def keep_begin(events, window, graph, instances, indexes, attributes, a, event):
     """Keep an event that can only begin complex events, at an atom (`only_begins`)."""
     _store(events, instances, attributes, a, event)
     instances.latest[a, _U(instances.heights[a])] = window.clocks[event]
-    _keep(graph, instances, indexes, a)
+    _index_top(graph, instances, indexes, a)

@@ -102,7 +102,7 @@ def _holds(automaton, filters, registers, formula):
 
 
 @helper
-def _step(automaton, filters, registers, symbol, state):
+def _next_state(automaton, filters, registers, symbol, state):
     """Return the state after the event in the last register, and let registers take the event."""
     satisfied = _U(0)
     j = _U(0)
@@ -167,7 +167,7 @@ def recognise(events, attributes, filters, automaton, registers, output, report_
             state = _pass_gap(automaton, state, position - last - 1)
         for c in range(values.shape[1]):
             values[0, _U(c), current] = attributes[event, _U(c)]
-        state = _step(automaton, filters, registers, _U(events.symbols[event]), state)
+        state = _next_state(automaton, filters, registers, _U(events.symbols[event]), state)
         last = position
         i += 1
         ours = n_shares == 1 or position % n_shares == share

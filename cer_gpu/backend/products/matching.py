@@ -49,8 +49,7 @@ from cer_gpu.backend.products.arena import (
     alike_in,
     united,
 )
-from cer_gpu.backend.products.keys import Automaton, KeyTable, key_row_of, look_ahead, look_below, look_up_key
-from cer_gpu.backend.products.listing import (
+from cer_gpu.backend.products.enumeration import (
     DEPTH,
     HEIGHT,
     IS_LAST,
@@ -66,6 +65,7 @@ from cer_gpu.backend.products.listing import (
     write_end,
     write_last,
 )
+from cer_gpu.backend.products.keys import Automaton, KeyTable, key_row_of, look_ahead, look_below, look_up_key
 from cer_gpu.backend.saturating import MAX_SIGNED, plus
 from cer_gpu.backend.status import DONE, GROW_NODES, GROW_PATH, OUTPUT_FULL, TOO_MANY
 
@@ -142,7 +142,7 @@ def update_events(events, attributes, window, options, demand, automaton, nodes,
             status = count_end(events, options, counts, place, event, regs)
         if status != DONE:
             break
-        _keep(events, attributes, window, automaton, nodes, unions, keys, listing, event, regs)
+        _feed_lists(events, attributes, window, automaton, nodes, unions, keys, listing, event, regs)
         if options.consume != CONSUME_NONE and regs[N_HERE] > 0:
             partition = events.partitions[event] if keys.forgotten.shape[0] > 1 else np.int32(0)
             keys.forgotten[_U(partition)] = events.positions[event]
@@ -230,7 +230,7 @@ def _fire(events, attributes, window, automaton, nodes, unions, keys, listing, e
 
 
 @helper
-def _keep(events, attributes, window, automaton, nodes, unions, keys, listing, event, regs):
+def _feed_lists(events, attributes, window, automaton, nodes, unions, keys, listing, event, regs):
     """Put the nodes of an event into the lists that wait for them, and drop those that no list has."""
     clock, length, position = window.clocks[event], window.length, events.positions[event]
     ahead = _ahead_of(keys, event)

@@ -331,7 +331,7 @@ def _passes(moves, layout, rows, filters, row, at, step, choice, attributes, eve
             return True
     first = tests[t, TEST_ARGUMENT]
     if tests[t, TEST_KIND] > COMPARE_RANKED:
-        return _run(moves, layout, rows, filters, row, at, attributes, event, first, tests[t, TEST_BEGIN],
+        return _run_program(moves, layout, rows, filters, row, at, attributes, event, first, tests[t, TEST_BEGIN],
                     tests[t, TEST_END])  # fmt: skip
     a, b = np.int64(tests[t, TEST_COLUMN]), np.int64(tests[t, TEST_OTHER])
     valid, x = value_of(layout, rows, row, at, attributes, event, moves.arguments[_U(first)], a)
@@ -354,7 +354,7 @@ def value_of(layout, rows, row, at, attributes, event, step, column):
 
 
 @helper
-def _run(moves, layout, rows, filters, row, at, attributes, event, first, begin, end):
+def _run_program(moves, layout, rows, filters, row, at, attributes, event, first, begin, end):
     """Return whether a program holds, given the first of its arguments."""
     top = 0
     for i in range(begin, end):

@@ -208,7 +208,7 @@ class LiveRun:
             skip=live.skip_unreadable,
             whole=signals.held,
             tick=signals.check,
-            told=self._tell,
+            on_step=self._report_step,
             options={"--follow": live.option},
         )
         self._console = Console(stderr=True)
@@ -236,7 +236,7 @@ class LiveRun:
         try:
             while True:
                 step = self._follower.step()
-                self._tell_notes()
+                self._print_notes()
                 if step is not None:
                     continue
                 if self._live.once:
@@ -263,7 +263,7 @@ class LiveRun:
 
     # ---- words --------------------------------------------------------------------------------------------------
 
-    def _tell(self, step: MicroBatch) -> None:
+    def _report_step(self, step: MicroBatch) -> None:
         self._n_steps += 1
         self._n_files += len(step.files)
         self._n_events += step.n_events
@@ -277,7 +277,7 @@ class LiveRun:
         target = "" if step.target is None else f" -> {step.target}"
         self._say(f"{self._part_label(last)}: {counted(step.n_events, 'row')}, {self._count_line(step.n_rows)}{target}")
 
-    def _tell_notes(self) -> None:
+    def _print_notes(self) -> None:
         follower = self._follower
         all_there = "--schema-of a file that has all, with " if self._noun == "file" else ""
         for name, file in follower.new_fields.items():

@@ -17,9 +17,9 @@ from cer_gpu.columnar.columns import (
     DECIMAL,
     FLOAT,
     INTEGER,
-    MOMENT,
     NOTHING,
     STRING,
+    TEMPORAL,
     codes_of,
     is_string,
     kind_of,
@@ -60,8 +60,8 @@ def negative(operand: Any) -> Any:
     if kind not in (INTEGER, FLOAT, DECIMAL, NOTHING):
         raise ArithmeticTypeError(f"arithmetic needs numbers, and not {operand.type}")
     if kind == INTEGER and not pa.types.is_duration(operand.type):
-        operand = _checked(lambda x: x.cast(pa.int64()), operand)
-    return operand if kind == NOTHING else _checked(OPERATORS["negative"].exact, operand)
+        operand = _computed(lambda x: x.cast(pa.int64()), operand)
+    return operand if kind == NOTHING else _computed(OPERATORS["negative"].exact, operand)
 
 
 def operation(op: str, *operands: Any) -> Any:
@@ -85,7 +85,7 @@ def operation(op: str, *operands: Any) -> Any:
         return _call(op, *operands)
     left, right = operands
     kinds = {_arrow_kind(left), _arrow_kind(right)}
-    timed = MOMENT in kinds or any(pa.types.is_duration(x.type) for x in operands)
+    timed = TEMPORAL in kinds or any(pa.types.is_duration(x.type) for x in operands)
     try:
         if NOTHING in kinds:
             return _null_like(left, right)
@@ -106,8 +106,8 @@ def _of_numbers(op: str, left: Any, right: Any, kinds: set[str | None]) -> Any:
     if FLOAT in kinds or (DECIMAL in kinds and known.exact is None):
         return known.of[F8].arrow(left.cast(pa.float64()), right.cast(pa.float64()))
     if DECIMAL in kinds:
-        return _checked(known.exact, left, right)
-    return _checked(known.of[I8].arrow, *(_checked(lambda x: x.cast(pa.int64()), x) for x in (left, right)))
+        return _computed(known.exact, left, right)
+    return _computed(known.of[I8].arrow, *(_computed(lambda x: x.cast(pa.int64()), x) for x in (left, right)))
 
 
 def _of_times(op: str, left: Any, right: Any) -> Any:
@@ -116,7 +116,7 @@ def _of_times(op: str, left: Any, right: Any) -> Any:
     if exact is None or (op == "/" and not pa.types.is_integer(right.type)):
         raise pa.ArrowTypeError(op)
     found = exact(*(x.cast(pa.int64()) if pa.types.is_integer(x.type) else x for x in (left, right)))
-    if kind_of(found.type) not in (INTEGER, MOMENT) or pa.types.is_integer(found.type):
+    if kind_of(found.type) not in (INTEGER, TEMPORAL) or pa.types.is_integer(found.type):
         raise pa.ArrowTypeError(op)
     return found
 
@@ -172,7 +172,7 @@ def _arrow_kind(value: Any) -> str | None:
     return kind_of(value.type)
 
 
-def _checked(function: Any, *operands: Any) -> Any:
+def _computed(function: Any, *operands: Any) -> Any:
     try:
         return function(*operands)
     except pa.ArrowInvalid as error:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from cer_gpu.backend.joins import filters as code
-from cer_gpu.backend.joins import texts
+from cer_gpu.backend.joins import filters as texts
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.inputs import Inputs, halves_of
 from cer_gpu.expressions.operators import MIXED, compare_type, spelling

@@ -71,14 +71,14 @@ def _why_no_action(action: object) -> str | None:
     if not isinstance(action, dict):
         return "expected an action"
     for name, form in _FORMS.items():
-        told = action.get(name)
-        if told is None:
+        field = action.get(name)
+        if field is None:
             continue
-        if not isinstance(told, dict):
+        if not isinstance(field, dict):
             return f"{name!r} is no object"
         for key, types in form.items():
-            if not isinstance(told.get(key), types):
-                return f"{key!r} of {name!r} is {told[key]!r}" if key in told else f"{key!r} of {name!r} is missing"
+            if not isinstance(field.get(key), types):
+                return f"{key!r} of {name!r} is {field[key]!r}" if key in field else f"{key!r} of {name!r} is missing"
     return None
 
 
@@ -91,12 +91,12 @@ def n_records(add: Mapping[str, Any]) -> int | None:
         When they are damaged.
     """
     try:
-        told = json.loads(add.get("stats") or "{}").get("numRecords")
+        n_records = json.loads(add.get("stats") or "{}").get("numRecords")
     except (ValueError, AttributeError, RecursionError) as error:
         raise EventsError(f"the log of the table is damaged: the statistics of {add['path']!r} are no JSON") from error
-    if told is not None and (not isinstance(told, int) or isinstance(told, bool) or told < 0):
-        raise EventsError(f"the log of the table is damaged: {add['path']!r} has {told!r} rows")
-    return told
+    if n_records is not None and (not isinstance(n_records, int) or isinstance(n_records, bool) or n_records < 0):
+        raise EventsError(f"the log of the table is damaged: {add['path']!r} has {n_records!r} rows")
+    return n_records
 
 
 _MANY_FILES = 64
@@ -111,7 +111,7 @@ _READABLE = {
 }  # fmt: skip
 """Features for readers with which the files are read aright."""
 _TYPES_ELSEWHERE = {"typeWidening", "typeWidening-preview", "variantShredding-preview"}
-"""Those with which files may hold other types than the table."""
+"""Features with which files may hold other types than the table."""
 
 
 def delta_options(place: str) -> dict[str, str]:
@@ -133,8 +133,8 @@ def telling_delta_errors(name: str, done: str = "read") -> Iterator[None]:
             raise EventsError(f"{name}: cannot be {done} as a table of Delta: {_first_line(error)}") from error
         given = TableName.parse(name)
         hint = None if given is None else _hint_of_folders(given.place)
-        told = f"\nhint: {hint}" if hint else ""
-        raise EventsError(f"{name}: there is no table of Delta: {_first_line(error)}{told}") from error
+        hint_line = f"\nhint: {hint}" if hint else ""
+        raise EventsError(f"{name}: there is no table of Delta: {_first_line(error)}{hint_line}") from error
     except (exceptions.DeltaError, OSError, ValueError, pa.ArrowException) as error:
         raise EventsError(f"{name}: cannot be {done} as a table of Delta: {_first_line(error)}") from error
     except Exception as error:
@@ -237,13 +237,13 @@ class DeltaSnapshot(TableSnapshot):
     def _refuse_before_the_first(self, timestamp: datetime) -> None:
         """Refuse a timestamp before all versions: `deltalake` gives the first one that is left in its place."""
         version = int(self._table.version())
-        told = [
+        committed_ms = [
             value
             for action in self.actions_of(version) or []
             for key, value in action.get("commitInfo", {}).items()
             if key in ("timestamp", "inCommitTimestamp") and isinstance(value, int)
         ]
-        if told and timestamp < (first := datetime.fromtimestamp(min(told) / 1000, UTC)):
+        if committed_ms and timestamp < (first := datetime.fromtimestamp(min(committed_ms) / 1000, UTC)):
             raise EventsError(
                 f"{self.name}: there was no version at that timestamp\n"
                 f"hint: version {version} is the first that is left, of {first.isoformat(timespec='milliseconds')}"
@@ -480,27 +480,29 @@ def _without_deleted_rows(batches: Iterator[pa.RecordBatch], mask: npt.NDArray[n
         yield batch if own.all() else batch.filter(pa.array(own))
 
 
-def _stored_type(told: Any, kind: pa.DataType) -> pa.DataType:
+def _stored_type(logged: Any, kind: pa.DataType) -> pa.DataType:
     """Return the type of a column in files: fields of structs have their physical names.
 
     Parameters
     ----------
-    told
+    logged
         The type in the schema of the log.
     kind
         The type in the table.
     """
-    if not isinstance(told, dict):
+    if not isinstance(logged, dict):
         return kind
-    if told["type"] == "array":
-        return pa.list_(kind.value_field.with_type(_stored_type(told["elementType"], kind.value_type)))
-    if told["type"] == "map":
-        return pa.map_(_stored_type(told["keyType"], kind.key_type), _stored_type(told["valueType"], kind.item_type))
-    if told["type"] != "struct":
+    if logged["type"] == "array":
+        return pa.list_(kind.value_field.with_type(_stored_type(logged["elementType"], kind.value_type)))
+    if logged["type"] == "map":
+        return pa.map_(
+            _stored_type(logged["keyType"], kind.key_type), _stored_type(logged["valueType"], kind.item_type)
+        )
+    if logged["type"] != "struct":
         return kind
     return pa.struct(
         field.with_type(_stored_type(own["type"], field.type)).with_name(own["metadata"].get(_PHYSICAL, own["name"]))
-        for own, field in zip(told["fields"], kind, strict=True)
+        for own, field in zip(logged["fields"], kind, strict=True)
     )
 
 

@@ -94,8 +94,8 @@ class IcebergSnapshot(TableSnapshot):
                 except package_of("iceberg", "exceptions").NoSuchTableError as error:
                     beside = _tables_beside(catalogue, name)
                     hint = did_you_mean(name.rpartition(".")[2], beside, "tables in its namespace")
-                    told = f"\nhint: {hint}" if hint else ""
-                    raise EventsError(f"{self.name}: there is no such table of Iceberg: {error}{told}") from error
+                    hint_line = f"\nhint: {hint}" if hint else ""
+                    raise EventsError(f"{self.name}: there is no such table of Iceberg: {error}{hint_line}") from error
         with telling_iceberg_errors(self.name):
             snapshot = (
                 self._table.current_snapshot() if given.snapshot is None else self._snapshot_named(given.snapshot)
@@ -111,8 +111,10 @@ class IcebergSnapshot(TableSnapshot):
         with telling_iceberg_errors(self.name):
             self._scan = self._table.scan(snapshot_id=asked)
             self._fields = self._scan.projection()
-            told = package_of("iceberg", "io.pyarrow").schema_to_pyarrow(self._fields, include_field_ids=False)
-        self.schema: pa.Schema = pa.schema([field.with_type(_without_large_offsets(field.type)) for field in told])
+            read_schema = package_of("iceberg", "io.pyarrow").schema_to_pyarrow(self._fields, include_field_ids=False)
+        self.schema: pa.Schema = pa.schema(
+            [field.with_type(_without_large_offsets(field.type)) for field in read_schema]
+        )
 
     def _snapshot_named(self, text: str) -> Any:
         """Return the snapshot of an id, of a branch or tag, or of a timestamp."""

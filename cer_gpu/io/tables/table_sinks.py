@@ -247,9 +247,9 @@ class _IcebergTarget(_Target):
     def committed(self, application: str) -> int | None:
         if self._table is None:
             return None
-        told = self._table.properties.get(_STEP + application)  # which stays when snapshots expire
-        if told is not None:
-            return int(told)
+        step_property = self._table.properties.get(_STEP + application)  # which stays when snapshots expire
+        if step_property is not None:
+            return int(step_property)
         snapshot = self._table.current_snapshot()
         while snapshot is not None:
             found = None if snapshot.summary is None else snapshot.summary.get(_STEP + application)

@@ -26,7 +26,7 @@ from cer_gpu.columnar.columns import Block, codes_of, plain_array, plain_texts, 
 from cer_gpu.columnar.dictionary_encoding import bytes_of
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions import terms as t
-from cer_gpu.expressions.globs.matching import GlobSet
+from cer_gpu.expressions.globs.glob_sets import GlobSet
 from cer_gpu.predicates.cuda.blocks import DeviceBlocks, Slot, aligned
 from cer_gpu.predicates.cuda.set_steps import KNOWN, TYPE_NUMBERS, SetSteps
 from cer_gpu.predicates.late_tests import LateTests

@@ -58,7 +58,7 @@ class Funnel(Runtime):
         self._rows = np.zeros((_INITIAL_SIZE, self._width), np.int64)
         self._lists = np.zeros((0, self._n_steps - 1), np.int64)
         self._lasts = np.zeros(0, np.int64)
-        self._told = 0  # the first id that `flush` has not returned
+        self._flushed = 0  # the first id that `flush` has not returned
         self._recycler = leased_slots().recycler
         self.reserve_partitions(1)
 
@@ -83,7 +83,7 @@ class Funnel(Runtime):
 
     @property
     def next_deadline(self) -> int | None:
-        """Least clock of an event beyond the window of the first start that is not known; None: there is none."""
+        """Least clock of an event beyond the window of the first start that is not known, or None if all are."""
         base = int(self._regs[loops.BASE])
         if base == self._regs[loops.NEXT_ID] or self.options.window != GLOBAL_WINDOW:
             return None
@@ -93,14 +93,14 @@ class Funnel(Runtime):
 
     @property
     def first_held(self) -> int | None:
-        """Position of the first start that is not handed over; None: there is none."""
+        """Position of the first start that is not handed over, or None if all are."""
         base = int(self._regs[loops.BASE])
         if base == self._regs[loops.NEXT_ID]:
             return None
         return int(self._rows[base & (len(self._rows) - 1), self._places.start])
 
     def known(self, *, ended: bool = False) -> ProgressBuffers | None:
-        """Return starts that are known, and all of whose predecessors are, in their order; None: there are no more."""
+        """Return known starts, all of whose predecessors are known, in their order, or None if there are no more."""
         empty, n_held = self._recycler.empty, int(self._regs[loops.NEXT_ID] - self._regs[loops.BASE])
         if not n_held:
             return None
@@ -124,9 +124,9 @@ class Funnel(Runtime):
         )
 
     def flush(self) -> MatchBuffers:
-        """Return the starts since the last call, whose keys are wanted, as complex events of one event."""
-        ids = np.arange(self._told, self._regs[loops.NEXT_ID]) if self.options.partitioned else np.empty(0, np.int64)
-        self._told = int(self._regs[loops.NEXT_ID])
+        """Return the starts since the last call, whose keys are wanted, as matches of one event."""
+        ids = np.arange(self._flushed, self._regs[loops.NEXT_ID]) if self.options.partitioned else np.empty(0, np.int64)
+        self._flushed = int(self._regs[loops.NEXT_ID])
         places = self._rows[ids & (len(self._rows) - 1), self._places.start]
         times = np.empty((2, 0), np.int64)
         nothing = np.empty(0, np.int64)
@@ -205,7 +205,7 @@ class Funnel(Runtime):
         """Go on from a snapshot."""
         self._regs, self._lists, self._lasts = snapshot["regs"], snapshot["lists"], snapshot["lasts"]
         self._now = snapshot["now"][0]
-        self._told = int(self._regs[loops.NEXT_ID])
+        self._flushed = int(self._regs[loops.NEXT_ID])
         self._rows = np.zeros((int(snapshot["size"][0]), self._width), np.int64)
         self._rows[self._kept] = snapshot["rows"]
 

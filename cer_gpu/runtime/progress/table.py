@@ -142,11 +142,11 @@ def _steps(formula: NormalForm, number: dict[Guard, int], barring: tuple[Absent,
                 if len(found) > MAX_STEPS:
                     break
         else:
-            found.append(_step(part, number, before))
+            found.append(_funnel_step(part, number, before))
     return found
 
 
-def _step(part: NormalForm, number: dict[Guard, int], barring: tuple[Absent, ...]) -> FunnelStep:
+def _funnel_step(part: NormalForm, number: dict[Guard, int], barring: tuple[Absent, ...]) -> FunnelStep:
     atoms = []
     for each in choices(part):
         if not isinstance(each, Atom):

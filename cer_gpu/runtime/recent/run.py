@@ -87,7 +87,7 @@ class RecentRun(Joining):
         return super().feed(events)
 
     @property
-    def _groups(self) -> tuple[tuple[Any, ...], ...]:
+    def _loop_arguments(self) -> tuple[tuple[Any, ...], ...]:
         if self._n_symbols != self._table.n_symbols:
             self._n_symbols = self._table.n_symbols
             self._moves = self._tables.moves(self._table)
@@ -118,16 +118,16 @@ class RecentRun(Joining):
         assert self.options.texts is not None
         return self.options.texts.tables(ranked=self._tables.bound.ranked)
 
-    def _run(self, *arguments: Any) -> int:
+    def _run_loop(self, *arguments: Any) -> int:
         status: int = loops.move_events(*arguments)
         check_sizes(self._tests)
         return status
 
-    def _lengthen(self, n_rows: int) -> None:
+    def _lengthen_buffers(self, n_rows: int) -> None:
         raise AssertionError("an event ends one complex event at most")
 
     def live(self) -> Int64:
-        """Return the positions that complex events to come may hold, ascending."""
+        """Return the positions that matches to come may hold, ascending."""
         held = [self._words[rows, slot + word] for rows, slot, step in self._pending()
                 for word in self._layout.positions[: step + 1]]  # fmt: skip
         return np.unique(np.concatenate([np.empty(0, np.int64), *held]))
@@ -153,7 +153,7 @@ class RecentRun(Joining):
     def keep_partitions(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept` and number the others anew, in their order."""
         if self._keyed:
-            self._keep(self._rows_kept(), np.where(kept, np.cumsum(kept) - 1, -1))
+            self._select_rows(self._rows_kept(), np.where(kept, np.cumsum(kept) - 1, -1))
         else:
             self._move_rows(self._words, kept)
             self._empty(int(kept.sum()))
@@ -192,7 +192,7 @@ class RecentRun(Joining):
     def renumber_texts(self, columns: list[int], renumbered: Int64) -> None:
         """Exchange the numbers of texts held of some columns, given the new number for each old one."""
         if self._keyed:  # the keys of rows that hold nothing would not be exchanged
-            self._keep(self._rows_kept())
+            self._select_rows(self._rows_kept())
         for words, rows, word in list(self._texts(columns)):
             words[rows, word] = renumbered[words[rows, word]]
         if self._keyed:
@@ -265,7 +265,7 @@ class RecentRun(Joining):
         if not self._keyed:
             loops.clear_rows(*plain(self._layout, self._rows), begin)
 
-    def _drop(self, clock: Any) -> None:
+    def _drop_unreachable(self, clock: Any) -> None:
         self._rows_kept(clock)
 
     def _rows_kept(self, clock: Any = None) -> Bools:
@@ -276,7 +276,7 @@ class RecentRun(Joining):
         loops.drop_pending(*groups, clocks, self._length, int(self._keyed), kept)
         return kept
 
-    def _keep(self, kept: Bools, renumbered: Int64 | None = None) -> None:
+    def _select_rows(self, kept: Bools, renumbered: Int64 | None = None) -> None:
         """Drop the rows that are not `kept`; partitions may have new numbers."""
         numbers = np.empty(0, np.int64) if renumbered is None else renumbered
         self._counts[0] = loops.keep_rows(self._words, kept, numbers)
@@ -291,7 +291,7 @@ class RecentRun(Joining):
             self._index[:] = 0
         loops.index_rows(self._tables.n_values, tuple(self._rows))
 
-    def _make_room(self, clock: Any) -> None:
+    def _reserve_memory(self, clock: Any) -> None:
         """Drop the rows that hold nothing more at an event of this clock; take more memory where few do."""
         self._regs[loops.KEYS_AHEAD] = 0  # rows that were found ahead may be elsewhere
         kept = self._rows_kept(clock)
@@ -312,6 +312,6 @@ class RecentRun(Joining):
                 self._memory.grow(2 * size)
                 self._enter()
             else:
-                self._keep(kept)
+                self._select_rows(kept)
         except MemoryError:
             raise no_memory(n, "keys with partial matches") from None

@@ -286,7 +286,7 @@ CATEGORIES: Mapping[str, DetectionFormula] = {
     **{category: has_number("event.code", number) for category, number in _POWERSHELL.items()},
 }
 """Tests of events by categories of Sigma."""
-_TOLD_BY = ("event.category", "event.type", "event.code", "winlog.channel")
+_CATEGORY_FIELDS = ("event.category", "event.type", "event.code", "winlog.channel")
 """Columns that tell a category: the first ones of events of the agent, the others of winlogbeat."""
 _BY_NUMBER = ("security", "sysmon")
 SYSTEMS = ("windows", "linux", "macos")
@@ -322,7 +322,9 @@ def _by_category(product: str | None, category: str) -> Iterator[LogSource]:
         tests = [known, _NO_CHANNEL] if product is None else [has_text("host.os.type", product), known, _NO_CHANNEL]
         others = str if product is None and category not in SYSMON_EVENTS else _of_windows
         values = adapted_values(category)
-        yield LogSource(all_of(tests), FIELDS_OF_ECS, values, others, _category_choices(category), told_by=_TOLD_BY)
+        yield LogSource(
+            all_of(tests), FIELDS_OF_ECS, values, others, _category_choices(category), category_fields=_CATEGORY_FIELDS
+        )
 
 
 def _by_channel(category: str) -> Iterator[LogSource]:
@@ -331,7 +333,9 @@ def _by_channel(category: str) -> Iterator[LogSource]:
         assert source.test is not None
         test = over_fields(source.test, _name_of_system)
         values = adapted_values(category)
-        yield LogSource(test, FIELDS_OF_ECS, values, _of_windows, _category_choices(category), told_by=_TOLD_BY)
+        yield LogSource(
+            test, FIELDS_OF_ECS, values, _of_windows, _category_choices(category), category_fields=_CATEGORY_FIELDS
+        )
     for source in of_the_security_log(category):
         yield _of_security_log(category, source)
 
@@ -346,7 +350,13 @@ def _of_security_log(category: str, source: LogSource) -> LogSource:
     moved = {name: of[0] for name, of in OF_SECURITY.items()} | {name: each[0].column for name, each in parent.items()}
     fields = {**FIELDS_OF_ECS, **moved, **made}
     return LogSource(
-        test, fields, {}, _of_windows, lambda name: () if name in made else known(name), source, told_by=_TOLD_BY
+        test,
+        fields,
+        {},
+        _of_windows,
+        lambda name: () if name in made else known(name),
+        source,
+        category_fields=_CATEGORY_FIELDS,
     )
 
 

@@ -267,15 +267,15 @@ def sources_of(rule: SigmaRule) -> Sequence[LogSource]:
     UnknownLogSourceError
         When the pipelines know none.
     """
-    told = rule.custom_attributes.get(_TAKEN)
-    if told is None:
+    taken_from = rule.custom_attributes.get(_TAKEN)
+    if taken_from is None:
         return (EVERY_EVENT,)
-    found = [source for sources in told.values() for source in sources]
+    found = [source for sources in taken_from.values() for source in sources]
     if not found:
-        near = _nearest_source(tuple(told), *(getattr(rule.logsource, name) for name in _NAMES))
+        near = _nearest_source(tuple(taken_from), *(getattr(rule.logsource, name) for name in _NAMES))
         hint = f"\nhint: did you mean {near}?" if near else ""
         raise UnknownLogSourceError(
-            f"the log source ({words_of_source(rule)}) is none of the pipeline {' or '.join(told)}{hint}"
+            f"the log source ({words_of_source(rule)}) is none of the pipeline {' or '.join(taken_from)}{hint}"
         )
     return found
 

@@ -82,7 +82,7 @@ class LogSource:
     others: Callable[[str], str] | None = None
     choices: Callable[[str], Sequence[FieldColumn]] | None = None
     base: LogSource | None = None
-    told_by: tuple[str, ...] = ()
+    category_fields: tuple[str, ...] = ()
 
     def column_of(self, name: str, columns: ChosenColumns) -> EventColumn:
         """Return the column of a field, the first of several; `columns` has the last word."""
@@ -108,8 +108,8 @@ class LogSource:
 
     def groups(self, formula: DetectionFormula, columns: ChosenColumns) -> Iterator[tuple[str, ...]]:
         """Yield the names of columns of which events need have one only: for a field, and for the test."""
-        if self.told_by:
-            yield self.told_by
+        if self.category_fields:
+            yield self.category_fields
         if self.choices is None:
             return
         names = dict.fromkeys(name for leaf in _leaves(formula) for name in _field_names(leaf))

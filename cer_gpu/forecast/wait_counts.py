@@ -99,7 +99,7 @@ class WaitCounter:
     def add(self, events: FollowedEvents, states: Int32, n_states: int) -> None:
         """Count the events of a block, given the numbers of their states, of which there are `n_states` so far."""
         self._n_states = n_states
-        self._make_room(int(events.partitions.max(initial=0)) + 1)
+        self._reserve_partitions(int(events.partitions.max(initial=0)) + 1)
         self.n_ends += int(np.count_nonzero(events.ends))
         begin, n = 0, len(states)
         given = read_only(events.partitions), read_only(events.times), read_only(states), read_only(events.ends)
@@ -131,7 +131,7 @@ class WaitCounter:
         self._nodes = loops.Waiting(*(np.concatenate(pair) for pair in zip(self._nodes, more, strict=True)))
         self._regs[loops.FREE] = size
 
-    def _make_room(self, n_partitions: int) -> None:
+    def _reserve_partitions(self, n_partitions: int) -> None:
         old = len(self._lists)
         if n_partitions > old:
             self._lists = np.concatenate([self._lists, _lists(max(n_partitions, 2 * old) - old)])
