@@ -216,7 +216,7 @@ class CommandRun:
             length = " ".join(text[slice(*every.within.span)].split())
             clause = f"LIMIT {every.n} EVERY {length}"
         n = self.evaluation.n_suppressed
-        return f"; {n:,} left out by {clause}" if n or not self._is_set else ""
+        return f"; {n:,} suppressed by {clause}" if n or not self._is_set else ""
 
     @property
     def notes(self) -> list[str]:

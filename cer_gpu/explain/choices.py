@@ -38,7 +38,7 @@ def choice_facts(plan: LogicalPlan, binding: Binding | None) -> dict[str, Any]:
     physical = physical_plan(plan, OUTPUTS["positions"])
     why = physical.reason
     if physical.defers_events:
-        why += "; events wait until one may end a match, and are dropped unevaluated outside its window"
+        why += "; events are buffered until one may end a match, and those outside its window are dropped unevaluated"
     tier, tier_why = _predicates(binding)
     device, device_why = before_events(AUTO)
     within = plan.within
@@ -73,12 +73,12 @@ def _outputs(plan: LogicalPlan) -> Iterator[str]:
 def _predicates(binding: Binding | None) -> tuple[str, str]:
     """Return the first tier of the predicates, and the reason or the rows until the next tier."""
     if guards.TIER is not None:
-        return guards.TIER, "CER_GPU_PREDICATES asks for it"
+        return guards.TIER, "set by CER_GPU_PREDICATES"
     if binding is not None and not binding.guards.may_compile:
         return guards.INTERPRETED, "these predicates are not compiled"
     return (
         guards.INTERPRETED,
-        f"one compiled pass after {ROWS_TO_COMPILE:,} rows, or after {ROWS_TO_LOAD:,} where it is kept on disk",
+        f"one compiled pass after {ROWS_TO_COMPILE:,} rows, or after {ROWS_TO_LOAD:,} if it is cached on disk",
     )
 
 
@@ -112,26 +112,26 @@ def _memory(plan: LogicalPlan) -> str:
     stored = plan.relates  # each event once for each step, until it is out of reach
     if plan.within is not None and plan.within.length < UNLIMITED:
         each = " of each partition" if plan.partition and plan.within.kind == "events" else ""
-        bound = f"bounded by the relevant events that are in the window{each}"
+        bound = f"bounded: the relevant events in the window{each}"
         if plan.trailing:
-            bound += "; and by the matches that wait until theirs has passed"
+            bound += ", and the matches that wait until their window has passed"
         if plan.partition and plan.strategy.compares and plan.chooses_first and not stored:
             name = plan.strategy.name
-            bound += f"; and a state of each partition, which is kept for good, as {name} compares with what is old"
+            bound += f"; plus one state per partition, which is never dropped, as {name} compares with older events"
         return bound
     loops = [] if plan.cea is None else [each for each in plan.cea.transitions if each.guard == ANY]
     waits = plan.cea is None or bool(loops)
     if not stored and not waits and not plan.strategy.compares and not plan.strategy.consecutive:
-        return "that of the partial matches under way: each is dropped at the first event that does not continue it"
+        return "the current partial matches: each is dropped at the first event that does not continue it"
     if plan.consume != "NONE":
-        return "grows with the relevant events until a match consumes them: there is no WITHIN"
+        return "grows with the relevant events until a match consumes them, as there is no WITHIN"
     if not stored and loops and all(loop.barred for loop in loops):
-        return "grows with the partial matches that no event has barred yet: there is no WITHIN"
-    return "grows with the relevant events: there is no WITHIN, so that nothing is ever out of reach"
+        return "grows with the partial matches that no event has excluded yet, as there is no WITHIN"
+    return "grows with the relevant events: without WITHIN nothing is ever dropped"
 
 
 def _memory_of_progress(plan: LogicalPlan) -> str:
-    held = "each start is held until what stops it, and all starts before it, is known: "
+    held = "each start is buffered until it and all earlier starts are decided, "
     if plan.within is None:
         return held + "perhaps to the end, as there is no WITHIN"
     each = "s of their partitions have" if plan.partition and plan.within.kind == "events" else " has"
@@ -139,19 +139,19 @@ def _memory_of_progress(plan: LogicalPlan) -> str:
 
 
 def _memory_of_the_past(plan: LogicalPlan) -> str:
-    each, n = " of each partition" if plan.partition else "", plan.longest_lag
-    words = f"; and holds, for LAG, values of the last {f'{n:,} events' if n > 1 else 'event'}{each}" if n else ""
+    each, n = " per partition" if plan.partition else "", plan.longest_lag
+    words = f"; plus, for LAG, the values of the last {f'{n:,} events' if n > 1 else 'event'}{each}" if n else ""
     for past in plan.pasts:
         if past.function == RISES:
             continue  # its aggregates hold what it reads
         if past.over is None:
-            words += f"; and holds the id of each process that is such, or descends: {aggregate_of_past(past)}"
+            words += f"; plus the id of each such process and its descendants, for {aggregate_of_past(past)}"
         elif past.function == NO_EVENT_WITHIN:
             assert past.event is not None
-            words += f"; and holds, for the absence of {held_text(past.event)}, the time of the last one{each}"
+            words += f"; plus, for the absence of {held_text(past.event)}, the time of the last one{each}"
         else:
             entries = OVER_AGGREGATES[past.function].state.value
-            words += f"; and holds, for {aggregate_of_past(past)}, {entries} in that window{each}: one pass"
+            words += f"; plus, for {aggregate_of_past(past)}, {entries} in that window{each}"
     return words
 
 

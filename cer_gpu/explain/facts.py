@@ -21,7 +21,8 @@ from cer_gpu.ceql.variables import variables
 from cer_gpu.explain.analysis import FindMatches, TestCounts, analyse_events, atomic_predicates, count_tests, type_tests
 from cer_gpu.explain.ceql_text import guard_text, predicate_text, stream_of_variable, variable_text
 from cer_gpu.explain.choices import choice_facts
-from cer_gpu.explain.explanation import Explanation
+from cer_gpu.explain.explanation import Explanation, check_detail
+from cer_gpu.explain.in_short import columns_named
 from cer_gpu.explain.joins import FilterPlaces, join_plan
 from cer_gpu.explain.models import join_facts, model_facts, parallel_model_facts, why_not_parallel
 from cer_gpu.explain.parallel_facts import ParallelFacts
@@ -233,6 +234,7 @@ def explain(
     notes: tuple[str, ...],
     source: Source | None = None,
     matches: FindMatches | None = None,
+    detail: str = "summary",
 ) -> Explanation:
     """Explain a query; see `cer_gpu.Query.explain`.
 
@@ -244,7 +246,10 @@ def explain(
         Events in which to count those that satisfy each predicate, or None to count nothing.
     matches
         Function that yields the matches of a source, to measure the evaluation, or None to measure nothing.
+    detail
+        What the text shows (`cer_gpu.explain.text.DETAILS`).
     """
+    check_detail(detail)
     plan = bindings.plan
     syntax, formula = plan.syntax, plan.formula
     binding = counts = analysis = None
@@ -257,6 +262,7 @@ def explain(
     facts: dict[str, Any] = {
         "query": plan.text,
         "words": in_words(syntax, formula, plan.strategy),
+        "columns": columns_named(plan),
         **_model(plan, plan.pattern, binding),
         "variables": _variable_facts(syntax, formula, plan),
         "properties": why_not_properties(syntax.formula),
@@ -267,7 +273,7 @@ def explain(
         "analysis": analysis,
         "notes": [*notes, *(counts.notes if counts is not None else ())],
     }
-    return Explanation(facts)
+    return Explanation(facts, detail)
 
 
 def _model(plan: LogicalPlan, formula: NormalForm, binding: Binding | None) -> dict[str, Any]:
@@ -292,7 +298,7 @@ def _model(plan: LogicalPlan, formula: NormalForm, binding: Binding | None) -> d
         lacking = "conjunction (ALL)" if plan.cea is None else "absences, options or counts"
         automaton |= {
             **graph_facts(joins, names, plan.guards, plan.streams, plan.variables if plan.trailing else None),
-            "why_not_registers": f"their construction has no {lacking}",
+            "why_not_registers": f"the construction does not cover {lacking}",
         }
     else:
         try:

@@ -24,28 +24,33 @@ _TITLES = {
     Model.RMA: "register match automaton",
     Model.PCEA: "parallelised complex event automaton",
 }
-_WAITS = "each waits until its window has passed, and those that are taken back are listed, too"
+_WAITS = "each match waits until its window has passed, and retracted ones are listed, too"
+_CONSTANT = "constant time per event"
 _MAX_PLACES = 4
 """Most pairs of steps that one line names."""
 
 
 def model_facts(plan: LogicalPlan) -> dict[str, Any]:
     """Return the model of a query without filters between events, with what is guaranteed and what is not."""
-    guaranteed, missing = ["constant time for each event, whatever came before"], []
+    guaranteed, missing = ["constant time per event, whatever came before"], []
+    speed = _CONSTANT
     delay = "output-linear delay of the listing"
     physical = _physical(plan)
     if plan.recent is not None:
-        why = "of each key and step, one partial match is pending (RECENT)"
-        return _facts(plan, why, *promises(plan, plan.recent))
+        why = "one partial match is pending per key and step (RECENT)"
+        kept = "one that must be absent may be tested against the pending partial match of every key"
+        speed = f"not constant per event: {kept}" if plan.recent.scans else _CONSTANT
+        return _facts(plan, why, *promises(plan, plan.recent), speed=speed)
     if physical.runtime == "window_lister":
         name = plan.strategy.name
         guaranteed = [f"exact: {name} chooses among all matches in the window"]
-        missing = [f"constant time for each event: where matches end, {name} reads the window again"]
+        missing = [f"constant time per event: where matches end, {name} reads the window again"]
+        speed = f"constant time per event, except where matches end: there {name} reads the window again"
     if physical.waits:
         missing.append(f"{delay}: {_WAITS}")
     else:
         guaranteed.append(delay)
-    return _facts(plan, "no filter relates several events", guaranteed, missing)
+    return _facts(plan, "there is no join predicate", guaranteed, missing, speed=speed)
 
 
 def join_facts(
@@ -65,16 +70,19 @@ def join_facts(
     """
     whys = ["the pattern has a conjunction (ALL)"] if plan.cea is None else []
     if places.texts:
-        whys.append(f"{'filters relate' if len(places.texts) > 1 else 'a filter relates'} several events")
+        whys.append(f"there {'are join predicates' if len(places.texts) > 1 else 'is a join predicate'}")
     missing = list(_not_guaranteed(plan, places, why_not_registers))
-    return _facts(plan, ", and ".join(whys), list(_guaranteed(places)), missing, why_not_parallel)
+    speed = "by index: candidates are found by equal keys or by position, or all of them match"
+    if places.searched:
+        speed = f"depends on the data: {_compared_at(places)}"
+    return _facts(plan, ", and ".join(whys), list(_guaranteed(places)), missing, why_not_parallel, speed=speed)
 
 
 def parallel_model_facts(plan: LogicalPlan, facts: ParallelFacts) -> dict[str, Any]:
     """Return the same for a query that a parallelised automaton evaluates."""
     pattern, physical = facts.pattern, _physical(plan)
     one = len(pattern.graph.relations) == 1
-    equal = "the filter between events is an equality" if one else "the filters between events are equalities"
+    equal = "the join predicate is an equality" if one else "the join predicates are equalities"
     if not pattern.variables:
         why = "the events of the conjunction share no value"
     elif pattern.n_conjunction == len(pattern.graph.atoms):
@@ -83,15 +91,23 @@ def parallel_model_facts(plan: LogicalPlan, facts: ParallelFacts) -> dict[str, A
             "or apart from them"
         )
     elif pattern.n_conjunction:
-        why = f"{equal}, and the pattern a tree"
+        why = f"{equal}, and the pattern is a tree"
     else:
-        why = f"{equal}, and the pattern a chain"
+        why = f"{equal}, and the pattern is a chain"
     if facts.is_chain:
         why += " (a CCEA: no event gathers several partial matches)"
     compares = _compares(physical, facts)
     return _facts(
-        plan, why, list(_parallel_guaranteed(plan, compares)), list(_parallel_missing(physical, facts, compares))
+        plan,
+        why,
+        list(_parallel_guaranteed(plan, compares)),
+        list(_parallel_missing(physical, facts, compares)),
+        speed=f"time per event logarithmic in {_stored_events(plan)}, on average",
     )
+
+
+def _stored_events(plan: LogicalPlan) -> str:
+    return "the events in the window" if plan.within is not None else "the events so far"
 
 
 def why_not_parallel(plan: LogicalPlan, formula: NormalForm) -> str | None:
@@ -126,13 +142,20 @@ def _physical(plan: LogicalPlan) -> PhysicalPlan:
 
 
 def _facts(
-    plan: LogicalPlan, why: str, guaranteed: list[str], missing: list[str], why_not_parallel: str | None = None
+    plan: LogicalPlan,
+    why: str,
+    guaranteed: list[str],
+    missing: list[str],
+    why_not_parallel: str | None = None,
+    *,
+    speed: str,
 ) -> dict[str, Any]:
     model = _physical(plan).model
     return {
         "name": str(model),
         "title": _TITLES[model],
         "why": why,
+        "speed": speed,
         "why_not_parallel": why_not_parallel,
         "guaranteed": guaranteed,
         "not_guaranteed": missing,
@@ -142,28 +165,33 @@ def _facts(
 # ---- filters between events -----------------------------------------------------------------------------------------
 
 
+def _compared_at(places: FilterPlaces) -> str:
+    """Return the clause that names the pairs of steps between which events are compared one by one."""
+    searched = places.searched
+    more = [f"{len(searched) - _MAX_PLACES:,} more"] if len(searched) > _MAX_PLACES else []
+    return f"an event may be compared with all others in reach at {', '.join([*searched[:_MAX_PLACES], *more])}"
+
+
 def _guaranteed(places: FilterPlaces) -> Iterator[str]:
-    yield f"exact: every match{' that passes the filters' if places.texts else ''}, each once"
+    yield f"exact: every match{' that satisfies the join predicates' if places.texts else ''} exactly once"
     yield "each event in reach is stored once for each step that it satisfies"
     if not places.searched:
-        yield "no search from step to step: candidates are found by equal keys or by their position, or all of them fit"
+        yield "no search from step to step: candidates are found by equal keys or by position, or all of them match"
 
 
 def _not_guaranteed(plan: LogicalPlan, places: FilterPlaces, why_not_registers: str | None) -> Iterator[str]:
     searched = places.searched
     if searched:
-        more = [f"{len(searched) - _MAX_PLACES:,} more"] if len(searched) > _MAX_PLACES else []
-        shown = ", ".join([*searched[:_MAX_PLACES], *more])
-        yield f"constant time for each event: it may be compared with all in reach at {shown}"
+        yield f"constant time per event: {_compared_at(places)}"
     in_vain = [*(["candidates"] if searched else []), *(["paths"] if places.in_vain else [])]
     if in_vain:
-        yield f"output-linear delay: {' and '.join(in_vain)} may be tested in vain"
+        yield f"output-linear delay: {' and '.join(in_vain)} may be tested without result"
     if places.plan.graph.ambiguous:
-        yield "one path for each match: those of one end are compared, and doubles dropped"
+        yield "one path per match: those of one end are compared, and duplicates dropped"
     if plan.strategy.compares:
-        yield f"listing of the chosen alone: {plan.strategy.name} compares all that end at one event"
+        yield f"listing only the chosen matches: {plan.strategy.name} compares all that end at the same event"
     if plan.trailing:
-        yield f"listing of the reported alone: {_WAITS}"
+        yield f"listing only the reported matches: {_WAITS}"
     if why_not_registers is not None:
         yield f"a bounded number of registers: {why_not_registers}"
 
@@ -180,10 +208,9 @@ def _compares(physical: PhysicalPlan, facts: ParallelFacts) -> bool:
 def _parallel_guaranteed(plan: LogicalPlan, compares: bool) -> Iterator[str]:
     parallel = plan.parallel
     assert parallel is not None
-    what = "match that passes the filters" if parallel.graph.relations else "match"
-    yield f"exact: every {what if plan.head is None else 'answer'}, each once"
-    held = "events in the window" if plan.within is not None else "events so far"
-    yield f"time logarithmic in the {held} for each event, on average (PCEA, theorem 5.1)"
+    what = "match that satisfies the join predicates" if parallel.graph.relations else "match"
+    yield f"exact: every {what if plan.head is None else 'answer'} exactly once"
+    yield f"time per event logarithmic in {_stored_events(plan)}, on average (PCEA, theorem 5.1)"
     yield "constant time for each partial match whose start is the latest of those that it is stored with"
     if not compares and not plan.strategy.compares and not plan.strategy.consecutive:
         yield "output-linear delay of the listing"
@@ -194,16 +221,16 @@ def _parallel_guaranteed(plan: LogicalPlan, compares: bool) -> Iterator[str]:
 def _parallel_missing(physical: PhysicalPlan, facts: ParallelFacts, compares: bool) -> Iterator[str]:
     strategy = physical.plan.strategy
     if compares:
-        yield "one run for each match: those of one end are compared, and doubles dropped"
+        yield "one run per match: those of one end are compared, and duplicates dropped"
     if strategy.compares:
-        yield f"listing of the chosen alone: {strategy.name} compares all that end at one event"
+        yield f"listing only the chosen matches: {strategy.name} compares all that end at the same event"
     if strategy.consecutive:
-        yield f"output-linear delay: what {strategy.name} drops is listed, too"
+        yield f"output-linear delay: matches that {strategy.name} drops are listed, too"
     if facts.n_self_joins:
         n = facts.n_self_joins
         yield (
-            "an automaton of quadratic size: one event may be at several atoms, and each set of these has transitions "
-            f"of its own (here {n:,} set{'s' if n > 1 else ''})"
+            "an automaton of quadratic size: one event may satisfy several atoms, and each set of them has its own "
+            f"transitions (here {n:,} set{'s' if n > 1 else ''})"
         )
     if physical.plan.within is None:
         yield "bounded memory: without WITHIN no partial match is ever dropped"

@@ -23,7 +23,7 @@ def _selection(plan: LogicalPlan) -> str:
     measures = ", ".join(measure.name for measure in plan.measures.measures)
     kept = ", ".join(variable_text(name, plan.streams) for name in plan.variables) or "no variable"
     attributes = "" if plan.attributes is None else f", of their events {', '.join(a.name for a in plan.attributes)}"
-    return f"keeps {kept}{attributes}{f'; measures {measures}' if measures else ''}"
+    return f"selects {kept}{attributes}{f'; measures {measures}' if measures else ''}"
 
 
 def _normal_form(plan: LogicalPlan) -> str:
@@ -33,8 +33,8 @@ def _normal_form(plan: LogicalPlan) -> str:
 
 def _trailing(plan: LogicalPlan) -> str:
     if plan.trailing:
-        return "the next event that is to be absent at the end takes back what it follows"
-    return "nothing, because no absence stands at the end"
+        return "the next event that must be absent at the end retracts the match before it"
+    return "nothing, because there is no absence at the end"
 
 
 def _guards(plan: LogicalPlan) -> str:
@@ -47,7 +47,7 @@ def _chain(plan: LogicalPlan) -> str:
     return f"no, because {plan.why_not_chain}" if plan.chain is None else f"yes, of {len(plan.chain)} steps"
 
 
-_UNRELATED = "no filter relates events, and there is no conjunction"
+_UNRELATED = "there is neither a join predicate nor a conjunction"
 
 
 def _recent(plan: LogicalPlan) -> str:
@@ -61,20 +61,20 @@ def _parallel(plan: LogicalPlan) -> str:
     if plan.parallel is not None:
         n_states, n_transitions = len(plan.parallel.states), len(plan.parallel.transitions)
         return f"yes, a parallelised automaton: states {n_states:,}, transitions {n_transitions:,}"
-    return f"no, because {plan.why_not_parallel or ('it was not asked for' if plan.relates else _UNRELATED)}"
+    return f"no, because {plan.why_not_parallel or ('it was not requested' if plan.relates else _UNRELATED)}"
 
 
 def _graph(plan: LogicalPlan) -> str:
     if plan.graph is None:
         return f"none, because {_UNRELATED if plan.parallel is None else 'the pattern is parallel'}"
     atoms, edges, filters = len(plan.graph.atoms), len(plan.graph.edges), len(plan.graph.relations)
-    return f"atoms {atoms:,}, edges {edges:,}, filters between events {filters:,}"
+    return f"atoms {atoms:,}, edges {edges:,}, join predicates {filters:,}"
 
 
 def _automaton_line(plan: LogicalPlan) -> str:
     if plan.cea is None:
         return "none, because the pattern has a conjunction"
-    without = ", without the filters between events" if plan.relates else ""
+    without = ", without the join predicates" if plan.relates else ""
     return f"states {plan.cea.n_states:,}, transitions {len(plan.cea.transitions):,}{without}"
 
 
