@@ -232,7 +232,7 @@ FEWER = "WITHIN, or a shorter one, makes them fewer; limit=... (--limit) stops e
 
 def out_of_memory(n_found: int | None = None) -> OutOfMemoryError:
     """Return the error for memory that ran out after so many complex events; None: their number is not known."""
-    after = "" if n_found is None else f" after {n_found:,} complex event{'' if n_found == 1 else 's'}"
+    after = "" if n_found is None else f" after {n_found:,} match{'' if n_found == 1 else 'es'}"
     return OutOfMemoryError(f"memory ran out{after}\nhint: {FEWER}")
 
 

@@ -328,7 +328,7 @@ class CompiledQuery(Evaluable):
         """Return the names of the columns that it reads from events of a schema; QueryTypeError: it does not fit."""
 
     @abstractmethod
-    def explain(self, events: Any = None, *, analyze: bool = False) -> Explanation:
+    def explain(self, events: Any = None, *, analyze: bool = False, detail: str = "summary") -> Explanation:
         """Explain its meaning, the passes of its compilation, and its evaluation."""
 
     @abstractmethod

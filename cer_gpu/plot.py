@@ -62,7 +62,7 @@ def timeline(matches: pa.Table, ax: Axes | None = None, *, by: str | None = None
     shown = np.arange(n) if n <= MAX_LINES else np.unique(np.linspace(0, n - 1, MAX_LINES).astype(np.int64))
     if by is None:
         heights = shown
-        ax.set_ylabel("complex event")
+        ax.set_ylabel("match")
     else:
         if by not in matches.column_names:
             raise OptionError(f"no column {by!r}\nhint: the columns are {', '.join(matches.column_names)}")
@@ -76,7 +76,7 @@ def timeline(matches: pa.Table, ax: Axes | None = None, *, by: str | None = None
     ax.plot(begins[shown], heights, "|", color=style.get("color", "C0"), markersize=5)
     ax.set_xlabel(label)
     if len(shown) < n:
-        ax.set_title(f"{len(shown):,} of {n:,} complex events")
+        ax.set_title(f"{len(shown):,} of {n:,} matches")
     return ax
 
 
@@ -118,7 +118,7 @@ def durations(matches: pa.Table, ax: Axes | None = None, **style: Any) -> Axes:
         lengths, unit = lengths / np.timedelta64(1, "s"), "seconds"
     ax.hist(lengths, **{"bins": 40} | style)
     ax.set_xlabel(f"duration ({unit})")
-    ax.set_ylabel("complex events")
+    ax.set_ylabel("matches")
     return ax
 
 
@@ -139,7 +139,7 @@ def _spans(matches: pa.Table) -> tuple[Array, Array, str]:
     wanted = ["start_time", "end_time"] if timed else ["start", "end"]
     for name in wanted:
         if name not in names:
-            raise OptionError(f"expected complex events with a column {name!r}, got {', '.join(names) or 'no columns'}")
+            raise OptionError(f"expected matches with a column {name!r}, got {', '.join(names) or 'no columns'}")
     begins, ends = (_plot_numbers(matches[name].combine_chunks()) for name in wanted)
     return begins, ends, "time" if timed else "position"
 

@@ -449,7 +449,7 @@ class Query(CompiledQuery):
         return StreamingExecution(query._bindings, options, query.resolve_output(options.output), sharing)
 
     @options_by_name
-    def explain(self, events: Any = None, *, analyze: bool = False) -> Explanation:
+    def explain(self, events: Any = None, *, analyze: bool = False, detail: str = "summary") -> Explanation:
         """Explain the meaning of the query, and its evaluation.
 
         Parameters
@@ -457,7 +457,10 @@ class Query(CompiledQuery):
         events
             Anything that `evaluate` takes: the events that satisfy each predicate, and the relevant ones, are counted.
         analyze
-            True: also find the complex events of `events`, on one thread, and measure the time of each stage.
+            True: also find the matches in `events`, on one thread, and measure the time of each stage.
+        detail
+            What the text shows: "summary" (the query in words, its columns, memory and speed), with it the "plan" or
+            the "automaton", or "all".
 
         Returns
         -------
@@ -467,7 +470,7 @@ class Query(CompiledQuery):
         Raises
         ------
         OptionError
-            When there is nothing to analyze.
+            When there is nothing to analyze, or `detail` is none of these.
         CerError
             As `evaluate`, if there are events.
 
@@ -475,9 +478,9 @@ class Query(CompiledQuery):
         --------
         >>> import cer_gpu
         >>> print(cer_gpu.compile("SELECT * FROM S WHERE A ; B").explain().words[1])
-          1. an event A
+          1. an A event
         """
         if analyze and events is None:
             raise OptionError("there are no events to analyze the query on\nhint: events=... (--events)")
         source = None if events is None else self._open_source(events)
-        return explain(self._bindings, self.notes, source, self._match_source if analyze else None)
+        return explain(self._bindings, self.notes, source, self._match_source if analyze else None, detail)

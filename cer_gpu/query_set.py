@@ -460,9 +460,9 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
                 members[name] = query._new_execution(own, sharing)
         return QuerySetEvaluator(members, options, sharing, self, result_formatter)
 
-    def explain(self, events: Any = None) -> dict[str, Explanation]:
+    def explain(self, events: Any = None, *, detail: str = "summary") -> dict[str, Explanation]:
         """Explain each query (`Query.explain`)."""
-        return {name: query.explain(events) for name, query in self.items()}
+        return {name: query.explain(events, detail=detail) for name, query in self.items()}
 
 
 class QuerySetEvaluator(BaseEvaluator[tuple[str, pa.RecordBatch], dict[str, pa.RecordBatch]]):

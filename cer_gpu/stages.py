@@ -18,13 +18,13 @@ DECODE, PREDICATES, PARTITIONS, LOOP, LISTING, OUTPUT, REST = (
     "rest",
 )
 STAGES = {
-    DECODE: "until the next batch of events is there; files are decoded ahead, on another thread",
+    DECODE: "waiting for the next batch of events; files are decoded ahead, on another thread",
     PREDICATES: "predicates to bit vectors to symbols; only relevant events pass",
-    PARTITIONS: "keys of PARTITION BY to numbers of partitions",
+    PARTITIONS: "keys of PARTITION BY to partition numbers",
     LOOP: "relevant events to partial matches",
-    LISTING: "partial matches to complex events",
-    OUTPUT: "complex events to Arrow",
-    REST: "all else",
+    LISTING: "partial matches to matches",
+    OUTPUT: "matches to Arrow",
+    REST: "everything else",
 }
 """The stages in the order in which the data passes them, each in a line."""
 

@@ -100,7 +100,7 @@ def show(text: str, evaluate: Callable[[], pa.Table]) -> pa.Table:
         found = evaluate()
         seconds = time.perf_counter() - begun
         times.append(f"  {run}  {seconds:6.2f} s, from the file to the result: {n_events / seconds:13,.0f} events/s")
-    print(f"\n{found.num_rows:,} complex events", *times, sep="\n")
+    print(f"\n{found.num_rows:,} matches", *times, sep="\n")
     width = shutil.get_terminal_size().columns
     n_lines = sum(1 + len(line) // (width + 1) for line in text.splitlines())
     show_matches(found, SCREEN - n_lines - 7)
@@ -108,7 +108,7 @@ def show(text: str, evaluate: Callable[[], pa.Table]) -> pa.Table:
 
 
 def show_matches(found: pa.Table, n_lines: int) -> None:
-    """Print the first complex events, at least one, and no more than go into some lines."""
+    """Print the first matches, at least one, and no more than go into some lines."""
     keys = [name for name in found.column_names if name in ("tailnum", "origin")]
     for i, row in enumerate(found.slice(0, max(1, n_lines)).to_pylist()):
         n_lines -= 1 + len(row["events"])

@@ -79,18 +79,22 @@ _cores_option = click.option(
     "--cores", default="2", show_default=True, metavar="N", help="Cores of a local session; * for all."
 )
 _config_option = click.option(
-    "--conf", "config", multiple=True, metavar="NAME=VALUE", help="Settings of a local session."
+    "--conf", "config", multiple=True, metavar="NAME=VALUE", help="Setting of a local session; may be repeated."
 )
 _format_option = click.option(
     "--format", "format_", type=click.Choice(INPUTS), default="parquet", show_default=True, help="Format of the input."
 )
 _read_option = click.option(
-    "--read-option", "read_options", multiple=True, metavar="NAME=VALUE", help="Option of Spark's reader."
+    "--read-option",
+    "read_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Option of Spark's reader; may be repeated.",
 )
 _schema_option = click.option(
     "--schema",
     metavar="TEXT",
-    help="Schema of the input, as 'type STRING, ts TIMESTAMP'.  [default: inferred by Spark]",
+    help="Schema of the input, such as 'type STRING, ts TIMESTAMP'.  [default: inferred by Spark]",
 )
 
 
@@ -122,8 +126,8 @@ Examples:
   python -m spark_glue run --queries rules --input logs --order-by ts -o found --partition-by query
 
 \b
-The folder OUT appears whole at the end or not at all. In a program that spark-submit
-started, the session is as it was asked for there, and --cores and --conf do nothing.""",
+The folder OUT is written completely at the end, or not at all. With spark-submit, the
+session has its settings, and --cores and --conf have no effect.""",
 )
 @optional_query_argument
 @queries_option
@@ -146,10 +150,12 @@ started, the session is as it was asked for there, and --cores and --conf do not
     metavar="NAME",
     help="Column that orders the stream; may be repeated.",
 )
-@click.option("-o", "out", required=True, metavar="OUT", help="The folder to write.")
-@click.option("--out-format", type=click.Choice(RESULT_FORMATS), default="parquet", show_default=True, help="Of OUT.")
-@click.option("--partition-by", multiple=True, metavar="NAME", help="Columns of the result that become folders.")
-@click.option("--overwrite", is_flag=True, help="Replace OUT, once the new one is whole.")
+@click.option("-o", "out", required=True, metavar="OUT", help="Output folder.")
+@click.option(
+    "--out-format", type=click.Choice(RESULT_FORMATS), default="parquet", show_default=True, help="Output format."
+)
+@click.option("--partition-by", multiple=True, metavar="NAME", help="Result columns that become folders.")
+@click.option("--overwrite", is_flag=True, help="Replace OUT once the new one is complete.")
 @_distribution_option
 @_source_option
 @_tasks_option
@@ -235,7 +241,7 @@ Examples:
   python -m spark_glue explain late.ceql --input flights.parquet --order-by ts --tasks 8
 
 \b
-With --input Spark starts, and reads the footers of the files, not their rows.""",
+With --input, Spark starts and reads the footers of the files, not their rows.""",
 )
 @optional_query_argument
 @queries_option
@@ -273,7 +279,7 @@ def _explain_command(
     given = read_one_or_folder(query, queries, compiling, skip_invalid=skip_invalid)
     output = run.evaluation.output or (ALERTS if given.raises_alerts else None)
     if bool(inputs) != bool(order_by):
-        raise click.UsageError("--input and --order-by go together")
+        raise click.UsageError("expected --input and --order-by together")
     # as in `run`, the first column of the order is the time column
     compiled = _compiled(given, _named_time(given) or (order_by[0] if order_by else given.time_column or "time"))
     if compiled is None:
@@ -327,8 +333,8 @@ def _fitted(events: DataFrame, given: QueryArguments, order_by: Sequence[str]) -
         time_column = order_by[0]
     compiled = _compiled(given, time_column)
     if compiled is None and no_time:
-        what = f"{order_by[0]!r}, the first column of --order-by, is {kind.simpleString()}, which is no time"
-        say(f"({what}; --schema says the types of columns)")
+        what = f"{order_by[0]!r}, the first column of --order-by, is {kind.simpleString()}, which is not a time type"
+        say(f"({what}; --schema sets column types)")
     return compiled
 
 
@@ -359,7 +365,7 @@ def _session(cores: str, settings: dict[str, str]) -> Iterator[SparkSession]:
         spark = SparkSession.builder.getOrCreate()
     else:
         if not (cores == "*" or (cores.isdigit() and int(cores) > 0)):
-            raise click.UsageError(f"--cores is a positive number or *, not {cores!r}")
+            raise click.UsageError(f"--cores: expected a positive number or *, got {cores!r}")
         if sys.stderr.isatty():
             say("starting Spark ...")
         spark = session("cer_gpu", "*" if cores == "*" else int(cores), settings)

@@ -173,7 +173,7 @@ def _why_by_key(work: Work) -> str:
     if not shared:
         return "the keys of PARTITION BY are independent of one another"
     columns = [dotted(column) if name is None else f"{name}.{dotted(column)}" for name, column in shared]
-    return f"all events of a complex event have one value of {', '.join(columns)}"
+    return f"all events of a match have one value of {', '.join(columns)}"
 
 
 def other_distributions(work: Work, chosen: str, first: str | None = None) -> list[str]:

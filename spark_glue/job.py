@@ -209,10 +209,8 @@ class Summary:
     def __str__(self) -> str:
         """Return the summary as a few lines of text."""
         output = None if self.output is None else FORMS[self.output]
-        found = counted(
-            self.n_matches, "complex event" if output is None or output.counted or output.numbered else output.row
-        )
-        counting = "counted before in" if self.counted_rows else "nothing was counted before; planned in"
+        found = counted(self.n_matches, "match" if output is None or output.counted or output.numbered else output.row)
+        counting = "counted beforehand in" if self.counted_rows else "not counted beforehand; planned in"
         if self.source == "rows" and not self.counted_rows:
             counting = "counted by the tasks; planned in"
         lines = [
@@ -226,7 +224,7 @@ class Summary:
             slowest, usual = max(p.seconds for p in self.parts), mean(p.seconds for p in self.parts)
             lines.append(
                 f"parts     {self.n_parts}; the largest has {self.skew:.2f} times the mean; evaluation {usual:.1f} s "
-                f"a part, {slowest:.1f} s the slowest; {self.overlap:.2f} events read for each of the stream"
+                f"a part, {slowest:.1f} s the slowest; {self.overlap:.2f} events read per event of the stream"
             )
             lines.append(f"memory    {self.peak_memory / 2**20:,.0f} MiB in the largest worker")
         if self.stages:

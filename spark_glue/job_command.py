@@ -50,8 +50,8 @@ Examples:
   */5 * * * * python -m spark_glue job --queries rules --input iceberg:lake.logs.events ... --no-progress
 
 \b
-The job runs in this process, without Spark; a run that finds another one of its
-state at work ends with an error, and changes nothing.""",
+The job runs in this process, without Spark. A run whose state is in use by another
+run ends with an error and changes nothing.""",
 )
 @optional_query_argument
 @queries_option
@@ -61,7 +61,7 @@ state at work ends with an error, and changes nothing.""",
     required=True,
     metavar="EVENTS",
     shell_complete=complete_files,
-    help="A folder in which files appear, or a table that grows: delta:PATH, iceberg:NAME.",
+    help="Folder in which files appear, or table that grows: delta:PATH, iceberg:NAME.",
 )
 @click.option(
     "--state",
@@ -76,9 +76,9 @@ state at work ends with an error, and changes nothing.""",
     required=True,
     metavar="OUT",
     shell_complete=complete_files,
-    help="A table (delta:PATH, iceberg:NAME), a folder of part files, or a .jsonl file that grows.",
+    help="Table (delta:PATH, iceberg:NAME), folder of part files, or .jsonl file that grows.",
 )
-@click.option("--format", "format_", type=click.Choice(SINK_FORMATS), help="Of part files.  [default: parquet]")
+@click.option("--format", "format_", type=click.Choice(SINK_FORMATS), help="Format of part files.  [default: parquet]")
 @query_options
 @skip_invalid_option
 @reading_options
@@ -113,18 +113,16 @@ def job_command(
     output = run.evaluation.output
     alerts = given.raises_alerts if output is None else output == ALERTS
     if alerts and not given.is_set:
-        raise click.UsageError("alerts are those of rules: --queries FOLDER")
+        raise click.UsageError("alerts need rules: --queries FOLDER")
     run = replace(run, evaluation=replace(run.evaluation, output=None if alerts else output))
     arrivals: LiveSource
     table = table_name_of(place)
     if table is not None:
         if reading != USUAL:
-            raise click.UsageError(
-                f"options for reading text files are those of files, and --input is the table {place}"
-            )
+            raise click.UsageError(f"options for reading text files apply to files, and --input is the table {place}")
         for name in of_files:
             raise click.UsageError(
-                f"--{name.replace('_', '-')} is an option of a folder of files, and --input is the table {place}"
+                f"--{name.replace('_', '-')} applies to a folder of files, and --input is the table {place}"
             )
         of_files = {"settle": 0}  # nothing waits
     usual: dict[str, Any] = {"settle": SETTLE_SECONDS, "order": ORDERS[0], "schema_of": None, "skip_unreadable": False}
@@ -137,7 +135,7 @@ def job_command(
     if table is None or table.kind == "delta":
         check_apart(place if table is None else table.place, state, *_local_paths(out))
     elif arrivals.identity.startswith(f"{target.identity} "):
-        raise OptionError(f"{out}: is the table from which the events come\nhint: another table")
+        raise OptionError(f"{out} is the table that the events are read from\nhint: use another table")
     return run_live(given, live, run, arrivals, target, reading=reading, alerts=alerts, out=out, signals=signals)
 
 
@@ -150,7 +148,7 @@ def job_target(out: str, format_: str | None, state: str) -> LiveTarget:
         When it is none that can grow, or the state cannot be there.
     """
     if "://" in state:
-        raise OptionError(f"--state {state}: expected a folder of this machine, or one that is mounted")
+        raise OptionError(f"--state {state}: expected a local or mounted folder")
     if not is_table_name(out):
         return live_target(out, format_, state)
     if format_ is not None:

@@ -81,4 +81,4 @@ def _to_spark(kind: pa.DataType, name: str) -> st.DataType:
         return st.MapType(_to_spark(kind.key_type, name), values, valueContainsNull=kind.item_field.nullable)
     if pa.types.is_struct(kind):
         return to_spark(pa.schema(list(kind)))
-    raise EventsError(f"column {name!r} of the complex events is of type {kind}, which Spark does not have")
+    raise EventsError(f"column {name!r} of the matches is of type {kind}, which Spark does not have")

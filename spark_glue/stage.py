@@ -153,7 +153,7 @@ def refuse_parts(*, by_key: bool = False) -> None:
     if task.getLocalProperty("streaming.sql.batchId") is not None:
         raise StreamSplitError(
             "match_stage evaluates a stored DataFrame; of a streaming one, it would begin anew with each "
-            "micro-batch and lose the complex events that span two\n"
+            "micro-batch and lose the matches that span two\n"
             "hint: match_stream(stream, query, ...), or foreachBatch(match_batches(query, ...))"
         )
     if task.partitionId() > 0 and not by_key:

@@ -106,7 +106,7 @@ class Work:
     @property
     def share(self) -> str:
         """Words on the share of the work of one of several tasks that all read all events."""
-        return "evaluates its share of the queries" if self.is_set else "reports its share of the complex events"
+        return "evaluates its share of the queries" if self.is_set else "reports its share of the matches"
 
     @property
     def most_sharers(self) -> int:

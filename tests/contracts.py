@@ -40,7 +40,7 @@ SHARED = (
     "joins.instances",
     "products.arena",
     "products.keys",
-    "products.listing",
+    "products.enumeration",
     "over.window_queues",
 )
 """Modules whose groups of arguments others share."""

@@ -107,7 +107,7 @@ def test_queries_within_the_bounds_need_not_all_of_the_stack():
 
         def all_stages(text=text):
             query = pickle.loads(pickle.dumps(cer_gpu.compile(text)))
-            return query.evaluate(EVENTS).num_rows + bool(str(query.explain(EVENTS)))
+            return query.evaluate(EVENTS).num_rows + bool(str(query.explain(EVENTS, detail="all")))
 
         assert in_a_deep_stack(300, all_stages)
     condition = around("not (", MAX_NESTED // 2, ")", "s")

@@ -37,7 +37,7 @@ def n_lines(text, width=80):
 def check_section(text, query, n_found):
     """Check what is said of one query, and that it goes on one screen with its heading and a prompt below."""
     assert query in text
-    assert f"\n{n_found:,} complex events\n" in text
+    assert f"\n{n_found:,} matches\n" in text
     runs = re.findall(RUN, text)
     assert len(runs) == 2
     for seconds, rate in runs:
@@ -77,7 +77,7 @@ def test_the_commands_that_it_names_run(demo, capsys):
         query = "SELECT * FROM S WHERE DIVERTED ; CANCELLED WITHIN 1 HOUR"
         arguments = [query if "WHERE A ; B " in each else given.get(each, each) for each in command]
         assert main(arguments) == 0
-    assert "complex events" in capsys.readouterr().out
+    assert "matches" in capsys.readouterr().out
     assert all((ROOT / page).exists() for page in re.findall(r"docs/[\w/]+\.md", demo.NEXT))
 
 

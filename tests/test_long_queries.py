@@ -54,7 +54,7 @@ def test_filters_between_events_are_refused_at_the_first_column_too_many(monkeyp
     monkeypatch.setattr(
         relations.RelationBinder, "column_number", lambda self, column: numbered.append(column) or number(self, column)
     )
-    with pytest.raises(cer_gpu.QueryTooLargeError, match="filters between events read more than 63 different"):
+    with pytest.raises(cer_gpu.QueryTooLargeError, match="join predicates read more than 63 different"):
         cer_gpu.compile(text, schema=pa.schema(fields))
     own_errors = 2 * n_filters  # each is bound by itself first, for the errors of its types
     assert len(numbered) <= own_errors + relations.MAX_COLUMNS + 1

@@ -44,7 +44,7 @@ def lines(ax):
 def test_a_timeline_without_times_draws_positions():
     ax = plot.timeline(found())
     assert lines(ax) == [[(0, 0), (2, 0)], [(1, 1), (3, 1)]]
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("position", "complex event")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("position", "match")
 
 
 def test_a_timeline_by_a_key_has_a_row_for_each_value():
@@ -98,11 +98,11 @@ def test_too_many_complex_events_are_thinned_evenly(monkeypatch):
     ax = plot.timeline(matches)
     drawn = lines(ax)
     assert (drawn[0][0], drawn[-1][0], len(drawn)) == ((0, 0), (999, 999), 10)
-    assert ax.get_title() == "10 of 1,000 complex events"
+    assert ax.get_title() == "10 of 1,000 matches"
 
 
 def test_tables_without_starts_or_the_given_column_are_refused():
-    with pytest.raises(cer_gpu.OptionError, match=r"expected complex events with a column 'start', got end, count"):
+    with pytest.raises(cer_gpu.OptionError, match=r"expected matches with a column 'start', got end, count"):
         plot.timeline(found(text="SELECT * FROM S WHERE A", output="count"))
     with pytest.raises(cer_gpu.OptionError, match=r"no column 'j'\nhint: the columns are start, end, positions, k"):
         plot.timeline(found(), by="j")

@@ -390,7 +390,7 @@ def test_limit_0_gives_the_schema_and_no_rows(output, where, clauses):
     assert evaluator.push(batch[:100]).num_rows == 0
     assert query.restore(evaluator.checkpoint()).push(batch[100:]).num_rows == 0
     assert query._without_choice().evaluate(EVENTS[:200], output=output).equals(unlimited)
-    assert "At most 0 that end at one event are reported (LIMIT)." in str(query.explain())
+    assert "At most 0 that end at the same event are reported (LIMIT)." in str(query.explain())
 
 
 def test_output_schema_is_that_of_the_results():

@@ -53,7 +53,7 @@ def test_each_kind_is_told_with_the_folder_of_the_loops(monkeypatch, capsys):
     first, second, *_, last = capsys.readouterr().out.splitlines()
     assert first.startswith("ends: ")
     assert second.startswith("one: ")
-    folder = last.rpartition("the loops are kept in ")[2]
+    folder = last.rpartition("cached in ")[2]
     for kept in evaluation.evaluate_events, strings.encode_strings:
         assert Path(kept.stats.cache_path).is_relative_to(folder)
     others = ("many queries in one pass", "row patterns of SQL", "forecasts")

@@ -388,7 +388,7 @@ class _GraphBuilder:
                 self.edges[Edge(target, source, contiguous, loops, absent)] = None
 
     def _check_size(self, atoms: int = 0, edges: int = 0) -> None:
-        what = "a query with filters between events, or with ALL,"
+        what = "a query with join predicates, or with ALL,"
         if len(self.nodes) + atoms > _MAX_ATOMS:
             raise QueryTooLargeError(f"{what} has at most {_MAX_ATOMS} atoms", hint=_HINT)
         if len(self.edges) + edges > MAX_EDGES:

@@ -381,7 +381,7 @@ class _RecentBuilder:
             self._n_tests += 1
             if self._n_tests > _MAX_TESTS:
                 raise NotRecentError(
-                    f"filters between events make more than {_MAX_TESTS:,} tests",
+                    f"join predicates make more than {_MAX_TESTS:,} tests",
                     "let them name variables of fewer events",
                     relation.span,
                 )

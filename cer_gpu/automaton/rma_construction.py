@@ -326,4 +326,4 @@ def _several(role: s.Role, held: _Held) -> str:
 
 def _unbounded(relation: s.Relation, reason: str) -> UnboundedFilterError:
     start, end = relation.span
-    return UnboundedFilterError(f"registers cannot test a filter between events: {reason}", None, start, end)
+    return UnboundedFilterError(f"registers cannot test a join predicate: {reason}", None, start, end)

@@ -79,13 +79,13 @@ _RECORDS = (
     Strategy(
         name="ALL",
         selection=Everything,
-        words="Every one is reported.",
+        words="All matches are reported.",
         on_chains=True,
     ),
     Strategy(
         name="ANY",
         selection=Everything,
-        words="Of those that end at one event, any one is reported.",
+        words="Of the matches that end at the same event, only one is reported (ANY).",
         on_chains=True,
         most_at_an_end=1,
         why_not_ranges="ANY keeps the first of an order that depends on the events before the window",
@@ -93,7 +93,7 @@ _RECORDS = (
     Strategy(
         name="STRICT",
         selection=Strict,
-        words="Only those are reported whose kept events stand at consecutive positions (STRICT).",
+        words="Only matches whose selected events are at consecutive positions are reported (STRICT).",
         on_chains=True,
         consecutive=True,
     ),
@@ -118,7 +118,7 @@ _RECORDS = (
     Strategy(
         name="MAX",
         selection=Maximal,
-        words="those that are no part of another are {} (MAX).",
+        words="those that are not part of another are {} (MAX).",
         compares=True,
         choice=CHOOSE_MAX,
         plural=True,
@@ -129,8 +129,8 @@ _RECORDS = (
         name="RECENT",
         selection=Everything,
         words=(
-            "For each step but the last, the partial match that reached it most recently is pending, and no other; an "
-            "event that satisfies the next step moves it on, in place of what is pending there (RECENT)."
+            "For each step but the last, only the partial match that reached it most recently is pending; an event "
+            "that satisfies the next step advances it, replacing the one that is pending there (RECENT)."
         ),
         pending=True,
         why_not_ranges=_PENDING,

@@ -83,7 +83,7 @@ class Replay(NamedTuple):
     symbols : int32, shape (capacity,), written
     positions : int64, shape (capacity,), written
     places : int64, shape (capacity,), written
-    moments : int64, shape (capacity,), written
+    ordinals : int64, shape (capacity,), written
     times : int64, shape (capacity,), written
     nothing : int64, shape (0,)
     no_partitions : int32, shape (0,)

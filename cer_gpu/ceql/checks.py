@@ -256,7 +256,7 @@ class _Checker:
     def chosen_first(self, within: s.Within) -> None:
         """Check that THEN WITHIN, which lets the strategy choose before the window, has a meaning."""
         reasons = {
-            s.Relation: "filters between events: they choose among what lies within the window",
+            s.Relation: "join predicates: they choose among what lies within the window",
             s.Conjunction: "ALL: its matches are joined within the window",
             s.TrailingAbsence: "an absence at the end, which lasts until the window has passed",
             s.Windowed: "a window within the pattern: they choose among what lies within it",

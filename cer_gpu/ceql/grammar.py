@@ -75,7 +75,7 @@ def parser_of(room: str, start: Sequence[str], edit_terminals: Callable[[Termina
     Parameters
     ----------
     room
-        Package; what edits its terminals stands in its grammar.py.
+        Package.
     start
         Rules that a text may be.
     edit_terminals
@@ -83,7 +83,11 @@ def parser_of(room: str, start: Sequence[str], edit_terminals: Callable[[Termina
     """
     grammar = files(room).joinpath("grammar.lark").read_text(encoding="utf-8")
     made = partial(_build_parser, grammar, start, edit_terminals)
-    sources = [files(each).joinpath("grammar.py").read_bytes() for each in sorted({room, "cer_gpu.ceql"})]
+    modules = sorted({edit_terminals.__module__, __name__})  # the tables depend on what these do
+    sources = [
+        files(package).joinpath(f"{name}.py").read_bytes()
+        for package, _, name in (each.rpartition(".") for each in modules)
+    ]
     made_of = repr((grammar, sources, lark.__version__, sys.version_info[:2]))
     try:
         path = own_folder("grammar") / hashlib.sha256(made_of.encode()).hexdigest()[:32]

@@ -163,7 +163,7 @@ class AlertTable(QueryTable):
         if len(raised) > len(shown):
             left = {level: len(own) - len(first[level]) for level, own in levels.items()}
             listed = ", ".join(f"{n:,} {level}" for level, n in left.items() if n)
-            show_text(f"and {counted(len(raised) - len(shown), 'rule')} more: {listed} (-o FILE has all alerts)")
+            show_text(f"and {counted(len(raised) - len(shown), 'more rule')}: {listed} (-o FILE has all alerts)")
         found = ", ".join(f"{n:,} {level}" for level, n in by_level(numbers, self._rules).items())
         show_text(f"{len(raised):,} {of_all} raised {counted(sum(numbers.values()), 'alert')}: {found}{so_far}")
 
@@ -220,8 +220,8 @@ class NearMisses(Preview):
             show_text(f"and {len(started) - len(shown):,} more rules (-o FILE has all rows)")
         complete = sum(each.is_complete for each in started)
         one_step = len(found) - len(chains)
-        beside = f"; {counted(one_step, 'rule')} of one step" if one_step else ""
+        beside = f"; {counted(one_step, 'rule')} with one step" if one_step else ""
         show_text(
-            f"of {counted(len(chains), 'rule')} of several steps, {len(started):,} began, and {complete:,} came to "
-            f"their end{beside}{so_far}"
+            f"of {counted(len(chains), 'rule')} with several steps, {len(started):,} started and {complete:,} "
+            f"completed{beside}{so_far}"
         )

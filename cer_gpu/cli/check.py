@@ -276,7 +276,7 @@ def _impossible_types(query: CompiledQuery, source: Streams | None) -> Iterator[
     spans = {name.name: name.span for name in reversed(list(event_names(query.syntax.formula)))}
     for name in names:
         start, end = spans.get(name, (None, None))
-        message = f"no event has the type {name!r}: those in {query.type_column} are from {least!r} to {greatest!r}"
+        message = f"no event has the type {name!r}: those in {query.type_column} range from {least!r} to {greatest!r}"
         yield Lint(NO_TYPE, QueryError(message, query.text, start, end))
 
 

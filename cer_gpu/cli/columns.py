@@ -95,7 +95,7 @@ def columns(events: tuple[str, ...], compiling: QueryOptions, reading: TextOptio
     """
     streams = given_streams(events, reading)
     if streams.are_named:
-        raise click.UsageError("the columns are those of one stream: give its files without a name")
+        raise click.UsageError("expected files of one stream, without a stream name")
     type_column = None if isinstance(compiling.type_column, OverridableDefault) else compiling.type_column
     if type_column is not None and STANDARD in events:
         raise click.UsageError("--type-column reads the events twice, and standard input can be read only once")

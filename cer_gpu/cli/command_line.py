@@ -163,7 +163,7 @@ def read_query(given: str, fields: FieldColumns = AS_NAMED) -> Rule:
         found = read_file(path, fields)
         if len(found.rules) == 1:
             return replace(found.rules[0], name="", file=given)
-        kind = f"none in a language known here: {found.skipped_files[0]}" if found.skipped_files else "no rule"
+        kind = f"none in a supported language: {found.skipped_files[0]}" if found.skipped_files else "no rule"
         if found.rules:
             kind = f"{len(found.rules):,} rules\nhint: --queries takes all rules of a folder"
         raise OptionError(f"{given}: expected a query, found {kind}")

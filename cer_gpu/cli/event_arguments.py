@@ -118,20 +118,20 @@ def given_streams(given: Sequence[str], reading: TextOptions) -> Streams:
         if not path:
             raise click.UsageError(f"{text!r} has no path")
         if match and os.path.exists(text) and not os.path.exists(path):
-            raise click.UsageError(f"{text} is stream {name!r} in {path}, which is not there; the file is ./{text}")
+            raise click.UsageError(
+                f"{text} is stream {name!r} in {path}, which does not exist; for the file, write ./{text}"
+            )
         streams.setdefault(name, []).append(path)
     if None in streams and len(streams) > 1:
         name = next(filter(None, streams))
         raise click.UsageError(
-            f"{name}={streams[name][0]} names a stream, and {streams[None][0]} none: name all of them, or none"
+            f"{name}={streams[name][0]} names a stream, and {streams[None][0]} does not: name all of them, or none"
         )
     if [path for paths in streams.values() for path in paths].count(STANDARD) > 1:
         raise click.UsageError(f"standard input ({STANDARD}) can be read only once")
     for paths in streams.values():
         if STANDARD in paths and len(paths) > 1:
-            raise click.UsageError(
-                f"standard input ({STANDARD}) is a whole stream: no files come before it or after it"
-            )
+            raise click.UsageError(f"standard input ({STANDARD}) is a whole stream: it cannot be combined with files")
     return Streams(streams, reading=reading)
 
 

@@ -22,6 +22,7 @@ Examples:
   cer-gpu explain late.ceql --time-column ts
   cer-gpu explain 'SELECT * FROM S WHERE A ; B+ ; C' --svg automaton.svg
   cer-gpu explain late.ceql flights.parquet --analyze --time-column ts
+  cer-gpu explain late.ceql --time-column ts --all
   cer-gpu explain late.ceql --time-column ts --passes
   cer-gpu explain late.ceql --time-column ts --json""",
 )
@@ -36,9 +37,12 @@ Examples:
     help="Same as EVENTS; may be repeated; NAME=PATH for several streams.",
 )
 @click.option("--analyze", is_flag=True, help="Run the query on the events and measure its stages.")
-@click.option("--svg", metavar="FILE", shell_complete=complete_files, help="Draw the automaton.")
+@click.option("--plan", "detail", flag_value="plan", help="Also show model, predicates, plan and properties.")
+@click.option("--automaton", "detail", flag_value="automaton", help="Also show the automaton.")
+@click.option("--all", "detail", flag_value="all", help="Also show the plan and the automaton.")
+@click.option("--svg", metavar="FILE", shell_complete=complete_files, help="Draw the automaton as SVG.")
 @click.option("--dot", metavar="FILE", shell_complete=complete_files, help="Write the automaton for Graphviz.")
-@click.option("--passes", is_flag=True, help="Print only the passes from QUERY to its plan, and what each did.")
+@click.option("--passes", is_flag=True, help="Print only the compilation passes, and what each did.")
 @query_options
 @reading_options
 @click.option("--json", "as_json", is_flag=True, help="Print the explanation as JSON.")
@@ -47,6 +51,7 @@ def explain_command(
     events: tuple[str, ...],
     more_events: tuple[str, ...],
     analyze: bool,
+    detail: str | None,
     svg: str | None,
     dot: str | None,
     passes: bool,
@@ -56,7 +61,8 @@ def explain_command(
 ) -> int:
     """Explain what QUERY means and how it runs.
 
-    Shows the query in words, its predicates, automaton and plan. With EVENTS, counts those that satisfy each predicate.
+    Shows the query in words, the columns that it reads, and what memory and time it needs. With EVENTS, counts the
+    events that satisfy each predicate.
     """
     events += more_events
     if analyze and not events:
@@ -72,7 +78,8 @@ def explain_command(
     try:
         asked = given.compile(streams)
         (explanation,) = for_each(
-            asked, lambda each: each.explain(streams.open() if events else None, analyze=analyze)
+            asked,
+            lambda each: each.explain(streams.open() if events else None, analyze=analyze, detail=detail or "summary"),
         ).values()
     except WrongQueries as wrong:
         given.say(wrong.errors)

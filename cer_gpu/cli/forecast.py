@@ -64,7 +64,7 @@ Examples:
     type=click.IntRange(0, 6),
     default=2,
     show_default=True,
-    help="Number of last events that a state distinguishes.",
+    help="Number of latest events that a state distinguishes.",
 )
 @click.option("--model", metavar="FILE", shell_complete=complete_files, help="Use the model in this file of --save.")
 @click.option("--save", metavar="FILE", shell_complete=complete_files, help="Save the model to this file.")
@@ -73,7 +73,7 @@ Examples:
     type=click.Choice(AT),
     default="last",
     show_default=True,
-    help="Forecast after the last event of each key, after each event, or for each partial match under way.",
+    help="Forecast after the last event of each key, after each event, or for each current partial match.",
 )
 @click.option(
     "-o",
@@ -160,17 +160,17 @@ def _check_usage(
     save: str | None,
 ) -> None:
     if (model is None) == (not history):
-        raise click.UsageError("forecasts are learned from --history FILE, or read from --model FILE: one of the two")
+        raise click.UsageError("expected one of --history FILE, to learn from, and --model FILE, a saved model")
     if history and not within:
-        raise click.UsageError("forecasts are for a length: --within '1 hour'")
+        raise click.UsageError("a forecast needs a length: --within '1 hour'")
     if model is not None and (within or save):
         raise click.UsageError(
-            f"--{'within' if within else 'save'} is an option of --history: a model has been learned"
+            f"--{'within' if within else 'save'} is an option of --history: a saved model has been learned already"
         )
     if score and not events:
-        raise click.UsageError("--score compares forecasts with events: cer-gpu forecast QUERY EVENTS --score")
+        raise click.UsageError("--score needs EVENTS to compare with: cer-gpu forecast QUERY EVENTS --score")
     if not events and not explain and save is None:
-        raise click.UsageError("there are no EVENTS to forecast for (or --save FILE, or --explain)")
+        raise click.UsageError("expected EVENTS to forecast for, --save FILE or --explain")
 
 
 def _show(

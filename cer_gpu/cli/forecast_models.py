@@ -19,7 +19,7 @@ def read_model(path: str, query: CompiledQuery) -> Forecast:
     fitted = load_forecast(path)
     if fitted.query.identity != query.identity:
         raise OptionError(
-            f"{path}: is of another query, or of other columns of types and times\n"
+            f"{path}: belongs to another query, or to other type and time columns\n"
             f"hint: it was learned for {fitted.query.text.strip()!r}"
         )
     return fitted

@@ -25,7 +25,7 @@ Examples:
     "--events",
     metavar="EVENTS",
     shell_complete=complete_files,
-    help="Events or a *.schema.json file with the columns of queries that name no events in a comment.",
+    help="Events, or a *.schema.json file, with the columns for queries that name no events in a comment.",
 )
 @query_options
 def lsp_command(events: str | None, compiling: QueryOptions) -> int:
@@ -35,7 +35,7 @@ def lsp_command(events: str | None, compiling: QueryOptions) -> int:
     events in a comment before it, such as -- events: flights.parquet (from the folder of the query).
     """
     if compiling.fields:
-        raise click.UsageError("--pipeline and --columns are options of rules of Sigma, which the server does not read")
+        raise click.UsageError("--pipeline and --columns are options of Sigma rules, which the server does not read")
     try:
         from cer_gpu.editing.server import query_server
     except ModuleNotFoundError as error:

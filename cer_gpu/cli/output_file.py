@@ -22,17 +22,17 @@ from cer_gpu.io.tables.table_sinks import open_table_sink
 def chosen_format(out: str | None, given: str | None) -> str | None:
     """Return the format of OUT, or None for that of the ending of its name."""
     if out is None and given is not None:
-        raise click.UsageError("--format is that of a file, or of standard output: -o")
+        raise click.UsageError("--format needs an output: -o")
     if out is not None and given is not None and is_table_name(out):
-        raise click.UsageError(f"--format is that of a file, and {out} is a table")
+        raise click.UsageError(f"--format is an option of files, and {out} is a table")
     if out != STANDARD:
         return given
     if sys.stdout is None:
         raise click.UsageError("standard output is closed")
     if given == "parquet":
-        raise click.UsageError("Parquet is read from its end, which a pipe does not allow: --format arrow, or -o FILE")
+        raise click.UsageError("Parquet cannot be written to a pipe: --format arrow, or -o FILE")
     if given == "arrow" and sys.stdout.isatty():
-        raise click.UsageError("standard output is a terminal, which cannot show Arrow: --format jsonl")
+        raise click.UsageError("a terminal cannot show Arrow: --format jsonl")
     return given or "jsonl"
 
 

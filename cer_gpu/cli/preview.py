@@ -37,8 +37,8 @@ WORD = 10
 """Smallest width of a column that may wrap, such as positions."""
 GAP = 3
 """Characters between two columns."""
-CUT = "(cut to the width: COLUMNS=200 shows more)"
-CUT_EVENTS = "(events are cut: SELECT x[a, b] shows fewer columns, COLUMNS=300 more of each event, and -o FILE all)"
+CUT = "(cut to the terminal width: COLUMNS=200 shows more)"
+CUT_EVENTS = "(events are cut: select columns with SELECT x[a, b], widen with COLUMNS=300, or write all with -o FILE)"
 
 
 def rows_to_show(output: str) -> int:
@@ -125,7 +125,7 @@ class FirstRows(Preview):
         if self._n_rows < tally.n_rows:
             show_text(f"the first {self._n_rows:,} of {tally.rows}{so_far}")
         else:
-            show_text(str(tally) + so_far + (", and maybe more" if tally.limit_reached else ""))
+            show_text(str(tally) + so_far + (", possibly more" if tally.limit_reached else ""))
 
 
 class QueryTable(Preview):
@@ -159,7 +159,7 @@ class QueryTable(Preview):
             table["last end"] = [end_of(self._lasts.get(name)) for name in numbers]
         show_text(preview(pa.table(table), table_width()))
         n_finding = sum(tally.n_rows > 0 for tally in totals.of.values())
-        found = totals.found if n_finding else "no complex events"
+        found = totals.found if n_finding else "no matches"
         show_text(f"{n_finding:,} of {counted(len(numbers), 'query')} found {found}{so_far}")
 
 
@@ -311,7 +311,7 @@ class FunnelPreview(Preview):
             show_text(f"no starts{so_far}")
             return
         show_text(preview(funnel_table(self._counts), table_width()))
-        show_text(str(tally) + so_far + (", and maybe more" if tally.limit_reached else ""))
+        show_text(str(tally) + so_far + (", possibly more" if tally.limit_reached else ""))
 
 
 def funnel_table(counts: FunnelCounts) -> pa.Table:
@@ -320,7 +320,7 @@ def funnel_table(counts: FunnelCounts) -> pa.Table:
     columns: dict[str, Any] = {
         "step": [f"{k}. {row.name}" for k, row in enumerate(rows, 1)],
         "starts": right([f"{row.n_reached:,}" for row in rows]),
-        "of step before": right([_share(row.of_previous) for row in rows]),
+        "of previous step": right([_share(row.of_previous) for row in rows]),
         "of first": right([_share(row.of_first) for row in rows]),
         "median from start": right([counts.median_in_words(row.median) for row in rows]),
     }

@@ -144,7 +144,7 @@ def _names_in_words(names: Sequence[str]) -> str:
 
 def aside_note(names: Sequence[str]) -> list[str]:
     """Return the remark on queries that have no output "funnel", if there are some."""
-    return [f"{counted(len(names), 'rule')} without steps to go by: {first_of(names)}"] if names else []
+    return [f"{counted(len(names), 'rule')} without a sequence of steps: {first_of(names)}"] if names else []
 
 
 def missing_notes(
@@ -165,7 +165,7 @@ def missing_notes(
         fields = [f"{name} ({n:,})" for name, n in counts.most_common()]
     near = {name: other for schema in schemas for name, other in in_another_case(counts, schema).items()}
     meant = [f"{first_of([f'{name}: did you mean {other}?' for name, other in near.items()])}"] if near else []
-    return [f"{who} fields that the events have not, null in all of them: {first_of(fields)}", *meant]
+    return [f"{who} fields that the events do not have, read as null: {first_of(fields)}", *meant]
 
 
 def source_query(words: str) -> str:
@@ -179,7 +179,7 @@ def absent_notes(rules: Mapping[str, Rule], absent: Collection[str]) -> list[str
     if not counts:
         return []
     listed = first_of([f"{words} ({n:,})" for words, n in counts.most_common()])
-    return [f"no events of the log sources of {counted(counts.total(), 'rule')}, which can find nothing: {listed}"]
+    return [f"no events of the log sources of {counted(counts.total(), 'rule')}, which cannot match: {listed}"]
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ class QueryArguments:
         column = streams.time_of_logs
         if column is None:
             return self, sort
-        remark = f"the events are sorted by {column}, the time of their logs (--time-column names another)"
+        remark = f"the events are sorted by {column}, their log time (--time-column sets another column)"
         timed = replace(self, options=replace(self.options, time_column=column), remarks=[*self.remarks, remark])
         return timed, sort or True
 
@@ -289,7 +289,7 @@ class QueryArguments:
             name = parameter.name or ""
             if context.get_parameter_source(name) is not ParameterSource.DEFAULT and name not in OF_TABLES:
                 raise click.UsageError(
-                    f"{parameter.opts[0]} is an option of CEQL, and QUERY is a statement with {language.name}; "
+                    f"{parameter.opts[0]} is an option of CEQL, and QUERY is in {language.name}; "
                     f"{language.instead.get(name, 'leave it out')}"
                 )
 
@@ -325,8 +325,8 @@ class QueryArguments:
         if self.skipped:
             known = {name for name, _ in self.skipped if name in self.rules}
             n_wrong = len(known) + sum(name not in self.rules for name, _ in self.skipped)
-            notes.append(f"{counted(n_wrong, 'rule')} left out for their errors (cer-gpu check tells all of them)")
-            notes += [f"left out: {self._reason(*each)}" for each in self.skipped[:_LISTED]]
+            notes.append(f"{counted(n_wrong, 'rule')} skipped because of errors (cer-gpu check lists them all)")
+            notes += [f"skipped: {self._reason(*each)}" for each in self.skipped[:_LISTED]]
         return notes
 
     def _reason(self, name: str, error: CerError) -> str:
@@ -346,7 +346,7 @@ def read_one_or_folder(
         As `read_queries`.
     """
     if (query is None) == (folder is None):
-        raise click.UsageError("expected QUERY or --queries FOLDER" + ("" if query is None else ", and got both"))
+        raise click.UsageError("expected QUERY or --queries FOLDER" + ("" if query is None else ", got both"))
     return read_queries(query, folder, options, skip_invalid=skip_invalid)
 
 
@@ -371,7 +371,7 @@ def read_queries(
             raise click.UsageError("--level is an option of --queries: a query has no level")
         rule = read_query(query, options.fields)
         if options.fields and rule.language != SIGMA:
-            raise click.UsageError("--pipeline and --columns are options of rules of Sigma (*.yml), and QUERY is none")
+            raise click.UsageError("--pipeline and --columns are options of Sigma rules (*.yml), and QUERY is not one")
         return QueryArguments({"": rule}, options, is_set=False)
     found = read_folder(folder, options.fields)
     skipped: Wrong | None = [] if skip_invalid else None
@@ -379,9 +379,9 @@ def read_queries(
     if level is not None:
         rules = {name: rule for name, rule in rules.items() if urgency(rule.level) <= urgency(level)}
         if not rules:
-            raise OptionError(f"{folder}: expected rules of the level {level} or a more urgent one, found none")
+            raise OptionError(f"{folder}: expected rules of level {level} or a more urgent one, found none")
         remarks.append(
-            f"{len(found.rules) - len(rules):,} of {counted(len(found.rules), 'rule')} below --level {level} left out"
+            f"{len(found.rules) - len(rules):,} of {counted(len(found.rules), 'rule')} skipped: below --level {level}"
         )
     return QueryArguments(
         rules, options, True, found.skipped_files, found.errors, remarks, skipped, log_sources=found.log_sources
@@ -410,7 +410,7 @@ def query_and_events_arguments(
                 _check_order(query, events)
             if instead_of_events is not None and given[instead_of_events] is not None:
                 if events:
-                    raise click.UsageError(f"--{instead_of_events} and EVENTS exclude each other; EVENTS: {events[0]}")
+                    raise click.UsageError(f"expected --{instead_of_events} or EVENTS, got both; EVENTS: {events[0]}")
             elif events_required and not events:
                 raise _missing("events")
             return command(*args, query=query, queries=queries, events=events, **given)
@@ -435,7 +435,7 @@ def _check_order(query: str, events: Sequence[str]) -> None:
         command = click.get_current_context().command_path
         text = next((given for given in events if _is_query(given)), None)
         better = f": {command} {shlex.quote(text)} {shlex.quote(query)}" if text else f": {command} QUERY EVENTS"
-        raise click.UsageError(f"{query!r} names events, and QUERY comes before them{better}")
+        raise click.UsageError(f"{query!r} names events, and QUERY must come before them{better}")
 
 
 def _is_query(given: str) -> bool:
@@ -445,7 +445,7 @@ def _is_query(given: str) -> bool:
 def _check_no_query(events: Sequence[str]) -> None:
     for given in events:
         if _is_query(given):
-            raise click.UsageError(f"with --queries there is no QUERY, and all arguments are EVENTS; {given!r} is none")
+            raise click.UsageError(f"with --queries all arguments are EVENTS, and {given!r} is a query")
 
 
 def _missing(name: str) -> click.MissingParameter:

@@ -42,7 +42,7 @@ from cer_gpu.report.counted import number_in_words
 from cer_gpu.report.events import rereadable
 from cer_gpu.rules.rule_set import RuleSet
 
-_WORDS = {"positions": "complex event", "alerts": "alert", "funnel": "start"}
+_WORDS = {"positions": "match", "alerts": "alert", "funnel": "start"}
 """Pages by what they show, with the word for one of it."""
 _OUTPUTS: dict[str, Callable[[CompiledQuery], str | None]] = {
     "positions": lambda query: None,
@@ -61,7 +61,7 @@ Examples:
   cer-gpu report late.ceql flights.parquet --time-column ts --forecast late.forecast -o risks.html
 
 \b
-The page appears whole at the end or not at all."""
+The page is written completely at the end, or not at all."""
 )
 @query_and_events_arguments()
 @click.option(
@@ -70,7 +70,7 @@ The page appears whole at the end or not at all."""
     metavar="OUT",
     required=True,
     shell_complete=complete_files,
-    help="File of the page, such as report.html.",
+    help="Output file, such as report.html.",
 )
 @click.option(
     "--output",
@@ -84,7 +84,7 @@ The page appears whole at the end or not at all."""
     shell_complete=complete_files,
     help="Show whether this forecast (cer-gpu forecast --save) comes true on EVENTS, and what is likely next.",
 )
-@click.option("--title", metavar="TEXT", help="Title of the page.  [default: names of the query and of the events]")
+@click.option("--title", metavar="TEXT", help="Title of the page.  [default: names of query and events]")
 @query_options
 @skip_invalid_option
 @level_option
@@ -109,22 +109,22 @@ def report(
     """Show what QUERY finds in EVENTS as one HTML page.
 
     It needs no network and no other file. QUERY and EVENTS are those of run; with --queries, the page has a
-    table of the queries of a folder and what each finds, or the alerts of its rules. Complex events are counted
+    table of the queries of a folder and what each finds, or the alerts of its rules. Matches are counted
     before they are listed. The events are read up to six times, for alerts once, and those of standard input kept
     in memory.
     """
     streams = given_streams(events, reading)
     if out == STANDARD:
-        raise click.UsageError("a report is a file: -o report.html")
+        raise click.UsageError("a report needs a file: -o report.html")
     given = read_queries(query, queries, compiling, skip_invalid=skip_invalid, level=level)
     given, sort = given.timed_by_logs(streams, run.evaluation.sort)
     streams = streams.within(period, given.time_column, compiling.time_unit)
     run.check_time(given.time_column, {"--after": period.after, "--before": period.before})
     page = output or ("alerts" if given.raises_alerts else "positions")
     if forecast is not None and (given.is_set or output is not None):
-        raise click.UsageError("--forecast is of one QUERY, and a page of its own: neither --queries nor --output")
+        raise click.UsageError("--forecast makes a page for one QUERY: leave out --queries and --output")
     if page == "alerts" and not given.is_set:
-        raise click.UsageError("alerts are those of rules: --queries FOLDER")
+        raise click.UsageError("alerts need rules: --queries FOLDER")
     options: dict[str, Any] = {
         "title": title,
         "inputs": given.files,
@@ -167,15 +167,16 @@ def report(
     missing = {name: query.missing_fields for name, query in known.items()}
     notes = [*given.notes, *aside_note(aside), *missing_notes(missing, [schema], given.rules)]
     what = _WORDS[page]
+    several = counted(0, what).partition(" ")[2]
     if run.as_json:
-        number = f"n_{what.replace(' ', '_')}s"
+        number = f"n_{several}"
         facts: dict[str, Any] = {"n_events": made.n_events, number: made.n_matches, "n_bytes": made.n_bytes}
         if given.is_set:
             facts["queries"] = {name: {number: n} for name, n in made.of.items()}
         click.echo(to_json({**facts, "out": out, "notes": [*notes, *made.notes]}))
         return 0
     n_found = made.n_matches
-    found = f"{number_in_words(n_found)} {what}s" if n_found != 1 else f"1 {what}"
+    found = f"{number_in_words(n_found)} {several}" if n_found != 1 else f"1 {what}"
     of_all = f" of {counted(len(known), 'query')}" if given.is_set else ""
     say(f"{counted(made.n_events, 'row')}, {found}{of_all}, {made.n_bytes / 1e6:.1f} MB -> {out}")
     own = {f"{name}: {note}" if name else note for name, n in made.of.items() if n for note in known[name].notes}

@@ -225,7 +225,7 @@ class CommandEvaluation:
         rest = "the rest is only counted; " if counts else ""
         less = "--limit stops early"
         if self._of_events:
-            less = f"WITHIN makes them fewer, {less}, --output count lists none"
+            less = f"WITHIN reduces them, {less}, --output count only counts them"
         return f"{found} in {self.n_done:,}{of_all} rows{share}; {rest}{less}"
 
 

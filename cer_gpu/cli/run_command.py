@@ -247,7 +247,7 @@ class CommandRun:
             length = " ".join(text[slice(*every.within.span)].split())
             clause = f"LIMIT {every.n} EVERY {length}"
         n = self.evaluation.n_suppressed
-        return f"; {n:,} left out by {clause}" if n or not self._is_set else ""
+        return f"; {n:,} suppressed by {clause}" if n or not self._is_set else ""
 
     @property
     def notes(self) -> list[str]:
@@ -283,7 +283,7 @@ Examples:
 
 \b
 The file OUT ends in {", ".join(SINK_ENDINGS)}, or has the --format;
-it appears whole at the end or not at all.""",
+it is written completely at the end, or not at all.""",
 )
 @query_and_events_arguments(instead_of_events="follow")
 @click.option(
@@ -351,13 +351,13 @@ def run_command(
     run.check_time(given.time_column, of_time)
     alerts = given.raises_alerts if output is None else output in (ALERTS, TIMELINE)
     if alerts and not given.is_set:
-        raise click.UsageError("alerts are those of rules: --queries FOLDER")
+        raise click.UsageError("alerts need rules: --queries FOLDER")
     run = replace(run, evaluation=replace(options, output=None if alerts else output))
     if live.folder is not None:
         if period:
-            raise click.UsageError("--after and --before exclude --follow, which reads all that comes")
+            raise click.UsageError("--after and --before cannot be used with --follow, which reads all that arrives")
         if output == TIMELINE:
-            raise click.UsageError("--output timeline is no output of --follow; --output alerts is")
+            raise click.UsageError("--output timeline is not available with --follow; --output alerts is")
         return follow_files(given, live, run, reading=reading, alerts=alerts, out=out, format_=format_, signals=signals)
     command = _Command(
         given, streams, run, out, format_, alerts=alerts, as_timeline=output == TIMELINE, signals=signals

@@ -42,33 +42,33 @@ queries_option: Decorator = click.option(
     "--queries",
     metavar="FOLDER",
     shell_complete=complete_files,
-    help="All rules of this folder, in place of QUERY: *.ceql, *.eql, *.sql, *.toml, *.yml.",
+    help="All rules of this folder, instead of QUERY: *.ceql, *.eql, *.sql, *.toml, *.yml.",
 )
 TEXT_FILE_OPTIONS: tuple[Decorator, ...] = (
     click.option(
         "--null-values",
         metavar="TEXT,...",
-        help="CSV fields to read as NULL; '' is the empty field.  [default: those of pyarrow: empty, NA, null, ...]",
+        help="CSV fields to read as NULL; '' is the empty field.  [default: as in pyarrow: empty, NA, null, ...]",
     ),
-    click.option("--strings-can-be-null", is_flag=True, help="Apply --null-values to string columns, too (CSV)."),
+    click.option("--strings-can-be-null", is_flag=True, help="Also apply --null-values to string columns (CSV)."),
     click.option(
         "--quoted-strings-can-be-null/--no-quoted-strings-can-be-null",
         default=True,
-        help="Apply --null-values to quoted fields, too (CSV).  [default: yes]",
+        help="Also apply --null-values to quoted fields (CSV).  [default: yes]",
     ),
     click.option(
         "--empty-is-text",
         is_flag=True,
         help="Read an empty field of a string column as the empty string, not NULL (CSV).",
     ),
-    click.option("--delimiter", metavar="CHAR", help="CSV separator.  [default: , ; | or tab, by the header]"),
-    click.option("--decimal-comma", is_flag=True, help="Read numbers with a decimal comma, as 3,14 (CSV)."),
+    click.option("--delimiter", metavar="CHAR", help="CSV separator.  [default: , ; | or tab, from the header]"),
+    click.option("--decimal-comma", is_flag=True, help="Read numbers with a decimal comma, such as 3,14 (CSV)."),
     click.option(
         "--time-format",
         "time_formats",
         multiple=True,
         metavar="[COLUMN=]FORMAT",
-        help="Format of timestamps in text files that are not ISO 8601, as for strptime: '%d/%m/%Y %H:%M:%S.%f'; "
+        help="Format of timestamps in text files that are not ISO 8601, as in strptime: '%d/%m/%Y %H:%M:%S.%f'; "
         "COLUMN=epoch means seconds since 1970.",
     ),
     click.option(
@@ -200,7 +200,7 @@ _OF_RUNS: dict[str, Decorator] = {
     "no_progress": click.option(
         "--no-progress",
         is_flag=True,
-        help="Hide the progress bar and the lines per batch of --follow.",
+        help="Hide the progress bar and per-batch log lines.",
     ),
     "as_json": click.option(
         "--json",
@@ -255,7 +255,7 @@ class CommandOptions:
         for name in self.given:
             if not OF_COMMANDS[name].of_live:
                 hint = "; --lateness puts late events in order" if name == "sort" else ""
-                raise click.UsageError(f"{_flag_of(name)} is no option of --follow{hint}")
+                raise click.UsageError(f"{_flag_of(name)} cannot be used with --follow{hint}")
 
 
 def _flag_of(name: str) -> str:
@@ -333,7 +333,7 @@ def period_options(command: Command) -> Command:
     for option in (
         click.option("--before", metavar="TIME", help="Read only events before this time."),
         click.option(
-            "--after", metavar="TIME", help="Read only events from this time on: 2026-11-27, 2026-11-27T12:30Z."
+            "--after", metavar="TIME", help="Read only events from this time on, such as 2026-11-27, 2026-11-27T12:30Z."
         ),
     ):
         made = option(made)
@@ -343,7 +343,7 @@ def period_options(command: Command) -> Command:
 level_option: Decorator = click.option(
     "--level",
     type=click.Choice(LEVELS),
-    help="Use only rules of --queries with this level or a more urgent one.",
+    help="Use only rules of --queries of this level or a more urgent one.",
 )
 
 
@@ -351,7 +351,7 @@ def needs_time(time_column: str | None, given: Mapping[str, object]) -> None:
     """Raise UsageError for the first of the `given` options (value by name) that is set without a time column."""
     for option, value in given.items():
         if value and time_column is None:
-            raise click.UsageError(f"{option} needs a time: --time-column")
+            raise click.UsageError(f"{option} needs a time column: --time-column")
 
 
 # ---- compiling queries --------------------------------------------------------------------------------------------
@@ -363,7 +363,7 @@ QUERY_OPTIONS: tuple[Decorator, ...] = (
     click.option(
         "--language",
         type=click.Choice([each.name.lower() for each in LANGUAGES]),
-        help="Language of the query.  [default: by its text, or the ending of its file]",
+        help="Language of the query.  [default: from its text or file name]",
     ),
     click.option(
         "--type-column", metavar="NAME", help="Column of event types.  [default: type; event.category for EQL]"
@@ -398,7 +398,7 @@ QUERY_OPTIONS: tuple[Decorator, ...] = (
         "--columns",
         multiple=True,
         metavar="FIELD=COLUMN,...",
-        help="Columns of Sigma fields; overrides the pipelines.",
+        help="Columns of Sigma fields; overrides pipelines.",
     ),
     click.option(
         "--nocase-groups",
@@ -465,7 +465,7 @@ def query_options(command: Command) -> Command:
         types, none = own.pop("type_column"), own.pop("no_type_column")
         fields = FieldColumns(own.pop("pipelines"), _pairs_of(own.pop("columns")), own.pop("nocase_groups"))
         if none and types is not None:
-            raise click.UsageError("--type-column and --no-type-column exclude each other")
+            raise click.UsageError("expected either --type-column or --no-type-column, got both")
         compiling = QueryOptions(None if none else types or TYPE_COLUMN, fields=fields, **own)
         return command(*args, compiling=compiling, **given)
 

@@ -116,7 +116,7 @@ class Tally:
     @property
     def nothing(self) -> str:
         """The words for no results."""
-        return "no matches" if self.output in (ONE_ROW, ALL_ROWS) else "no complex events"
+        return "no matches"
 
     @property
     def rows(self) -> str:
@@ -127,7 +127,7 @@ class Tally:
         """Return the counts in words."""
         if not self._made.counted and not self._made.numbered:
             return self.rows
-        return f"{counted(self._n_counted, 'complex event')} {'at' if self._made.counted else 'in'} {self.rows}"
+        return f"{counted(self._n_counted, 'match')} {'at' if self._made.counted else 'in'} {self.rows}"
 
 
 class Totals:

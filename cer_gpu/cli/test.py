@@ -35,7 +35,7 @@ Examples:
   cer-gpu test rules/guessed_password.test.yml --time-column ts""",
 )
 @click.argument("folder", shell_complete=complete_files)
-@click.option("--junit", metavar="FILE", shell_complete=complete_files, help="Write the outcomes as JUnit XML too.")
+@click.option("--junit", metavar="FILE", shell_complete=complete_files, help="Also write the outcomes as JUnit XML.")
 @query_options
 def test_command(folder: str, junit: str | None, compiling: QueryOptions) -> int:
     """Run the test cases of the rules in FOLDER: *.test.yml.
@@ -111,4 +111,4 @@ def _say_untested(runner: CaseRunner) -> None:
     except CerError:  # its cases have told it
         return
     if names:
-        say_notes([f"{counted(len(names), 'rule')} without a case: {first_of(names)}"])
+        say_notes([f"{counted(len(names), 'rule')} without a test case: {first_of(names)}"])

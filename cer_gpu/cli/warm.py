@@ -32,10 +32,10 @@ def warm_command() -> int:
     with WarmingBar(N_KINDS) as bar:
         for warmed in warm():
             n_compiled += warmed.n_compiled
-            said = f"{counted(warmed.n_compiled, 'function')} compiled" if warmed.n_compiled else "kept already"
+            said = f"{counted(warmed.n_compiled, 'function')} compiled" if warmed.n_compiled else "already cached"
             show_text(f"{warmed.name}: {said}")
             bar.advance()
     taken = time.perf_counter() - begun
     folder = folder_of(evaluate_events)
-    show_text(f"{counted(n_compiled, 'function')} compiled in {taken:.1f} s; the loops are kept in {folder}")
+    show_text(f"{counted(n_compiled, 'function')} compiled in {taken:.1f} s; cached in {folder}")
     return 0

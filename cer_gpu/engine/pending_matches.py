@@ -347,7 +347,7 @@ class PendingMatches:
         most = int(np.argmax(counts))
         end = self._options.end_in_words(int(positions[most]), times, int(first[most]))
         waiting = f"of {len(ends):,} that wait for the end of their window, and keeping these needs"
-        return f"the complex events that end at {end} are {int(counts[most]):,} so far, {waiting}"
+        return f"{end} ends {int(counts[most]):,} matches so far, {waiting}"
 
     def _filter_rows(self, kept: Bools) -> None:
         """Keep some of the matches."""

@@ -276,14 +276,14 @@ def tally_notes(n_undecided: int, undecided: str, n_without_key: int, keys: Sequ
     """Return the notes on matches that only the end of the input completed, and on events without a key."""
     notes = []
     if n_undecided:
-        what = "complex event is" if n_undecided == 1 else "complex events are"
+        what = "match is" if n_undecided == 1 else "matches are"
         because = "no later event shows that the time of an absence has passed"
         if undecided == HOLD:
-            notes.append(f"{n_undecided:,} {what} left out: {because} (--undecided)")
+            notes.append(f"{n_undecided:,} {what} held back: {because} (--undecided)")
         else:
             notes.append(
-                f"{n_undecided:,} {what} complete only by the end of the input: {because} (--undecided hold leaves "
-                "them out)"
+                f"{n_undecided:,} {what} complete only because the input ends: {because} (--undecided hold holds "
+                "them back)"
             )
     if n_without_key:
         names = ", ".join(dict.fromkeys(dotted(name) for own in keys for name in own))

@@ -152,7 +152,7 @@ class Pipeline:
         first, other = self._first.compared, binding.compared
         if first is not None and other is not None and other.shape != first.shape:
             raise EventsError(
-                "the columns that filters between events compare have other types than in the batches before\n"
+                "the columns that join predicates compare have other types than in the batches before\n"
                 "hint: cast them to one type"
             )
 

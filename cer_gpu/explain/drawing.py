@@ -384,7 +384,7 @@ class _Picture:
         )
 
     def _legend(self, x: float, y: float) -> Iterator[str]:
-        yield f'<text class="note" x="{x - 75:.1f}" y="{y + 4:.1f}">● keeps the event</text>'
+        yield f'<text class="note" x="{x - 75:.1f}" y="{y + 4:.1f}">● marks the event</text>'
         yield f'<path class="silent" d="M{_xy((x + 5, y))} L{_xy((x + 41, y))}"/>'
         yield f'<text class="note" x="{x + 90:.1f}" y="{y + 4:.1f}">reads no event</text>'
 
@@ -497,10 +497,10 @@ def _notes(automaton: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines below the picture, on events that are to be absent."""
     for absence in automaton.get("absences", ()):
         yield printable(
-            f"{absence['name']}: no event between is {' AND '.join([absence['text'], *absence['filters']])}"
+            f"{absence['name']}: no event in between is {' AND '.join([absence['text'], *absence['filters']])}"
         )
     if any(transition.get("takes_back") for transition in automaton["transitions"]):
-        yield "✗ takes back the match that it follows"
+        yield "✗ retracts the match that it follows"
 
 
 class _Label:

@@ -6,8 +6,9 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from cer_gpu.errors import OptionError
 from cer_gpu.explain.drawing import to_svg
-from cer_gpu.explain.text import Section, aligned_lines, sections
+from cer_gpu.explain.text import DETAILS, Section, aligned_lines, sections
 from cer_gpu.printable import html_text, printable
 
 
@@ -57,30 +58,40 @@ def _escaped(text: str) -> str:
     return printable(text).replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
 
 
+_MORE = "(for plan and automaton: cer-gpu explain --all, --plan or --automaton; in Python, explain(detail='all'))"
 _MAX_STATES = 100
 """Most states of an automaton that a notebook draws unasked."""
+
+
+def check_detail(detail: str) -> None:
+    """Raise OptionError unless a text may show this much (`cer_gpu.explain.text.DETAILS`)."""
+    if detail not in DETAILS:
+        raise OptionError(f"expected detail as one of {', '.join(map(repr, DETAILS))}, got {detail!r}")
 
 
 class Explanation:
     r"""Meaning of a query, and plan of its evaluation; made by `cer_gpu.Query.explain`.
 
-    ``str()`` returns it as text; a notebook shows it with the picture of the automaton.
+    ``str()`` returns the query in words, the columns that it reads, memory, speed and notes; with the ``detail`` that
+    `cer_gpu.Query.explain` was given, also plan and automaton.  A notebook shows all of it, with a picture.
 
     Examples
     --------
     >>> import cer_gpu
     >>> print("\n".join(cer_gpu.compile("SELECT * FROM S WHERE A AS x ; B+ FILTER x[n > 1]").explain().words))
     Look in S for:
-      1. an event A with n > 1, called x
-      2. later, one or more events, with any others between, each an event B
-    Every one is reported.
-    All its events are kept.
+      1. an A event (x) with n > 1
+      2. later, one or more B events, not necessarily consecutive
+    All matches are reported.
+    Each match lists all of its events.
     """
 
     _read_on = "(states, symbols, engines and plans are explained in docs/explanation/pipeline.md)"
 
-    def __init__(self, facts: Mapping[str, Any]) -> None:
+    def __init__(self, facts: Mapping[str, Any], detail: str = "summary") -> None:
+        check_detail(detail)
         self._facts = facts
+        self._detail = detail
 
     @property
     def words(self) -> list[str]:
@@ -106,13 +117,14 @@ class Explanation:
         """Return the picture of the automaton in SVG."""
         return to_svg(self._facts["automaton"])
 
-    def _sections(self) -> list[Section]:
-        return sections(self._facts)
+    def _sections(self, detail: str) -> list[Section]:
+        return sections(self._facts, detail)
 
     def __str__(self) -> str:
         """Return the explanation as text."""
-        blocks = ("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in self._sections())
-        return "\n\n".join([*blocks, self._read_on])
+        found = self._sections(self._detail)
+        blocks = ("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in found)
+        return "\n\n".join([*blocks, _MORE if self._detail == "summary" else self._read_on])
 
     def __repr__(self) -> str:
         """Show the query that is explained."""
@@ -123,15 +135,15 @@ class Explanation:
         printer.text(str(self))
 
     def _repr_html_(self) -> str:
-        """Show words, picture and details in a notebook."""
-        parts = [
-            f"<h4>{html_text(title)}</h4>\n<pre>{html_text(chr(10).join(lines))}</pre>"
-            for title, lines in self._sections()
-        ]
-        words, *details = parts
+        """Show the summary, the picture, and the details folded away in a notebook."""
+        summary = [title for title, _ in self._sections("summary")]
+        first, details = list[str](), list[str]()
+        for title, lines in self._sections("all"):
+            part = f"<h4>{html_text(title)}</h4>\n<pre>{html_text(chr(10).join(lines))}</pre>"
+            (first if title in summary else details).append(part)
         n_states = len(self._facts["automaton"]["states"])
         picture = self.to_svg() if n_states <= _MAX_STATES else f"<p>{n_states:,} states: see to_svg()</p>"
         return (
-            f'<div>{words}\n<div style="overflow-x:auto">{picture}</div>\n'
+            f'<div>{chr(10).join(first)}\n<div style="overflow-x:auto">{picture}</div>\n'
             f"<details><summary>details</summary>\n{chr(10).join(details)}\n</details></div>"
         )

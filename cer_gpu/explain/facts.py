@@ -33,7 +33,8 @@ from cer_gpu.ceql.traversal import children, fold, mapped, walk
 from cer_gpu.ceql.variables import variables
 from cer_gpu.explain.analysis import FindMatches, TestCounts, analyse_events, atomic_predicates, count_tests, type_tests
 from cer_gpu.explain.ceql_text import guard_text, name_text, predicate_text, stream_of_variable, variable_text
-from cer_gpu.explain.explanation import Explanation
+from cer_gpu.explain.explanation import Explanation, check_detail
+from cer_gpu.explain.in_short import columns_named
 from cer_gpu.explain.joins import FilterPlaces, join_plan
 from cer_gpu.explain.models import (
     choice_facts,
@@ -67,7 +68,7 @@ def _selection(plan: LogicalPlan) -> str:
     measures = ", ".join(measure.name for measure in plan.measures.measures)
     kept = ", ".join(variable_text(name, plan.streams) for name in plan.variables) or "no variable"
     attributes = "" if plan.attributes is None else f", of their events {', '.join(a.name for a in plan.attributes)}"
-    return f"keeps {kept}{attributes}{f'; measures {measures}' if measures else ''}"
+    return f"selects {kept}{attributes}{f'; measures {measures}' if measures else ''}"
 
 
 def _normal_form(plan: LogicalPlan) -> str:
@@ -77,8 +78,8 @@ def _normal_form(plan: LogicalPlan) -> str:
 
 def _trailing(plan: LogicalPlan) -> str:
     if plan.trailing:
-        return "the next event that is to be absent at the end takes back what it follows"
-    return "nothing, because no absence stands at the end"
+        return "the next event that must be absent at the end retracts the match before it"
+    return "nothing, because there is no absence at the end"
 
 
 def _guards(plan: LogicalPlan) -> str:
@@ -91,7 +92,7 @@ def _chain(plan: LogicalPlan) -> str:
     return f"no, because {plan.why_not_chain}" if plan.chain is None else f"yes, of {len(plan.chain)} steps"
 
 
-_UNRELATED = "no filter relates events, and there is no conjunction"
+_UNRELATED = "there is neither a join predicate nor a conjunction"
 
 
 def _recent(plan: LogicalPlan) -> str:
@@ -105,20 +106,20 @@ def _parallel_line(plan: LogicalPlan) -> str:
     if plan.parallel is not None:
         n_states, n_transitions = len(plan.parallel.states), len(plan.parallel.transitions)
         return f"yes, a parallelised automaton: states {n_states:,}, transitions {n_transitions:,}"
-    return f"no, because {plan.why_not_parallel or ('it was not asked for' if plan.relates else _UNRELATED)}"
+    return f"no, because {plan.why_not_parallel or ('it was not requested' if plan.relates else _UNRELATED)}"
 
 
 def _graph(plan: LogicalPlan) -> str:
     if plan.graph is None:
         return f"none, because {_UNRELATED if plan.parallel is None else 'the pattern is parallel'}"
     atoms, edges, filters = len(plan.graph.atoms), len(plan.graph.edges), len(plan.graph.relations)
-    return f"atoms {atoms:,}, edges {edges:,}, filters between events {filters:,}"
+    return f"atoms {atoms:,}, edges {edges:,}, join predicates {filters:,}"
 
 
 def _automaton_line(plan: LogicalPlan) -> str:
     if plan.cea is None:
         return "none, because the pattern has a conjunction"
-    without = ", without the filters between events" if plan.relates else ""
+    without = ", without the join predicates" if plan.relates else ""
     return f"states {plan.cea.n_states:,}, transitions {len(plan.cea.transitions):,}{without}"
 
 
@@ -382,6 +383,7 @@ def explain(
     notes: tuple[str, ...],
     source: Source | None = None,
     matches: FindMatches | None = None,
+    detail: str = "summary",
 ) -> Explanation:
     """Explain a query; see `cer_gpu.Query.explain`.
 
@@ -393,7 +395,10 @@ def explain(
         Events in which to count those that satisfy each predicate, or None to count nothing.
     matches
         Function that yields the matches of a source, to measure the evaluation, or None to measure nothing.
+    detail
+        What the text shows (`cer_gpu.explain.text.DETAILS`).
     """
+    check_detail(detail)
     plan = bindings.plan
     syntax, formula = plan.syntax, plan.formula
     binding = counts = analysis = None
@@ -406,6 +411,7 @@ def explain(
     facts: dict[str, Any] = {
         "query": plan.text,
         "words": in_words(syntax, formula, plan.strategy),
+        "columns": columns_named(plan),
         **_model(plan, plan.pattern, binding),
         "variables": _variable_facts(syntax, formula, plan),
         "properties": why_not_properties(syntax.formula),
@@ -416,7 +422,7 @@ def explain(
         "analysis": analysis,
         "notes": [*notes, *(counts.notes if counts is not None else ())],
     }
-    return Explanation(facts)
+    return Explanation(facts, detail)
 
 
 def _model(plan: LogicalPlan, formula: NormalForm, binding: Binding | None) -> dict[str, Any]:
@@ -441,7 +447,7 @@ def _model(plan: LogicalPlan, formula: NormalForm, binding: Binding | None) -> d
         lacking = "conjunction (ALL)" if plan.cea is None else "absences, options or counts"
         automaton |= {
             **graph_facts(joins, names, plan.guards, plan.streams, plan.variables if plan.trailing else None),
-            "why_not_registers": f"their construction has no {lacking}",
+            "why_not_registers": f"the construction does not cover {lacking}",
         }
     else:
         try:

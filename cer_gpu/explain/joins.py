@@ -224,7 +224,7 @@ class FilterPlaces:
         for atom, pairs in plan.own.items():
             for pair in pairs:
                 both = " and ".join(map(name_text, relations[pair.relation].variables))
-                yield pair.relation, f"{self.names[atom]}: alone, as it is both {both}"
+                yield pair.relation, f"{self.names[atom]}: on the event alone, as it is {both}"
         for pair in self.distant:
             variables = relations[pair.relation].variables
             earlier, later = (name_text(variables[index]) for index in (pair.earlier, pair.later))
@@ -234,12 +234,12 @@ class FilterPlaces:
             both = f"{self.names[far.edge.source]} ... {self.names[far.edge.target]}"
             found = _INDEXES.get(far.index, far.index)
             for pair in (*far.guaranteed, *far.tested):
-                yield pair.relation, f"{both}: {found}, before what lies between is looked for"
-        yield from ((number, "whole paths: while listing") for number in plan.general)
+                yield pair.relation, f"{both}: {found}, before the events in between are searched"
+        yield from ((number, "whole matches: while listing") for number in plan.general)
         for number, absence in enumerate(plan.graph.absences):
             if self.searches(number):
                 for relation in absence.relations:
-                    each = ", with each choice of the events before it" if plan.chooses(relation) else ""
+                    each = ", for each choice of the events before it" if plan.chooses(relation) else ""
                     yield relation, f"{self.names[absence.atom]}: while listing{each}"
 
 

@@ -48,45 +48,45 @@ def key_lines(plan: LogicalPlan) -> list[str]:
     pattern = plan.recent
     if pattern is None:
         return []
-    lines = [f"{' or '.join(map(attribute_text, names))}: of PARTITION BY" for names in plan.partition_keys]
+    lines = [f"{' or '.join(map(attribute_text, names))}: PARTITION BY" for names in plan.partition_keys]
     for key in pattern.keys:
         columns = [" = ".join(attribute_text(column.name) for column in step) for step in key]
-        shown = columns[0] if len(set(columns)) == 1 else ", ".join(columns) + " (of the steps in turn)"
-        lines.append(f"{shown}: filters make it equal in all steps")
+        shown = columns[0] if len(set(columns)) == 1 else ", ".join(columns) + " (in the order of the steps)"
+        lines.append(f"{shown}: join predicates make it equal in all steps")
     return lines or ["none: no column is equal in all steps, and there is no PARTITION BY"]
 
 
 def memory_line(plan: LogicalPlan, pattern: RecentPattern) -> str:
     """Return what is kept, and until when."""
-    behind = "; and by the matches that wait until their window has passed" if pattern.taking else ""
-    return _partial_matches(plan, pattern) + behind
+    pending = "; plus the matches that wait until their window has passed" if pattern.taking else ""
+    return _partial_matches(plan, pattern) + pending
 
 
 def _partial_matches(plan: LogicalPlan, pattern: RecentPattern) -> str:
     n = len(pattern.steps) - 1
     if not n:
-        return "no partial match: each event of the one step is a match"
+        return "bounded: no partial matches, as each event of the only step is a match"
     most = f"at most {n:,} partial match{'es' if n > 1 else ''}"
     if not pattern.keys and not plan.partition:
-        return f"{most}, whatever the stream"
+        return f"bounded: {most}, whatever the stream"
     if plan.within is not None:
-        return f"{most} for each key with one in the window; other keys are dropped"
-    return f"{most} for each key; it grows with the keys: there is no WITHIN, so that none is ever out of reach"
+        return f"bounded: {most} per key that has one in the window; other keys are dropped"
+    return f"grows with the number of keys: {most} per key, and without WITHIN no key is ever dropped"
 
 
 def promises(plan: LogicalPlan, pattern: RecentPattern) -> tuple[list[str], list[str]]:
     """Return what is guaranteed, and what is not."""
     n = max(len(pattern.steps) - 1, 0)
-    each = " for each key" if pattern.keys or plan.partition else ""
+    each = " per key" if pattern.keys or plan.partition else ""
     guaranteed = [f"at most {n:,} partial match{'' if n == 1 else 'es'}{each}, whatever came before"]
     missing = []
     if pattern.scans:
         missing.append(
-            "constant time for each event: one that must be absent, and is not compared with every key, is tested "
-            "against what is pending under each"
+            "constant time per event: one that must be absent, and is not compared by every key, is tested against "
+            "the pending partial match of each"
         )
     else:
-        guaranteed.insert(0, "constant time for each event")
+        guaranteed.insert(0, "constant time per event")
     missing.append("every match: a partial match that a later one replaces is never completed")
     return guaranteed, missing
 
@@ -95,7 +95,7 @@ def relation_facts(plan: LogicalPlan, pattern: RecentPattern) -> list[dict[str, 
     """Return the filters between events, each with the places where it is tested, as `FilterPlaces` does."""
     places: dict[Predicate, dict[str, None]] = {}
     for predicate in pattern.equalities:
-        places[predicate] = {"nowhere: it is a key, by which partial matches are found": None}
+        places[predicate] = {"nowhere: it is a key by which partial matches are found": None}
     for place, predicate in _test_places(plan, pattern):
         places.setdefault(predicate, {})[place] = None
     return [
@@ -103,7 +103,7 @@ def relation_facts(plan: LogicalPlan, pattern: RecentPattern) -> list[dict[str, 
             "text": predicate_text(predicate),
             "variables": [],
             "separable": True,
-            "why": "it is tested when a partial match would move on",
+            "why": "it is tested when a partial match would advance",
             "places": list(found),
         }
         for predicate, found in places.items()
@@ -119,14 +119,17 @@ def _test_places(plan: LogicalPlan, pattern: RecentPattern) -> Iterator[tuple[st
     for number, step in enumerate(pattern.steps):
         name = f"step {number + 1} ({' or '.join(dict.fromkeys(kind(event.guard) for event in step.events))})"
         for test in step.tests:
-            yield f"{name}: when its event comes", test.predicate
+            yield f"{name}: when its event arrives", test.predicate
         for absence in step.absent:
             under = " under any key" if absence.key is None else ""
             for test in absence.tests:
-                yield f"!{kind(absence.guard)} before {name}: for what is pending{under}, when it comes", test.predicate
+                yield (
+                    f"!{kind(absence.guard)} before {name}: against what is pending{under}, when it arrives",
+                    test.predicate,
+                )
     for absence in pattern.taking:
         for test in absence.tests:
-            yield f"!{kind(absence.guard)} at the end: for what ended before, when it comes", test.predicate
+            yield f"!{kind(absence.guard)} at the end: against what ended before, when it arrives", test.predicate
 
 
 def choice_facts(plan: LogicalPlan, binding: Binding | None) -> dict[str, Any]:
@@ -141,7 +144,7 @@ def choice_facts(plan: LogicalPlan, binding: Binding | None) -> dict[str, Any]:
     physical = physical_plan(plan, OUTPUTS["positions"])
     why = physical.reason
     if physical.defers_events:
-        why += "; events wait until one may end a match, and are dropped unevaluated outside its window"
+        why += "; events are buffered until one may end a match, and those outside its window are dropped unevaluated"
     tier, tier_why = _predicates(binding)
     device, device_why = before_events(AUTO)
     within = plan.within
@@ -176,12 +179,12 @@ def _outputs(plan: LogicalPlan) -> Iterator[str]:
 def _predicates(binding: Binding | None) -> tuple[str, str]:
     """Return the first tier of the predicates, and the reason or the rows until the next tier."""
     if guards.TIER is not None:
-        return guards.TIER, "CER_GPU_PREDICATES asks for it"
+        return guards.TIER, "set by CER_GPU_PREDICATES"
     if binding is not None and not binding.guards.may_compile:
         return guards.INTERPRETED, "these predicates are not compiled"
     return (
         guards.INTERPRETED,
-        f"one compiled pass after {ROWS_TO_COMPILE:,} rows, or after {ROWS_TO_LOAD:,} where it is kept on disk",
+        f"one compiled pass after {ROWS_TO_COMPILE:,} rows, or after {ROWS_TO_LOAD:,} if it is cached on disk",
     )
 
 
@@ -215,26 +218,26 @@ def _memory(plan: LogicalPlan) -> str:
     stored = plan.relates  # each event once for each step, until it is out of reach
     if plan.within is not None and plan.within.length < UNLIMITED:
         each = " of each partition" if plan.partition and plan.within.kind == "events" else ""
-        bound = f"bounded by the relevant events that are in the window{each}"
+        bound = f"bounded: the relevant events in the window{each}"
         if plan.trailing:
-            bound += "; and by the matches that wait until theirs has passed"
+            bound += ", and the matches that wait until their window has passed"
         if plan.partition and plan.strategy.compares and plan.chooses_first and not stored:
             name = plan.strategy.name
-            bound += f"; and a state of each partition, which is kept for good, as {name} compares with what is old"
+            bound += f"; plus one state per partition, which is never dropped, as {name} compares with older events"
         return bound
     loops = [] if plan.cea is None else [each for each in plan.cea.transitions if each.guard == ANY]
     waits = plan.cea is None or bool(loops)
     if not stored and not waits and not plan.strategy.compares and not plan.strategy.consecutive:
-        return "that of the partial matches under way: each is dropped at the first event that does not continue it"
+        return "the current partial matches: each is dropped at the first event that does not continue it"
     if plan.consume != "NONE":
-        return "grows with the relevant events until a match consumes them: there is no WITHIN"
+        return "grows with the relevant events until a match consumes them, as there is no WITHIN"
     if not stored and loops and all(loop.barred for loop in loops):
-        return "grows with the partial matches that no event has barred yet: there is no WITHIN"
-    return "grows with the relevant events: there is no WITHIN, so that nothing is ever out of reach"
+        return "grows with the partial matches that no event has excluded yet, as there is no WITHIN"
+    return "grows with the relevant events: without WITHIN nothing is ever dropped"
 
 
 def _memory_of_progress(plan: LogicalPlan) -> str:
-    held = "each start is held until what stops it, and all starts before it, is known: "
+    held = "each start is buffered until it and all earlier starts are decided, "
     if plan.within is None:
         return held + "perhaps to the end, as there is no WITHIN"
     each = "s of their partitions have" if plan.partition and plan.within.kind == "events" else " has"
@@ -242,19 +245,19 @@ def _memory_of_progress(plan: LogicalPlan) -> str:
 
 
 def _memory_of_over(plan: LogicalPlan) -> str:
-    each, n = " of each partition" if plan.partition else "", plan.longest_lag
-    words = f"; and holds, for LAG, values of the last {f'{n:,} events' if n > 1 else 'event'}{each}" if n else ""
+    each, n = " per partition" if plan.partition else "", plan.longest_lag
+    words = f"; plus, for LAG, the values of the last {f'{n:,} events' if n > 1 else 'event'}{each}" if n else ""
     for aggregate in plan.over_aggregates:
         if aggregate.function == RISES:
             continue  # its aggregates hold what it reads
         if aggregate.over is None:
-            words += f"; and holds the id of each process that is such, or descends: {over_aggregate_text(aggregate)}"
+            words += f"; plus the id of each such process and its descendants, for {over_aggregate_text(aggregate)}"
         elif aggregate.function == NO_EVENT_WITHIN:
             assert aggregate.event is not None
-            words += f"; and holds, for the absence of {held_text(aggregate.event)}, the time of the last one{each}"
+            words += f"; plus, for the absence of {held_text(aggregate.event)}, the time of the last one{each}"
         else:
             entries = OVER_AGGREGATES[aggregate.function].state.value
-            words += f"; and holds, for {over_aggregate_text(aggregate)}, {entries} in that window{each}: one pass"
+            words += f"; plus, for {over_aggregate_text(aggregate)}, {entries} in that window{each}"
     return words
 
 
@@ -279,28 +282,33 @@ _TITLES = {
     Model.RMA: "register match automaton",
     Model.PCEA: "parallelised complex event automaton",
 }
-_WAITS = "each waits until its window has passed, and those that are taken back are listed, too"
+_WAITS = "each match waits until its window has passed, and retracted ones are listed, too"
+_CONSTANT = "constant time per event"
 _MAX_PLACES = 4
 """Most pairs of steps that one line names."""
 
 
 def model_facts(plan: LogicalPlan) -> dict[str, Any]:
     """Return the model of a query without filters between events, with what is guaranteed and what is not."""
-    guaranteed, missing = ["constant time for each event, whatever came before"], []
+    guaranteed, missing = ["constant time per event, whatever came before"], []
+    speed = _CONSTANT
     delay = "output-linear delay of the listing"
     physical = _physical(plan)
     if plan.recent is not None:
-        why = "of each key and step, one partial match is pending (RECENT)"
-        return _facts(plan, why, *promises(plan, plan.recent))
+        why = "one partial match is pending per key and step (RECENT)"
+        kept = "one that must be absent may be tested against the pending partial match of every key"
+        speed = f"not constant per event: {kept}" if plan.recent.scans else _CONSTANT
+        return _facts(plan, why, *promises(plan, plan.recent), speed=speed)
     if physical.runtime == "window_lister":
         name = plan.strategy.name
         guaranteed = [f"exact: {name} chooses among all matches in the window"]
-        missing = [f"constant time for each event: where matches end, {name} reads the window again"]
+        missing = [f"constant time per event: where matches end, {name} reads the window again"]
+        speed = f"constant time per event, except where matches end: there {name} reads the window again"
     if physical.waits:
         missing.append(f"{delay}: {_WAITS}")
     else:
         guaranteed.append(delay)
-    return _facts(plan, "no filter relates several events", guaranteed, missing)
+    return _facts(plan, "there is no join predicate", guaranteed, missing, speed=speed)
 
 
 def join_facts(
@@ -320,16 +328,19 @@ def join_facts(
     """
     whys = ["the pattern has a conjunction (ALL)"] if plan.cea is None else []
     if places.texts:
-        whys.append(f"{'filters relate' if len(places.texts) > 1 else 'a filter relates'} several events")
+        whys.append(f"there {'are join predicates' if len(places.texts) > 1 else 'is a join predicate'}")
     missing = list(_not_guaranteed(plan, places, why_not_registers))
-    return _facts(plan, ", and ".join(whys), list(_guaranteed(places)), missing, why_not_parallel)
+    speed = "by index: candidates are found by equal keys or by position, or all of them match"
+    if places.searched:
+        speed = f"depends on the data: {_compared_at(places)}"
+    return _facts(plan, ", and ".join(whys), list(_guaranteed(places)), missing, why_not_parallel, speed=speed)
 
 
 def parallel_model_facts(plan: LogicalPlan, facts: ParallelFacts) -> dict[str, Any]:
     """Return the same for a query that a parallelised automaton evaluates."""
     pattern, physical = facts.pattern, _physical(plan)
     one = len(pattern.graph.relations) == 1
-    equal = "the filter between events is an equality" if one else "the filters between events are equalities"
+    equal = "the join predicate is an equality" if one else "the join predicates are equalities"
     if not pattern.variables:
         why = "the events of the conjunction share no value"
     elif pattern.n_conjunction == len(pattern.graph.atoms):
@@ -338,15 +349,23 @@ def parallel_model_facts(plan: LogicalPlan, facts: ParallelFacts) -> dict[str, A
             "or apart from them"
         )
     elif pattern.n_conjunction:
-        why = f"{equal}, and the pattern a tree"
+        why = f"{equal}, and the pattern is a tree"
     else:
-        why = f"{equal}, and the pattern a chain"
+        why = f"{equal}, and the pattern is a chain"
     if facts.is_chain:
         why += " (a CCEA: no event gathers several partial matches)"
     compares = _compares(physical, facts)
     return _facts(
-        plan, why, list(_parallel_guaranteed(plan, compares)), list(_parallel_missing(physical, facts, compares))
+        plan,
+        why,
+        list(_parallel_guaranteed(plan, compares)),
+        list(_parallel_missing(physical, facts, compares)),
+        speed=f"time per event logarithmic in {_stored_events(plan)}, on average",
     )
+
+
+def _stored_events(plan: LogicalPlan) -> str:
+    return "the events in the window" if plan.within is not None else "the events so far"
 
 
 def why_not_parallel(plan: LogicalPlan, formula: NormalForm) -> str | None:
@@ -381,13 +400,20 @@ def _physical(plan: LogicalPlan) -> PhysicalPlan:
 
 
 def _facts(
-    plan: LogicalPlan, why: str, guaranteed: list[str], missing: list[str], why_not_parallel: str | None = None
+    plan: LogicalPlan,
+    why: str,
+    guaranteed: list[str],
+    missing: list[str],
+    why_not_parallel: str | None = None,
+    *,
+    speed: str,
 ) -> dict[str, Any]:
     model = _physical(plan).model
     return {
         "name": str(model),
         "title": _TITLES[model],
         "why": why,
+        "speed": speed,
         "why_not_parallel": why_not_parallel,
         "guaranteed": guaranteed,
         "not_guaranteed": missing,
@@ -397,28 +423,33 @@ def _facts(
 # ---- filters between events -----------------------------------------------------------------------------------------
 
 
+def _compared_at(places: FilterPlaces) -> str:
+    """Return the clause that names the pairs of steps between which events are compared one by one."""
+    searched = places.searched
+    more = [f"{len(searched) - _MAX_PLACES:,} more"] if len(searched) > _MAX_PLACES else []
+    return f"an event may be compared with all others in reach at {', '.join([*searched[:_MAX_PLACES], *more])}"
+
+
 def _guaranteed(places: FilterPlaces) -> Iterator[str]:
-    yield f"exact: every match{' that passes the filters' if places.texts else ''}, each once"
+    yield f"exact: every match{' that satisfies the join predicates' if places.texts else ''} exactly once"
     yield "each event in reach is stored once for each step that it satisfies"
     if not places.searched:
-        yield "no search from step to step: candidates are found by equal keys or by their position, or all of them fit"
+        yield "no search from step to step: candidates are found by equal keys or by position, or all of them match"
 
 
 def _not_guaranteed(plan: LogicalPlan, places: FilterPlaces, why_not_registers: str | None) -> Iterator[str]:
     searched = places.searched
     if searched:
-        more = [f"{len(searched) - _MAX_PLACES:,} more"] if len(searched) > _MAX_PLACES else []
-        shown = ", ".join([*searched[:_MAX_PLACES], *more])
-        yield f"constant time for each event: it may be compared with all in reach at {shown}"
+        yield f"constant time per event: {_compared_at(places)}"
     in_vain = [*(["candidates"] if searched else []), *(["paths"] if places.in_vain else [])]
     if in_vain:
-        yield f"output-linear delay: {' and '.join(in_vain)} may be tested in vain"
+        yield f"output-linear delay: {' and '.join(in_vain)} may be tested without result"
     if places.plan.graph.ambiguous:
-        yield "one path for each match: those of one end are compared, and doubles dropped"
+        yield "one path per match: those of one end are compared, and duplicates dropped"
     if plan.strategy.compares:
-        yield f"listing of the chosen alone: {plan.strategy.name} compares all that end at one event"
+        yield f"listing only the chosen matches: {plan.strategy.name} compares all that end at the same event"
     if plan.trailing:
-        yield f"listing of the reported alone: {_WAITS}"
+        yield f"listing only the reported matches: {_WAITS}"
     if why_not_registers is not None:
         yield f"a bounded number of registers: {why_not_registers}"
 
@@ -435,10 +466,9 @@ def _compares(physical: PhysicalPlan, facts: ParallelFacts) -> bool:
 def _parallel_guaranteed(plan: LogicalPlan, compares: bool) -> Iterator[str]:
     parallel = plan.parallel
     assert parallel is not None
-    what = "match that passes the filters" if parallel.graph.relations else "match"
-    yield f"exact: every {what if plan.head is None else 'answer'}, each once"
-    held = "events in the window" if plan.within is not None else "events so far"
-    yield f"time logarithmic in the {held} for each event, on average (PCEA, theorem 5.1)"
+    what = "match that satisfies the join predicates" if parallel.graph.relations else "match"
+    yield f"exact: every {what if plan.head is None else 'answer'} exactly once"
+    yield f"time per event logarithmic in {_stored_events(plan)}, on average (PCEA, theorem 5.1)"
     yield "constant time for each partial match whose start is the latest of those that it is stored with"
     if not compares and not plan.strategy.compares and not plan.strategy.consecutive:
         yield "output-linear delay of the listing"
@@ -449,16 +479,16 @@ def _parallel_guaranteed(plan: LogicalPlan, compares: bool) -> Iterator[str]:
 def _parallel_missing(physical: PhysicalPlan, facts: ParallelFacts, compares: bool) -> Iterator[str]:
     strategy = physical.plan.strategy
     if compares:
-        yield "one run for each match: those of one end are compared, and doubles dropped"
+        yield "one run per match: those of one end are compared, and duplicates dropped"
     if strategy.compares:
-        yield f"listing of the chosen alone: {strategy.name} compares all that end at one event"
+        yield f"listing only the chosen matches: {strategy.name} compares all that end at the same event"
     if strategy.consecutive:
-        yield f"output-linear delay: what {strategy.name} drops is listed, too"
+        yield f"output-linear delay: matches that {strategy.name} drops are listed, too"
     if facts.n_self_joins:
         n = facts.n_self_joins
         yield (
-            "an automaton of quadratic size: one event may be at several atoms, and each set of these has transitions "
-            f"of its own (here {n:,} set{'s' if n > 1 else ''})"
+            "an automaton of quadratic size: one event may satisfy several atoms, and each set of them has its own "
+            f"transitions (here {n:,} set{'s' if n > 1 else ''})"
         )
     if physical.plan.within is None:
         yield "bounded memory: without WITHIN no partial match is ever dropped"

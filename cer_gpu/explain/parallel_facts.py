@@ -266,9 +266,12 @@ class ParallelFacts:
             for pair in sorted({(min(a, b), max(a, b)) for a, b in product(one, other)}):
                 match pair:
                     case (-1, -1):
-                        yield number, f"{event}: alone, as it is both {' and '.join(map(name_text, equality.names))}"
+                        yield (
+                            number,
+                            f"{event}: on the event alone, as it is {' and '.join(map(name_text, equality.names))}",
+                        )
                     case (-1, state):
                         yield number, f"{event} finds {self._state_name(state)}: hash"
                     case (a, b) if a != b:
                         both = f"{self._state_name(a)} and {self._state_name(b)}"
-                        yield number, f"{event} finds {both}: hash, as both have its value"
+                        yield number, f"{event} finds {both}: hash, as both contain its value"

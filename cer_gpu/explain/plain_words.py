@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
@@ -50,11 +51,14 @@ from cer_gpu.printable import printable
 
 _SIDES = {"head": "first", "tail": "last"}
 _CONSUME = {
-    "ANY": "Once one is found, all that was read before is forgotten, in all groups (CONSUME BY ANY).",
-    "PARTITION": "Once one is found, all that was read before in its group is forgotten (CONSUME BY PARTITION).",
+    "ANY": "Once a match is found, everything read before is discarded, in all groups (CONSUME BY ANY).",
+    "PARTITION": "Once a match is found, everything read before in its group is discarded (CONSUME BY PARTITION).",
 }
 _LATER, _NEXT = "later", "at the very next position"
-_ONE, _NEXT_ONE = "an event", "the next event"
+_ONE, _NEXT_ONE = "one event", "the next event"
+_NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+_SPOKEN_WITH_AN = re.compile(r"(?i)(?!eu|one(?![a-z])|once|uni|us[aeu]|ut[ei])[aeiou][a-z]|[aeio](?![a-z])")
+_SPELLED_WITH_AN = re.compile("[FHLMNRSXfhlmnrsx][^AEIOUYaeiouy]*")
 
 
 def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> list[str]:
@@ -80,7 +84,7 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
         values = [
             f"{name_text(v.name)} ({attribute_text(v.attribute)} of {name_text(v.atom.name)})" for v in syntax.head
         ]
-        lines.append(f"Reported beside it: {_list_words(values, 'and')}.")
+        lines.append(f"Each match also lists {_list_words(values, 'and')}.")
     return [printable(line) for line in lines]
 
 
@@ -89,25 +93,25 @@ def _partition_lines(syntax: QuerySyntax) -> Iterator[str]:
     if syntax.partition:
         keys = _list_words([" or else ".join(key_text(name) for name in names) for names in syntax.partition], "and")
         nullable = any(name.nullable for names in syntax.partition for name in names)
-        also = " Where one has none, that is a value like any other." if nullable else ""
-        yield f"All of it in one group of events with the same {keys}; each group is looked at by itself.{also}"
+        also = " NULL is a value like any other." if nullable else ""
+        yield f"All events of a match have the same {keys}; each such group is searched separately.{also}"
 
 
 def _reported_lines(syntax: QuerySyntax) -> Iterator[str]:
     """Yield the lines of measures, HAVING, LIMIT, pipes and SELECT."""
     measures = [_measure(measure) for measure in syntax.select.measures]
     if measures:
-        yield f"Reported of each: {_list_words(measures, 'and')}."
+        yield f"Each row has {_list_words(measures, 'and')}."
     if syntax.having is not None:
-        yield f"Of these, only those with {predicate_text(syntax.having)} are reported (HAVING)."
+        yield f"Only rows with {predicate_text(syntax.having)} are reported (HAVING)."
     if syntax.limit is not None and syntax.every is not None:
-        each = " of each group" if syntax.partition else ""
+        each = " per group" if syntax.partition else ""
         length = limit_text(syntax.every)
-        yield f"At most {syntax.limit:,}{each} in any {length} are reported, the first of them (LIMIT EVERY)."
+        yield f"At most the first {syntax.limit:,}{each} in any {length} are reported (LIMIT EVERY)."
     elif syntax.limit is not None:
-        yield f"At most {syntax.limit:,} that end at one event are reported (LIMIT)."
+        yield f"At most {syntax.limit:,} that end at the same event are reported (LIMIT)."
     for number, pipe in enumerate(syntax.pipes):
-        of_which = "Of these" if number else "Of all that is found"
+        of_which = "Of these" if number else "Of all results"
         yield f"{of_which}, only the {_SIDES[pipe.kind]} {pipe.n:,} are reported ({pipe.kind})."
     if not measures or any(item.written for item in syntax.select.items or ()):
         yield _selected_line(syntax)
@@ -118,13 +122,22 @@ def _window_lines(within: Within | None, strategy: Strategy, *, within_first: bo
 
     A strategy chooses among those within the window (`within_first`), but for THEN WITHIN.
     """
-    fits = "" if within is None else f"rom its first event to its last there are at most {window_text(within)}."
+    fits = "" if within is None else f"he first and the last event of a match {_apart(within)}."
     if not strategy.compares:
-        return [*(["F" + fits] if fits else []), strategy.words]
-    choice = "Of those that end at one event, " + strategy.words
+        return [*(["T" + fits] if fits else []), strategy.words]
+    choice = "Of the matches that end at the same event, " + strategy.words
     if within_first or not fits:
-        return [*(["F" + fits] if fits else []), choice.format("reported")]
-    return [choice.format("chosen"), f"{'Each' if strategy.plural else 'It'} is reported only if f{fits}"]
+        return [*(["T" + fits] if fits else []), choice.format("reported")]
+    assert within is not None
+    fits = f"its first and its last event {_apart(within)}."
+    return [choice.format("chosen"), f"{'Each' if strategy.plural else 'It'} is reported only if {fits}"]
+
+
+def _apart(within: Within) -> str:
+    """Return the clause that says how far apart two events may be."""
+    if within.attribute is not None:
+        return f"differ by at most {window_text(within)}"
+    return f"are at most {window_text(within)} apart"
 
 
 def window_text(within: Within) -> str:
@@ -146,11 +159,11 @@ def window_text(within: Within) -> str:
 def _selected_line(syntax: QuerySyntax) -> str:
     items = syntax.select.items
     if items is None:
-        return "All its events are kept."
+        return "Each match lists all of its events."
     names = [held_text(item.variable) for item in items if item.written]
     if not names:
-        return "None of its events are kept, only where it starts and ends."
-    return f"Of its events, those that {_list_words(list(dict.fromkeys(names)), 'or')} holds are kept."
+        return "A match lists none of its events, only where it starts and ends."
+    return f"Each match lists the events of {_list_words(list(dict.fromkeys(names)), 'and')}."
 
 
 def _measure(measure: Measure) -> str:
@@ -169,31 +182,33 @@ def _looking_back(syntax: QuerySyntax) -> list[str]:
     if not lagged:
         return lines
     texts = list(dict.fromkeys(map(expression_text, lagged)))
-    of = "its group" if syntax.partition else "the stream"
-    before = "the event before it" if all(each.lag == 1 for each in lagged) else "an event before it"
+    of = "the same group" if syntax.partition else "the stream"
+    before = "the previous event" if all(each.lag == 1 for each in lagged) else "an earlier event"
     reads = "reads" if len(texts) == 1 else "read"
-    sentence = f"{_list_words(texts, 'and')} {reads} {before} in {of}, of whatever type; NULL where there is none."
-    return [sentence, *lines]
+    lag_line = f"{_list_words(texts, 'and')} {reads} {before} of {of}, whatever its type; NULL if there is none."
+    return [lag_line, *lines]
 
 
 def _over_line(aggregate: OverAggregate, *, grouped: bool) -> str:
     """Return the line that says which events an aggregate over the past is of."""
     own = own_keys_text(aggregate)
-    of = f" of the same {own}" if aggregate.keys else "" if aggregate.keys == () else " of its group" if grouped else ""
-    events = "all events" if aggregate.event is None else f"the events {held_text(aggregate.event)}"
+    of = " of its group" if grouped and aggregate.keys is None else ""
+    if aggregate.keys:
+        of = f" with the same {own}"
+    events = "all events" if aggregate.event is None else f"the {held_text(aggregate.event)} events"
     if aggregate.predicate is not None:
         events += f" with {predicate_text(aggregate.predicate)}"
     if aggregate.condition is not None and aggregate.predicate is not None:
-        holds = f"{predicate_text(aggregate.predicate)} and {predicate_text(aggregate.condition)}"
-        before = "and the condition did not hold just before: over the same past without the event"
-        return f"{over_aggregate_text(aggregate)} is TRUE at an event for which {holds}, {before}."
+        holds = f"{predicate_text(aggregate.predicate)} and {predicate_text(aggregate.condition)} hold"
+        before = "and the latter did not hold just before, over the same events without this one"
+        return f"{over_aggregate_text(aggregate)} is TRUE at an event where {holds}, {before}."
     if aggregate.over is None:
         child, parent = map(attribute_text, aggregate.ids)
-        ancestor = f"a process above that of the event (by {child} and {parent}) had one of {events} before"
-        return f"{over_aggregate_text(aggregate)} is TRUE where {ancestor}, in the whole stream."
+        ancestor = f"an ancestor of the event's process (by {child} and {parent}) had one of {events} before"
+        return f"{over_aggregate_text(aggregate)} is TRUE if {ancestor}, anywhere in the stream."
     empty = "NULL" if EMPTY[aggregate.function] is None else EMPTY[aggregate.function]
-    reach = f"at most {window_text(aggregate.over)} before it, itself included"
-    return f"{over_aggregate_text(aggregate)} at an event is over {events}{of} {reach}; {empty} over none."
+    reach = f"at most {window_text(aggregate.over)} before it, including itself"
+    return f"{over_aggregate_text(aggregate)} at an event covers {events}{of} {reach}; it is {empty} if there are none."
 
 
 # ---- the pattern --------------------------------------------------------------------------------------------------
@@ -219,13 +234,13 @@ def _outline(formula: NormalForm, streams: Sequence[str], one: str = _ONE) -> It
             parts = list(_operands_of_all(formula))
             yield f"{'both' if len(parts) == 2 else 'all'} of these, in any order:"
             for part, optional in parts:
-                yield from _item_lines(_step_outline(part, streams), "or nothing, or " if optional else "")
+                yield from _item_lines(_step_outline(part, streams), "optionally, " if optional else "")
         case Trailing():
             yield from _outline(formula.body, streams)
-            until = "until the window that begins with its first event has passed"
+            until = "until the window that begins with the first event has passed"
             if formula.length is not None:
-                until = f"until {window_text(formula.length)} after its last event have passed"
-            yield from _absence_lines(formula.absent, f"and then, {until}, ")
+                until = f"until {window_text(formula.length)} after the last event have passed"
+            yield from _absence_lines(formula.absent, "then ", f" {until}")
         case Related():
             yield from _outline(formula.body, streams, one)
             word = "and" if isinstance(formula.body, Related) else "such that"
@@ -241,12 +256,12 @@ def _step_lines(number: int, step: NormalForm, joint: Joint, optional: bool, str
     lines = _step_outline(step, streams, _NEXT_ONE if next_one else _ONE)
     when = "" if number == 0 else f"{_NEXT}, " if joint.contiguous else f"{_LATER}, "
     event = "in this order:" if isinstance(step, Then) else next(lines)
-    yield f"{number + 1}. {when}{'if it is there, ' if optional else ''}{event}"
+    yield f"{number + 1}. {when}{'optionally, ' if optional else ''}{event}"
     yield from ("   " + line for line in lines)
     if isinstance(step, Repeat) and not next_one and _is_next(step.body, joint.absent):
-        yield "   the first of them the next such event"
+        yield "   the first of them is the next such event"
     elif not next_one:
-        yield from ("   " + line for line in _absence_lines(joint.absent, "between the two "))
+        yield from ("   " + line for line in _absence_lines(joint.absent, "with ", " since the previous step"))
 
 
 def _item_lines(lines: Iterator[str], prefix: str = "") -> Iterator[str]:
@@ -259,31 +274,36 @@ def _repeat_lines(repeat: Repeat, streams: Sequence[str], one: str) -> Iterator[
     """Yield the lines of a repeated part, which may be a single event."""
     atom = repeat.body
     if not isinstance(atom, Atom):
-        yield _repeat_words(repeat, "time") + (", each right after the last:" if repeat.contiguous else _ONE_BY_ONE)
+        times = f"{_repeat_words(repeat)} times"
+        yield times + (", each directly after the previous one:" if repeat.contiguous else ", one after another:")
         yield from ("  " + line for line in _outline(repeat.body, streams))
-        yield from _absence_lines(repeat.absent, "between one and the next ")
+        yield from _absence_lines(repeat.absent, "with ", _BETWEEN)
         return
-    times, event = _repeat_words(repeat, "event"), _event_words(atom, streams, one)
+    times = _repeat_words(repeat)
     if one == _NEXT_ONE:
-        yield f"{times}, each {event}"
+        yield _event_words(atom, streams, f"the next {times} events")
     elif repeat.contiguous:
-        yield f"{times} in a row, each {event}"
+        yield _event_words(atom, streams, f"{times} events") + ", at consecutive positions"
     elif _is_next(atom, repeat.absent):
-        yield f"{times}, each {event}, and each but the first the next such event"
+        yield _event_words(atom, streams, f"{times} consecutive events")
     else:
-        yield f"{times}, with any others between, each {event}"
-        yield from _absence_lines(repeat.absent, "between one and the next ")
+        yield _event_words(atom, streams, f"{times} events") + ", not necessarily consecutive"
+        yield from _absence_lines(repeat.absent, "with ", _BETWEEN)
 
 
-_ONE_BY_ONE = ", one after another:"
+_BETWEEN = " between one and the next"
 
 
-def _repeat_words(repeat: Repeat, noun: str) -> str:
-    """Return how often a part is repeated: ``one or more events``, ``2 to 4 times``."""
+def _repeat_words(repeat: Repeat) -> str:
+    """Return how often a part is repeated: ``one or more``, ``two to four``."""
     least, most = repeat.least, repeat.most
     if most is None:
-        return f"{'one' if least == 1 else f'{least:,}'} or more {noun}s"
-    return f"{least:,} {noun}s" if least == most else f"{least:,} to {most:,} {noun}s"
+        return f"{_count_word(least)} or more"
+    return _count_word(least) if least == most else f"{_count_word(least)} to {_count_word(most)}"
+
+
+def _count_word(n: int) -> str:
+    return _NUMBERS[n] if n < len(_NUMBERS) else f"{n:,}"
 
 
 def _is_optional(steps: Sequence[tuple[NormalForm, Joint]], number: int) -> bool:
@@ -291,17 +311,16 @@ def _is_optional(steps: Sequence[tuple[NormalForm, Joint]], number: int) -> bool
     return steps[number][1].optional[1] if number else len(steps) > 1 and steps[1][1].optional[0]
 
 
-def _absence_lines(absent: Sequence[Absent], words: str) -> Iterator[str]:
-    """Yield a line for each kind of event that must not be there."""
+def _absence_lines(absent: Sequence[Absent], before: str, after: str = "") -> Iterator[str]:
+    """Yield a line for each kind of event that must not be there; `before` and `after` stand around its words."""
     for each in absent:
-        event = f"event that is not {_guarded(each.guard)}" if each.negated else _guarded(each.guard, one="event")
         tests = " and ".join(predicate_text(relation.predicate) for relation in each.relations)
         roles = (role for relation in each.relations for role in relation.roles if role.sites & each.sites)
         names = dict.fromkeys(
             role.variable.name for role in roles if role.variable.name not in (each.guard.event_type, ANY_TYPE)
         )
-        called = f", called {_list_words(list(map(name_text, names)), 'and')}" if names else ""
-        yield f"{words}no {event}{called}" + (f", such that {tests}" if tests else "")
+        event = _guarded(each.guard, each.negated, "no event", list(names))
+        yield f"{before}{event}{after}" + (f", such that {tests}" if tests else "")
 
 
 def _is_next(step: NormalForm, absent: Sequence[Absent]) -> bool:
@@ -341,12 +360,26 @@ def _step_outline(step: NormalForm, streams: Sequence[str], one: str = _ONE) -> 
         yield from _outline(step, streams, one)
 
 
-def _guarded(guard: Guard, negated: bool = False, one: str = _ONE) -> str:
-    """Return the words for an event that satisfies a guard, or does not; `one` stands before the name of its type."""
+def _guarded(guard: Guard, negated: bool = False, one: str = _ONE, names: Sequence[str] = ()) -> str:
+    """Return the words for an event that satisfies a guard, or does not.
+
+    `one` is the phrase in which the name of its type stands before the noun, as in "the next A event", and `names`
+    are those of its variables.
+    """
+    quantity, _, noun = one.rpartition(" ")
     if negated:
-        return f"{'one event' if one == _ONE else one} that is not {_guarded(guard)}"
-    whichever = "any event" if one == _ONE else one
-    event = whichever if guard.event_type is None else f"{one} {name_text(guard.event_type)}"
+        are = "is" if noun == "event" else "are"
+        what = _guarded(guard, one=_ONE if noun == "event" else noun)
+        called = _called(names)
+        return f"{'an event' if one == _ONE else one}{called} that {are} not {what}"
+    if guard.event_type is not None:
+        quantity = _article(guard.event_type) if one == _ONE else quantity
+        event = " ".join([*([quantity] if quantity else []), name_text(guard.event_type), noun])
+    elif one == _ONE:
+        event = "any event" if guard.stream is None and guard.predicate is None else "an event"
+    else:
+        event = one
+    event += _called(names)
     if guard.stream is not None:
         event += f" of stream {name_text(guard.stream)}"
     if guard.predicate is not None:
@@ -354,14 +387,20 @@ def _guarded(guard: Guard, negated: bool = False, one: str = _ONE) -> str:
     return event
 
 
+def _called(names: Sequence[str]) -> str:
+    return f" ({_list_words([name_text(name) for name in names], 'and')})" if names else ""
+
+
+def _article(name: str) -> str:
+    """Return the indefinite article of a name, by how it is likely to be spoken: ``a LANDED``, ``an SQL``."""
+    return "an" if _SPOKEN_WITH_AN.match(name) or _SPELLED_WITH_AN.fullmatch(name) else "a"
+
+
 def _event_words(atom: Atom, streams: Sequence[str], one: str = _ONE) -> str:
     guard = atom.guard
-    event = _guarded(guard, atom.negated, one)
-    if atom.negated:
-        return event
     own = [*streams, ANY_TYPE] if guard.event_type is None else [guard.event_type]
     names = sorted(name for name in atom.labels if name not in own and stream_of_variable(name, streams) is None)
-    return event + (f", called {_list_words([name_text(name) for name in names], 'and')}" if names else "")
+    return _guarded(guard, atom.negated, one, [] if atom.negated else names)
 
 
 def _list_words(items: list[str], word: str) -> str:

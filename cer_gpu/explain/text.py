@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from cer_gpu.ceql.paths import dotted
 from cer_gpu.printable import printable
 
 Facts = Mapping[str, Any]
@@ -18,23 +19,49 @@ MAX_SOURCES = 6
 """Most sources of one transition that the text lists."""
 
 
-def sections(facts: Facts) -> list[Section]:
-    """Return the sections of an explanation, each a title and its lines, all of them printable."""
+DETAILS = ("summary", "plan", "automaton", "all")
+"""What a text may show: the summary alone, or with it the plan, the automaton, or both."""
+
+
+def sections(facts: Facts, detail: str = "all") -> list[Section]:
+    """Return the sections of an explanation (`DETAILS`), each a title and its lines, all of them printable."""
     found: list[Section] = [
         ("In words", list(facts["words"])),
-        ("Model", list(_model(facts["model"]))),
-        ("Filters between events", list(_relations(facts))),
-        ("Q-tree of the conjunction", list(_q_tree(facts["automaton"]))),
-        ("Variables", _variable_lines(facts)),
-        ("Predicates", _predicates(facts)),
-        ("Automaton", list(_automaton_lines(facts["automaton"]))),
-        ("Plan", list(_plan(facts))),
-        ("Properties", list(_properties(facts))),
+        ("Evaluation", _evaluation(facts)),
         ("Notes", list(facts["notes"])),
     ]
+    counted = facts["events"] is not None
+    if detail in ("plan", "all"):
+        found += [
+            ("Model", list(_model(facts["model"]))),
+            ("Join predicates", list(_relations(facts))),
+            ("Variables", _variable_lines(facts)),
+        ]
+    if counted or detail in ("plan", "all"):
+        found.append(("Predicates", _predicates(facts)))
+    if detail in ("automaton", "all"):
+        found += [
+            ("Q-tree of the conjunction", list(_q_tree(facts["automaton"]))),
+            ("Automaton", list(_automaton_lines(facts["automaton"]))),
+        ]
+    if detail in ("plan", "all"):
+        found += [("Plan", list(_plan(facts))), ("Properties", list(_properties(facts)))]
     if facts["analysis"] is not None:
         found.append(("Run", list(_analysis(facts))))
     return [(title, [printable(line) for line in lines]) for title, lines in found if lines]
+
+
+def _evaluation(facts: Facts) -> list[str]:
+    """Return the lines that say which columns are read, what is kept in memory, and how fast it is."""
+    model = facts["model"]
+    columns = ", ".join(dotted(name) for name in facts["columns"]) or "none"
+    return aligned_lines(
+        [
+            ["columns", columns],
+            ["memory", facts["plan"]["memory"]],
+            ["speed", f"{model['speed']} ({model['name']}: {model['why']})"],
+        ]
+    )
 
 
 def _model(model: Facts) -> Iterator[str]:
@@ -51,21 +78,21 @@ def _relations(facts: Facts) -> Iterator[str]:
     rows = []
     for relation in facts["relations"]:
         kind = "separable" if relation["separable"] else f"not separable: {relation['why']}"
-        places = relation["places"] or ["nowhere: no match holds its events together"]
+        places = relation["places"] or ["nowhere: no match has all of its events"]
         more = len(places) - _MAX_PLACES
         shown = [*places[:_MAX_PLACES], f"and {more:,} more"] if more > 0 else places
         rows += [[relation["text"] if i == 0 else "", kind if i == 0 else "", place] for i, place in enumerate(shown)]
     if rows:
-        yield from aligned_lines([["filter", "kind", "tested at"], *rows])
+        yield from aligned_lines([["predicate", "kind", "tested at"], *rows])
         if facts["presumed"] and any(relation["separable"] for relation in facts["relations"]):
-            yield "(for columns of numbers or times; the events, if given, tell it for their types)"
+            yield "(assuming columns of numbers or times; give the events to see it for their types)"
 
 
 def _variable_lines(facts: Facts) -> list[str]:
     rows = []
     for variable in facts["variables"]:
         remarks = [
-            "kept" if variable["kept"] else "not kept",
+            "selected" if variable["kept"] else "not selected",
             *(["can hold several events"] if variable["several"] else []),
             *(["is empty in some matches"] if variable["always"] is False else []),
         ]
@@ -106,8 +133,8 @@ def _automaton_lines(automaton: Facts) -> Iterator[str]:
         return
     states, transitions, silent = automaton["states"], automaton["transitions"], automaton["silent"]
     if automaton["why_not_registers"] is not None:
-        yield "CEA of the pattern without its filters between events, which no bounded number of registers can test"
-    yield f"{len(states)} states: 0 is initial, 1 is final; ● keeps the event, ○ does not"
+        yield "CEA of the pattern without its join predicates, which no bounded number of registers can test"
+    yield f"{len(states)} states: 0 is initial, 1 is final; ● marks the event, ○ does not"
     yield from _taking_back(automaton)
     registered = automaton["model"] == "RMA"
     for register in automaton["registers"] if registered else ():
@@ -132,9 +159,9 @@ def _labelled(automaton: Facts) -> Iterator[str]:
     finals = ", ".join(str(state["id"]) for state in states if state["kind"] == "final")
     n = f"{len(states):,} state{'s' if len(states) > 1 else ''}"
     if automaton["model"] == "PCEA":
-        yield f"{n}, final: {finals}; an event finds a partial match in each source; ● keeps the event, ○ does not"
+        yield f"{n}, final: {finals}; an event finds a partial match in each source; ● marks the event, ○ does not"
     else:
-        yield f"{n}, one for each atom, final: {finals}; ● keeps the event, ○ does not"
+        yield f"{n}, one for each atom, final: {finals}; ● marks the event, ○ does not"
         yield "';' comes before an event that is later, ':' before one at the very next position"
     yield from _taking_back(automaton)
     yield from _shortened([[f"state {state['id']}", state["label"]] for state in states])
@@ -172,14 +199,14 @@ def _absent_event_lines(absences: Sequence[Facts]) -> Iterator[str]:
             if states:
                 rows.append([absence["name"], event, f"after {_cut([str(state) for state in states])}", way])
     if rows:
-        yield "absent from gaps, in no match:"
+        yield "events that must be absent from gaps:"
         yield from _shortened(rows)
 
 
 def _taking_back(automaton: Facts) -> Iterator[str]:
     """Yield the line on an absence at the end of the pattern, if there is one."""
     if any(t.get("takes_back") for t in automaton["transitions"]):
-        yield "✗ takes back the match that it follows; what none takes back within its window is reported"
+        yield "✗ retracts the match that it follows; a match that is not retracted within its window is reported"
 
 
 def _transition_mark(transition: Facts) -> str:
@@ -221,7 +248,7 @@ def _plan(facts: Facts) -> Iterator[str]:
     if (partners := plan["partners"]) is not None:
         joins = partners["joins"]
         if joins:
-            rows.append(["partners", "events that have none in their window are dropped before they are stored"])
+            rows.append(["partners", "events without partners in their window are dropped before they are stored"])
             rows += [["", each] for each in joins[:_MAX_ROWS]]
         else:
             rows.append(["partners", f"all events are stored, with or without partners: {partners['why']}"])
@@ -238,20 +265,20 @@ def _plan(facts: Facts) -> Iterator[str]:
 
 _THREADS = {
     "range": "ranges of the stream, each with the window before it",
-    "key": "each reads all events, and evaluates its share of the keys",
+    "key": "each reads all events and evaluates some of the keys",
 }
 _WAYS = {
     "key": "each gets all events of some keys",
     "range": "each gets a range of the stream and the window before it",
-    "broadcast": "each gets all events, and lists its share of the matches",
+    "broadcast": "each gets all events and lists some of the matches",
 }
 
 
 def _properties(facts: Facts) -> Iterator[str]:
     if facts["relations"]:
-        yield "of the papers, in which a filter reads one event of each variable; here it may read several"
+        yield "as defined in the papers, where a predicate reads one event of each variable; here it may read several"
     else:
-        yield "of the papers; they matter only to filters that relate several variables, which this query has not"
+        yield "as defined in the papers; they matter only to join predicates, which this query does not have"
     properties = facts["properties"].items()
     yield from aligned_lines([[name, "yes" if why is None else f"no: {why}"] for name, why in properties])
 

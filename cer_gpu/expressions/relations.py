@@ -189,7 +189,7 @@ def bind_keys(
 
 def _too_many_columns() -> QueryTooLargeError:
     return QueryTooLargeError(
-        f"filters between events read more than {MAX_COLUMNS} different expressions", hint="write fewer of them"
+        f"join predicates read more than {MAX_COLUMNS} different expressions", hint="write fewer of them"
     )
 
 

@@ -418,7 +418,7 @@ def _fitting(values: npt.NDArray[Any], valid: Bools | None) -> Int64:
     beyond = (known < LEAST) | (known > GREATEST)
     if beyond.any():
         raise EventsError(
-            f"a filter between events compares integers that it computes of each, and {known[beyond.argmax()]} of an "
+            f"a join predicate compares integers that it computes of each, and {known[beyond.argmax()]} of an "
             "event is beyond int64; compute with floats: 1.0 * a.x * a.y"
         )
     return known.astype(np.int64)

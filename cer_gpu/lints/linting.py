@@ -93,7 +93,7 @@ NO_WINDOW, NEVER_TRUE, ALWAYS_TRUE, UNUSED, NO_TYPE = "no window", "never", "alw
 _CEQL = "CEQL"
 _WINDOWS = {
     _CEQL: "add WITHIN, such as WITHIN 10 MINUTES or WITHIN 1000 EVENTS",
-    "EQL": "add with maxspan=10m behind sequence, or behind its by",
+    "EQL": "add with maxspan=10m after sequence, or after its by",
 }
 """Hints on a window, by the language."""
 _BOUNDED = ("RECENT", "STRICT")
@@ -135,7 +135,7 @@ def lint(query: s.QuerySyntax, *, language: str = _CEQL, schema: pa.Schema | Non
     >>> from cer_gpu.lints import lint
     >>> query = cer_gpu.compile("SELECT * FROM S WHERE A AS a FILTER a[x > 5 AND x < 3]")
     >>> [remark.found.message for remark in lint(query.syntax)]
-    ["no event passes this: no value of 'x' passes all of its tests"]
+    ["no event satisfies this: no value of 'x' satisfies all of its conditions"]
     """
     is_plain = language == _CEQL
     linter = _Linter(query, schema, language)
@@ -172,12 +172,12 @@ class _Linter:
         for formula in _outside_windows(query.formula):
             match formula:
                 case s.Sequence(contiguous=False) | s.Conjunction():
-                    which = "the events of this pattern may lie any distance apart"
+                    which = "the events of this pattern may be any distance apart"
                 case s.Iteration(contiguous=False) if formula.most != 1:
-                    which = "the repeated events may lie any distance apart"
+                    which = "the repeated events may be any distance apart"
                 case _:
                     continue
-            message = f"no window: {which}, and partial matches are kept to the end"
+            message = f"no window: {which}, and partial matches are kept until the input ends"
             self.add(NO_WINDOW, message, formula.span, _WINDOWS.get(self._language, _WINDOWS[_CEQL]))
             return
 
@@ -215,7 +215,7 @@ class _Linter:
             reason = truths(together, self._type_of, nan=True)[id(together)].if_true
             if isinstance(reason, Contradiction) and reason.kind:
                 who = " and ".join(map(repr, names))
-                self.add(NEVER_TRUE, f"no event passes all filters of {who}: {_why(reason)}", items[-1].span)
+                self.add(NEVER_TRUE, f"no event satisfies all filters on {who}: {_why(reason)}", items[-1].span)
 
     def predicate(self, predicate: s.Predicate, span: s.Span) -> bool:
         """Tell of the parts of a predicate that are never or always TRUE; return False for the whole of one such."""
@@ -232,14 +232,14 @@ class _Linter:
             if isinstance(never, Contradiction):
                 below = [] if isinstance(node, s.Not) else [each for each in below if _is_never(with_nan[id(each)])]
                 if not below and (never.kind or self._of_constants):
-                    what = "this alternative never holds" if is_alternative else "no event passes this"
+                    what = "this alternative is never true" if is_alternative else "no event satisfies this"
                     self.add(NEVER_TRUE, f"{what}: {_why(never)}", place)
             elif isinstance(always, Contradiction):
                 below = [] if isinstance(node, s.Not) else [each for each in below if _is_always(without[id(each)])]
                 if not below and (always.kind or self._of_constants):
                     names = ", ".join(dict.fromkeys(map(_expression_text, read)))
                     with_values = f"every event with a value of {names}" if names else "every event"
-                    self.add(ALWAYS_TRUE, f"{with_values} passes this", place)
+                    self.add(ALWAYS_TRUE, f"{with_values} satisfies this", place)
             todo += [(each, place, isinstance(node, s.Or)) for each in below]
         return not _is_never(with_nan[id(predicate)]) and not _is_always(without[id(predicate)])
 
@@ -267,7 +267,7 @@ class _Linter:
                 continue
             if variable is not None and variable.name not in read:
                 message = f"variable {variable.name!r} is not used: {outcome}"
-                self.add(UNUSED, message, variable.span, "leave AS out, or select it")
+                self.add(UNUSED, message, variable.span, "drop AS, or select it")
 
 
 def _is_never(found: Truths) -> bool:
@@ -294,15 +294,15 @@ def _expression_text(expression: s.Expression) -> str:
 def _why(reason: Contradiction) -> str:
     """Return the words for a contradiction."""
     if reason.kind == OF_VALUE:
-        return f"no value of {_expression_text(reason.of)!r} passes all of its tests"
+        return f"no value of {_expression_text(reason.of)!r} satisfies all of its conditions"
     if reason.kind == OF_NULL:
         return f"{_expression_text(reason.of)!r} would have to be NULL and not NULL"
     if reason.kind == OF_ORDER:
         one, other = map(_expression_text, reason.of)
-        return f"the tests of {one!r} and {other!r} exclude each other"
+        return f"the conditions on {one!r} and {other!r} contradict each other"
     if reason.kind == OF_TEST:
-        return "a test and its negation exclude each other"
-    return "its constants tell it"
+        return "a condition and its negation contradict each other"
+    return "its constants alone decide it"
 
 
 def _outside_windows(formula: s.Formula) -> Iterator[s.Formula]:

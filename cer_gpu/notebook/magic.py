@@ -82,7 +82,7 @@ class Shown:
         if not isinstance(self._query, Query):
             every = counted(n_rows, "row")
         elif n_rows == 0:
-            return "no complex events"
+            return "no matches"
         else:
             tally = Tally(self._output or self._query.default_output)
             for batch in self._found.to_batches():
@@ -179,11 +179,11 @@ class CeqlMagics(Magics):
     """Magics of the package; made by ``%load_ext cer_gpu``."""
 
     @magic_arguments()
-    @argument("events", help="A variable with events, or else a file, folder, glob or address.")
+    @argument("events", help="Variable that holds the events, or a file, folder, glob or URL.")
     @_command_arguments
     @argument("--rows", type=int, default=10, help="Rows to show.  [default: 10]")
-    @argument("--explain", action="store_true", help="Explain the query in place of evaluating it.")
-    @argument("-o", "--out", metavar="NAME", help="A variable for the result: a frame of the kind of the events.")
+    @argument("--explain", action="store_true", help="Explain the query instead of evaluating it.")
+    @argument("-o", "--out", metavar="NAME", help="Variable for the result, a frame of the same library as the events.")
     @cell_magic
     def ceql(self, line: str, cell: str) -> Shown | Explanation | dict[str, Explanation]:
         """Evaluate the query in the cell, in CEQL, EQL or SQL with MATCH_RECOGNIZE, and show the first of its results.
@@ -225,13 +225,13 @@ class CeqlMagics(Magics):
         try:
             return self.ceql.parser.parse_args(with_sort(shlex.split(line)))
         except ValueError as error:
-            raise UsageError(f"{error}: quotes stand as in a shell") from None
+            raise UsageError(f"{error}: quote arguments as in a shell") from None
 
     @staticmethod
     def _files_with_options(events: Any, reading: TextOptions) -> Files:
         """Return files of events with options for reading them."""
         if not isinstance(events, str | os.PathLike):
-            raise OptionError("options for reading text files are those of files, and the events are a variable")
+            raise OptionError("options for reading text files apply to files, and the events are in a variable")
         return Files(events, **reading.named())
 
     def _all_errors(self, cell: str, options: Mapping[str, Any], name: str) -> str:
@@ -280,7 +280,7 @@ class CeqlMagics(Magics):
             if name.isidentifier() and not Path(name).exists():
                 known = [each for each in names if each[0] != "_" and each not in self._shell.user_ns_hidden]
                 hint = did_you_mean(name, known, "variables") or "there are no variables yet"
-                raise OptionError(f"{name!r} is no variable, and no file\nhint: {hint}")
+                raise OptionError(f"{name!r} is neither a variable nor a file\nhint: {hint}")
             return Kind(name, lambda found: found)
         try:
             return kind_of_frame(names[name])

@@ -159,7 +159,7 @@ class Output(ABC):
 
     # ---- a row ----
     name: ClassVar[str]
-    row: ClassVar[str] = "complex event"
+    row: ClassVar[str] = "match"
     """Meaning of a row, as a noun in the singular."""
     row_each: ClassVar[bool] = True
     """True: a row is one match."""

@@ -353,7 +353,7 @@ class Values:
     def _too_large(self, leaf: MeasureLeaf, row: int) -> EventsError:
         start, end = (int(self._found.spans[k][row]) for k in (0, 1))
         return EventsError(
-            f"{leaf} of the complex event from {start} to {end} is beyond {leaf.type}\n"
+            f"{leaf} of the match from {start} to {end} is beyond {leaf.type}\n"
             f"hint: AVG({leaf.variable}.{leaf.attribute}) * COUNT({leaf.variable}) is a float64"
         )
 

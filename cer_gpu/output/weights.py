@@ -234,7 +234,7 @@ def weighed_values(found: WeighedBuffers, function: str, data_type: pa.DataType)
             if off.any():
                 end = int(found.ends[np.argmax(off)])
                 raise EventsError(
-                    f"the sum over the complex events that end at {end} is beyond {data_type}\nhint: AVG is a float64"
+                    f"the sum over the matches that end at {end} is beyond {data_type}\nhint: AVG is a float64"
                 )
         else:
             integers = np.where(nothing, 0, sign * integers)

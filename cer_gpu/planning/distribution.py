@@ -76,7 +76,7 @@ def distribution_by_starts(plan: LogicalPlan) -> Distribution:
 
 def distribution_of(plan: LogicalPlan) -> Distribution:
     """Determine the ways to deal the events of a query."""
-    merging = "complex events that end with an absence come in the order in which they are known"
+    merging = "matches that end with an absence come in the order in which they are known"
     shared = () if plan.partition else _shared(plan)
     return Distribution(
         _why_not_keys(plan),
@@ -167,7 +167,7 @@ def _why_not_ranges(plan: LogicalPlan) -> str | None:
     if plan.pipes:
         return _PIPES.format(plan.pipes[0].kind)
     if plan.window is None:
-        return "the query has no WITHIN, so that a complex event may begin anywhere before"
+        return "the query has no WITHIN, so that a match may begin anywhere before"
     if plan.window == "events" and plan.partition:
         return "WITHIN n EVENTS counts the events of a partition, which may lie anywhere before"
     if plan.strategy.why_not_ranges is not None and not plan.chooses_within:

@@ -101,7 +101,7 @@ def with_aggregate(plan: LogicalPlan, text: str) -> LogicalPlan:
     """
     if plan.having is not None:
         raise OptionError(
-            "an aggregate is over all complex events of an end, and HAVING drops some\n"
+            "an aggregate covers all matches of an end, and HAVING drops some\n"
             "hint: leave out HAVING, or aggregate the table of output='measures'"
         )
     function, operand = parse_aggregate(text)
@@ -168,7 +168,7 @@ def why_not_output(plan: LogicalPlan, made: type[Output]) -> str | None:
     """Return the reason why a query cannot have an output, with a hint, or None if it can."""
     if plan.pipes and (made.counted or made.by_starts or made.most_at_an_end == 1):
         return (
-            f"{plan.pipes[0].kind} chooses among complex events, which the output {made.name!r} does not list\n"
+            f"{plan.pipes[0].kind} chooses among matches, which the output {made.name!r} does not list\n"
             "hint: output='positions', 'bindings', 'events', 'rows' or 'measures'"
         )
     if made.by_starts:

@@ -357,7 +357,7 @@ def _chain(draft: Draft) -> None:
     if STRATEGIES[syntax.select.strategy].pending:
         draft.steps = Rejection(f"the strategy is {syntax.select.strategy}")
     elif relates:
-        draft.steps = Rejection(f"the query has {'a conjunction' if draft.conjunction else 'filters between events'}")
+        draft.steps = Rejection(f"the query has {'a conjunction' if draft.conjunction else 'join predicates'}")
     elif not isinstance(draft.chain, Rejection):
         close = any(step.neighbour for step in draft.chain)
         if draft.within is None and close and not (syntax.partition and are_neighbours(draft.chain)):

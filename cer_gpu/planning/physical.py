@@ -153,7 +153,7 @@ class PhysicalPlan:
         if plan.parallel is None:
             return Rejection("the pattern has no parallelised automaton")
         if self.waits:
-            return Rejection("complex events wait for the end of their windows")
+            return Rejection("matches wait for the end of their windows")
         if plan.within is None:
             return Rejection("there is no WITHIN, so that a partner may come at any time")
         if plan.partition and plan.within.kind == "events":
@@ -288,25 +288,25 @@ class Choice:
 
 _STACKS = "the pattern is a chain; each step has a stack of events, and nothing is determinised"
 _NEIGHBOURS = (
-    "the pattern is a chain of neighbours; of each partition the last events are kept, and nothing is determinised"
+    "the pattern is a chain of neighbours; the last events of each partition are kept, and nothing is determinised"
 )
-_COUNTER = "complex events are counted, and not listed"
+_COUNTER = "matches are counted, not listed"
 
-_WEIGHER = "complex events are weighed as they are counted, and not listed"
+_WEIGHER = "matches are weighed as they are counted, not listed"
 
-_INSTANCES = "each event is stored once for each step that it satisfies, and found again by the filters between events"
+_INSTANCES = "each event is stored once per step that it satisfies, and found again by the join predicates"
 
 _PRODUCTS = "partial matches are stored under the values that they share, and gathered by the event that joins them"
 
-_WINDOWS = "each window that something ends in is evaluated by itself, where {strategy} chooses"
+_WINDOWS = "each window in which a match ends is evaluated by itself, and {strategy} chooses within it"
 
-_RECENT = "one partial match is pending for each step and key, and an event moves it on"
+_RECENT = "one partial match is pending per step and key, and an event advances it"
 
-_RECOGNISER = "only ends are asked for, and one run with registers finds them"
+_RECOGNISER = "only ends are requested, and one run with registers finds them"
 
-_FUNNEL = "the pattern is a chain; the starts of a partition that wait for the same step move on together"
+_FUNNEL = "the pattern is a chain; the starts of a partition that wait for the same step advance together"
 
-_EVENTS = "each event is handed over as it is read"
+_EVENTS = "each event is passed on as it is read"
 
 CHOICES = (
     Choice("events", lambda asked: asked.output.each_event, _EVENTS, lambda asked: False),
@@ -329,7 +329,7 @@ CHOICES = (
     Choice("neighbours", lambda asked: asked.lists_chain and asked.is_of_neighbours, _NEIGHBOURS, lambda asked: True),
     Choice("keyed_stacks", lambda asked: asked.lists_chain and bool(asked.plan.partition), _STACKS, lambda asked: True),
     Choice("stacks", lambda asked: asked.lists_chain, _STACKS, lambda asked: True),
-    Choice("automaton", lambda asked: True, "determinised as the events need it", lambda asked: False),
+    Choice("automaton", lambda asked: True, "determinised on demand", lambda asked: False),
 )
 """The runtimes; the first whose condition holds is chosen."""
 
@@ -357,7 +357,7 @@ def physical_plan(plan: LogicalPlan, output: type[Output], *, shard: bool = Fals
     if chosen.runtime == "automaton" and why_not_chain is not None:
         reason += f" (no stacks: {why_not_chain})"
     if output is Aggregated and isinstance(plan.weights, Rejection):
-        reason += f" (complex events are listed for the aggregate: {plan.weights.reason})"
+        reason += f" (matches are listed for the aggregate: {plan.weights.reason})"
     waits = plan.within is not None and not plan.partition and not output.retains(plan.head, plan.having)
     return PhysicalPlan(
         plan,

@@ -75,7 +75,7 @@ def state_steps(plan: LogicalPlan) -> StateSteps:
         formula = formula.body
     left_out = set[str]()
     if relates(plan.formula) and not _keys_alone(plan):
-        left_out.add("filters between events")
+        left_out.add("join predicates")
     number = {guard: i for i, guard in enumerate(plan.guards)}
     try:
         if plan.head is not None:

@@ -189,9 +189,9 @@ class PreparedQuery(CompiledQuery):
         """See `CompiledQuery`."""
         return self.compiled.columns(schema, output)
 
-    def explain(self, events: Any = None, *, analyze: bool = False) -> Explanation:
+    def explain(self, events: Any = None, *, analyze: bool = False, detail: str = "summary") -> Explanation:
         """See `CompiledQuery`."""
-        return self.compiled.explain(events, analyze=analyze)
+        return self.compiled.explain(events, analyze=analyze, detail=detail)
 
     def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
         """See `CompiledQuery`."""

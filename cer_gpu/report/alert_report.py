@@ -313,7 +313,8 @@ def _hosts(levels: Mapping[str, Sequence[Raised]]) -> str:
     for host, _ in most[:MAX_HOSTS]:
         cells = "".join(_cell(level, of[host]) if of[host] else "<td></td>" for level, of in by_level.items())
         rows.append(f"<tr><td>{html_text(host)}</td>{cells}</tr>")
-    rest = f'<p class="hint">The first of {len(most):,} hosts.</p>\n' if len(most) > MAX_HOSTS else ""
+    rest = f'<p class="hint">The {MAX_HOSTS:,} hosts with the most alerts, of {len(most):,}.</p>\n'
+    rest = rest if len(most) > MAX_HOSTS else ""
     return (
         '<section>\n<h2>By host</h2>\n<div class="scroll"><table class="tactics hosts">\n'
         f'<thead><tr><th scope="col">host</th>{head}</tr></thead>\n<tbody>\n'

@@ -124,9 +124,9 @@ class Axis {
   /** A line on the times of the page. */
   get told() {
     if (this.kind === "position") return "Positions count the events from 0.";
-    if (this.kind === "number" && !this.unit) return `Times are the numbers of the column ${this.column}, which tells no unit.`;
+    if (this.kind === "number" && !this.unit) return `Times are the numbers of the column ${this.column}, which has no unit.`;
     if (this.kind !== "moment" || this.digits < 0) return "";
-    if (!this.zone) return `Times are as in the column ${this.column}, which tells no time zone.`;
+    if (!this.zone) return `Times are as in the column ${this.column}, which has no time zone.`;
     const other = /^(UTC|GMT|Etc\/UTC|Z|\+00:00)$/.test(this.zone) ? "" : ` (the zone of the column ${this.column} is ${this.zone})`;
     return `Times are in UTC${other}.`;
   }

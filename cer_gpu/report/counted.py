@@ -204,7 +204,7 @@ def too_many(counted: Mapping[str, Counted], n_queries: int) -> str | None:
     numbers = [each.n_matches for each in counted.values()]
     known = number_in_words(None if None in numbers else sum(filter(None, numbers)))
     of_all = f" of {n_queries:,} queries" if n_queries > 1 else ""
-    return f"{known} complex events{of_all}: the page has at most {max(some):,} of those that end at one event"
+    return f"{known} matches{of_all}: the page has at most {max(some):,} per end event"
 
 
 def number_in_words(n: int | None) -> str:

@@ -7,7 +7,7 @@ const $ = (id) => document.getElementById(id);
 const numbers = new Intl.NumberFormat("en");
 const brief = new Intl.NumberFormat("en", { notation: "compact" });
 const grouped = (n) => numbers.format(n);
-const counted = (n, what) => `${grouped(n)} ${what}${n === 1 ? "" : "s"}`;
+const counted = (n, what) => `${grouped(n)} ${what}${n === 1 ? "" : what.endsWith("ch") ? "es" : "s"}`;
 
 /** A text with the characters escaped that move a cursor, or turn the direction of writing: \x1b, \u202e. */
 function visible(text) {

@@ -4,7 +4,7 @@
 const quoted = (text) => /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 const csv = (rows) => rows.map((row) => `${row.map(quoted).join(",")}\n`);
 
-/** The listed complex events as CSV, one a line, with the positions of those whose rows are all here. */
+/** The listed matches as CSV, one a line, with the positions of those whose rows are all here. */
 function listAsCsv(list) {
   const { data, columns, order } = list;
   return csv([
@@ -18,7 +18,7 @@ function positionsOf(data, i) {
   return rows.length < data.size[i] ? "" : rows.map(({ row }) => data.positions[row]).join(" ");
 }
 
-/** The rows of the listed complex events as CSV, one row of one complex event a line. */
+/** The rows of the listed matches as CSV, one row of one match a line. */
 function positionsAsCsv({ data, order }) {
   const lines = [["number", "position", "variable"]];
   for (const i of order) {

@@ -77,10 +77,10 @@ def write_forecast(
 def render_forecast(model: Forecast, score: Score, likely: pa.Table, at: str, title: str) -> str:
     """Return the page with scores, their calibration, and the forecasts that are most likely."""
     style = resource("page.css") + resource("funnel.css")
-    under_way = "partial matches under way" if at == "starts" else "keys"
+    under_way = "current partial matches" if at == "starts" else "keys"
     facts = (
         ("events of the history", model.n_events),
-        ("of these end a match", model.n_ends),
+        ("of which end a match", model.n_ends),
         (under_way, likely.num_rows),
     )
     sections = [
@@ -112,9 +112,9 @@ def _calibration(score: Score, within: str) -> str:
     ]
     heads = ["", "predicted", "observed", "low", "high", "events"]
     return (
-        f"<section>\n<h2>Within {html_text(within)}: predicted, and observed</h2>\n"
-        "<p>A line for each tenth of the events by their probability. The bar is the 99% interval of the share that "
-        f"was observed, the mark what was predicted; the scale ends at {most:.3g}.</p>\n"
+        f"<section>\n<h2>Within {html_text(within)}: predicted and observed</h2>\n"
+        "<p>One line for each tenth of the events, by probability. The bar is the 99% interval of the observed "
+        f"share, and the mark is the prediction; the scale ends at {most:.3g}.</p>\n"
         f"{_table(heads, cells)}</section>"
     )
 
@@ -138,11 +138,11 @@ def _most_likely(likely: pa.Table, model: Forecast, at: str) -> str:
     shown = [name for name in rows.column_names if not name.startswith(hidden)]
     heads = [name.removeprefix("probability_").replace("_", " ") if name in shares else name for name in shown]
     cells = [[_cell(row[name]) for name in shown] for row in rows.select(shown).to_pylist()]
-    what = "partial matches under way" if at == "starts" else "keys"
+    what = "current partial matches" if at == "starts" else "keys"
     begin = f"The {len(cells)}" if likely.num_rows > len(cells) else "All"
     return (
         f"<section>\n<h2>{begin} {what} that are most likely to complete</h2>\n"
-        "<p>After the last event of each; the probabilities are those of a match within "
+        "<p>After the last event of each: probabilities of a match within "
         f"{html_text(_listed(model))}.</p>\n{_table(heads, cells)}</section>"
     )
 

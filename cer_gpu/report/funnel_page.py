@@ -85,7 +85,7 @@ def render_funnel(counts: Mapping[str, FunnelCounts], texts: Mapping[str, str], 
 
 
 def _section(name: str, text: str, counts: FunnelCounts) -> str:
-    heads = ("step", "", "starts", "of step before", "of first", "median from start", *STOPS)
+    heads = ("step", "", "starts", "of previous step", "of first", "median from start", *STOPS)
     head = "".join(f'<th scope="col">{each}</th>' for each in heads)
     rows = "\n".join(_row(k, row, counts) for k, row in enumerate(counts.rows, 1))
     return (

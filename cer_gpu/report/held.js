@@ -39,10 +39,10 @@ class Held {
     this.extent = [this.from[this.byStart[0]], this.from.reduce((most, value, i) => Math.max(most, value + this.length[i]), -Infinity)];
   }
 
-  /** The number of a complex event among all that were listed, from 1. */
+  /** The number of a match among all that were listed, from 1. */
   number(i) { return i * this.held.step + 1; }
 
-  /** The place of a complex event by its number; undefined: it is not on the page. */
+  /** The place of a match by its number; undefined: it is not on the page. */
   at(number) {
     const i = (number - 1) / this.held.step;
     return Number.isInteger(i) && i >= 0 && i < this.n ? i : undefined;
@@ -57,7 +57,7 @@ class Held {
     return this.hasRows(i) ? [at ? ends[at - 1] : 0, ends[at]] : [0, 0];
   }
 
-  /** The rows that a complex event keeps, as far as they are here: {row, role}. */
+  /** The rows that a match keeps, as far as they are here: {row, role}. */
   rowsOf(i) {
     const [begin, end] = this._range(i, this.ends), made = [];
     for (let k = begin; k < end; k++) made.push({ row: this.references[k], role: this.held.rows.role_names[this.roles[k]] });
@@ -77,13 +77,13 @@ class Held {
 function limitsOf(held) {
   if (held.n_matches === 0) return [];
   const { rows, step, measures } = held;
-  const nth = (n) => `one complex event in ${grouped(n)}`;
+  const nth = (n) => `one match in ${grouped(n)}`;
   const isCut = rows.columns.some((column) => column.values.some((value) => value && value.length >= 120));
   return [
-    !held.most_at_an_end && step > 1 && `There are too many complex events for one page: it has ${nth(step)}, spread evenly, and estimates ` +
-      "counts over time and durations from these. The counts of partitions are of all.",
+    !held.most_at_an_end && step > 1 && `There are too many matches for one page: it has ${nth(step)}, spread evenly, and estimates ` +
+      "counts over time and durations from these. The counts by partition cover all matches.",
     rows.step > 1 && `It holds the rows of ${nth(rows.step)}.`,
-    rows.most >= 200 && "Of one complex event it holds the first 200 rows.",
+    rows.most >= 200 && "Of one match it holds the first 200 rows.",
     rows.cuts_between && `Of the rows between it holds ${rows.most_between ? `the first ${rows.most_between} of each` : "none"}.`,
     rows.n_columns > rows.columns.length && `It holds the first ${rows.columns.length} of ${rows.n_columns} columns.`,
     measures?.columns && measures.columns.length < measures.n_columns &&

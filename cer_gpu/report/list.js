@@ -1,5 +1,5 @@
 
-// ---- the list of complex events -----------------------------------------------------------------------------------
+// ---- the list of matches -----------------------------------------------------------------------------------
 
 const ROW = 29, MORE = 12; // height of a row; rows that are made above and below those in sight
 
@@ -74,7 +74,7 @@ class List {
     });
   }
 
-  /** List complex events, in the order that was chosen last. */
+  /** List matches, in the order that was chosen last. */
   show(shown) {
     this.order = shown;
     this.arrange();
@@ -97,7 +97,7 @@ class List {
     this.draw();
   }
 
-  /** The place of a complex event in the list, or -1. */
+  /** The place of a match in the list, or -1. */
   place(i) {
     this.places ??= new Map(Array.from(this.order, (each, at) => [each, at]));
     return this.places.get(i) ?? -1;

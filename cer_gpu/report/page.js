@@ -66,28 +66,28 @@ function dragging(canvas, began, dragged, clicked) {
   canvas.addEventListener("pointercancel", () => { begin = null; });
 }
 
-/** Show what one query found; return the functions that end it and that show one complex event. */
+/** Show what one query found; return the functions that end it and that show one match. */
 function showPage(held, factsList, told) {
   const gone = new AbortController();
   $("limits").append(...limitsOf(held).map((limit) => element("li", limit)));
   facts(factsList, [
-    [held.n_matches === 1 ? "complex event" : "complex events", held.found],
+    [held.n_matches === 1 ? "match" : "matches", held.found],
     ...(held.name ? [] : [[held.n_events === 1 ? "event read" : "events read", grouped(held.n_events)]]),
     ...(held.keys.length ? [["partitions with any", grouped(held.n_partitions)]] : []),
   ]);
   showQuery(held);
   if (held.measures?.rows) showMeasures(held.measures);
   if (held.n_matches === 0) {
-    $("found").replaceChildren(element("section", element("p", "The query found no complex events.")));
+    $("found").replaceChildren(element("section", element("p", "The query found no matches.")));
     return { close() {}, open() {} };
   }
   if (held.most_at_an_end) {
-    $("some").textContent = "There are too many complex events to list: of those that end at one event, at most " +
+    $("some").textContent = "There are too many matches to list: of those that end at the same event, at most " +
       `${grouped(held.most_at_an_end)} are listed, ${grouped(held.n_listed)} in all` +
       (held.step > 1 ? `, and one in ${grouped(held.step)} of these is on this page` : "") +
-      ". They tell nothing about the duration of the others. " +
-      (held.n_matches === null ? "Counts below are of those listed." : "Counts over time and of partitions stand for all.");
-    $("lengths-title").textContent = "How long those listed last";
+      ". They say nothing about the duration of the others. " +
+      (held.n_matches === null ? "Counts below are of those listed." : "Counts over time and by partition cover all matches.");
+    $("lengths-title").textContent = "Durations of the listed matches";
   }
 
   const data = new Held(held), { axis, labels, counts, partition, byStart } = data;
@@ -125,7 +125,7 @@ function showPage(held, factsList, told) {
     const shown = isFiltered ? byStart.filter((i) => (!hits || hits[i]) && (only < 0 || partition[i] === only)) : byStart;
     timeline.stack(shown, isFiltered);
     list.show(shown);
-    $("n-found").textContent = isFiltered ? `${grouped(shown.length)} of ${counted(byStart.length, "complex event")}` : "";
+    $("n-found").textContent = isFiltered ? `${grouped(shown.length)} of ${counted(byStart.length, "match")}` : "";
     $("only").hidden = only < 0;
     $("only").textContent = only < 0 ? "" : visible(`${held.keys.join(", ")}: ${labels[only]} \u00d7`);
     for (const [code, button] of $("partitions").querySelectorAll("button").entries()) button.ariaPressed = String(code === only);
@@ -160,12 +160,12 @@ function showPage(held, factsList, told) {
     told(i < 0 ? null : data.number(i));
   }
 
-  /** Show the complex event of a number, or the one on the page before it. */
+  /** Show the match of a number, or the one on the page before it. */
   function open(number) {
     if (!(number >= 1 && number <= held.n_listed)) return;
     const i = data.at(number) ?? Math.floor((number - 1) / held.step);
     choose(i);
-    if (data.number(i) !== number) $("chosen-note").prepend(`Complex event ${grouped(number)} is not on this page; this is one near it. `);
+    if (data.number(i) !== number) $("chosen-note").prepend(`Match ${grouped(number)} is not on this page; this is one near it. `);
   }
 
   function showPartitions() {
@@ -270,7 +270,7 @@ function showPage(held, factsList, told) {
   return { close: () => gone.abort(), open };
 }
 
-// ---- the queries, and the address of one complex event ------------------------------------------------------------
+// ---- the queries, and the address of one match ------------------------------------------------------------
 
 (() => {
   const { about, pages } = JSON.parse($("held").textContent);
@@ -329,7 +329,7 @@ function showPage(held, factsList, told) {
       ["events read", grouped(Math.max(...pages.map((held) => held.n_events)))],
     ]);
     const most = Math.max(...pages.map((held) => held.n_matches ?? 2 ** 63));
-    const head = element("tr", [element("th", "query"), element("th", "complex events", "number"), element("th")]);
+    const head = element("tr", [element("th", "query"), element("th", "matches", "number"), element("th")]);
     const lines = pages.map((held) => {
       const button = element("button", held.name);
       button.type = "button";

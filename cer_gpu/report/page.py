@@ -368,7 +368,7 @@ def queries_of(query: CompiledQuery | QuerySet) -> dict[str, Query]:
     given = query if isinstance(query, QuerySet) else {"": query}
     queries = {name: each for name, each in given.items() if isinstance(each, Query)}
     if len(queries) < len(given):
-        raise OptionError("a report shows complex events, and no rows of MATCH_RECOGNIZE")
+        raise OptionError("a report shows matches of CEQL queries, not rows of MATCH_RECOGNIZE")
     return queries
 
 

@@ -1,7 +1,7 @@
 
 // ---- the rows of the one that is chosen ---------------------------------------------------------------------------
 
-/** A pane that shows one complex event, its rows and, on demand, the rows between. */
+/** A pane that shows one match, its rows and, on demand, the rows between. */
 class Pane {
   constructor(data) {
     this.data = data;
@@ -16,7 +16,7 @@ class Pane {
     const { data } = this, { axis, held, measures } = data;
     this.i = i;
     $("chosen").hidden = false;
-    $("chosen-title").textContent = `Complex event ${grouped(data.number(i))} of ${grouped(held.n_listed)}` + (data.standsFor ? " listed" : "");
+    $("chosen-title").textContent = `Match ${grouped(data.number(i))} of ${grouped(held.n_listed)}` + (data.standsFor ? " listed" : "");
     const positions = `${grouped(data.first[i])} to ${grouped(data.first[i] + data.span[i])}`;
     facts($("chosen-facts"), [
       ...held.keys.map((name, at) => [name, data.keyValues[data.partition[i]][at]]),
@@ -55,7 +55,7 @@ class Pane {
 
   keptNote(kept) {
     const size = this.data.size[this.i];
-    if (!size) return "The query keeps none of its rows.";
+    if (!size) return "The query selects none of its rows.";
     if (!kept.length) return "Its rows are not on this page.";
     return kept.length < size ? `The first ${kept.length} of its ${grouped(size)} rows.` : "";
   }
@@ -66,7 +66,7 @@ class Pane {
     if (!between.length) return more && !most ? "The rows between are not on this page." : "";
     if (!this.withBetween) return "";
     const which = { partition: ", of the same partition", types: ", of the types that the query names" }[of] ?? "";
-    return `Dim: rows between that it does not keep${which}${more ? "; there are more" : ""}.`;
+    return `Dimmed: rows between that are not part of the match${which}${more ? "; there are more" : ""}.`;
   }
 
   hide() {

@@ -4,7 +4,7 @@
 /** The words of a search, in lower case; those in double quotes are one. */
 const termsOf = (text) => [...text.toLowerCase().matchAll(/"([^"]*)"?|(\S+)/g)].map((found) => found[1] ?? found[2]).filter(Boolean);
 
-/** Return which complex events have all words of a text in keys, measures, values of rows, positions or times. */
+/** Return which matches have all words of a text in keys, measures, values of rows, positions or times. */
 function makeSearch(data) {
   const has = (texts, term) => Uint8Array.from(texts, (text) => text !== null && text.toLowerCase().includes(term));
 

@@ -12,7 +12,7 @@ class Timeline {
     this.drawn = { low: 0, high: 0 };
   }
 
-  /** Stack complex events, given by their start: each lies in the lowest lane that is free. */
+  /** Stack matches, given by their start: each lies in the lowest lane that is free. */
   stack(shown, isFiltered) {
     const { from, length } = this.data;
     const lane = new Uint32Array(shown.length), latest = new Float64Array(shown.length);
@@ -45,7 +45,7 @@ class Timeline {
 
   move(share) { this.look(this.view.map((value) => value + (this.view[1] - this.view[0]) * share)); }
 
-  /** Move the view to a complex event if it is outside. */
+  /** Move the view to a match if it is outside. */
   reveal(i) {
     const { from } = this.data, end = this.data.end(i), [low, high] = this.view;
     if (end < low || from[i] > high) this.look(this.view.map((value) => value + (from[i] + end - low - high) / 2));
@@ -75,7 +75,7 @@ class Timeline {
     if (visible <= 3000 && tall >= 3) this.drawEach(pen);
     else this.drawDensity(pen, width, lanes);
     this.drawChosen(pen);
-    const all = counted(shown.length, "complex event") + (data.held.step > 1 || data.standsFor ? " on this page" : "") +
+    const all = counted(shown.length, "match") + (data.held.step > 1 || data.standsFor ? " on this page" : "") +
       (this.isFiltered ? " of this search" : "");
     const edge = (value) => data.extent.includes(value) ? axis.pointText(value) : axis.edgeText(value, view[1] - view[0]);
     this.words.textContent = `${grouped(visible)} of ${all} in view, ` +
@@ -112,7 +112,7 @@ class Timeline {
     pen.fillRect(x, y, wide, high);
   }
 
-  /** Too many to tell apart: each cell of a grid is as dark as there are complex events in it. */
+  /** Too many to tell apart: each cell of a grid is as dark as there are matches in it. */
   drawDensity(pen, width, lanes) {
     const { low, high, place, tall, height } = this.drawn;
     const columns = Math.max(1, Math.floor(width));
@@ -153,7 +153,7 @@ class Timeline {
     pen.drawImage(small, 0, height - tall * lanes, columns, tall * lanes);
   }
 
-  /** The complex event at a point of the canvas, or -1; one whose rows are here rather than another. */
+  /** The match at a point of the canvas, or -1; one whose rows are here rather than another. */
   pick(x, y) {
     let best = -1, least = Infinity;
     for (let k = this.drawn.low; k < this.drawn.high; k++) {

@@ -18,8 +18,8 @@ _LINEAR = (
     "preferred one"
 )
 _SEARCH = (
-    "by search with a budget of steps, among the places that can finish as far as bits of rows tell; a row after which "
-    "nothing finishes is noted with what later conditions read, and a condition that fails of all further rows, as "
+    "by search with a budget of steps, among the places that can finish as far as bits of rows show; a row after which "
+    "nothing finishes is noted with what later conditions read, and a condition that fails for all further rows, as "
     "ts - A.ts <= 5 does in the order of ts, ends the search"
 )
 _COUNTED = (
@@ -43,27 +43,33 @@ class RowPatternExplanation(Explanation):
     ...     )''')
     >>> for line in rises.explain().words:
     ...     print(line)
-    Rows of trades with the same name are a partition, in the order of ts.
-    Row by row, the preferred match of A B+ that begins there is found.
-    The search goes on behind the last row of a match.
-    A row of the result is a match, with name, high.
+    Rows of trades with the same name form a partition, in the order of ts.
+    At each row, the preferred match of A B+ that begins there is found.
+    The search goes on after the last row of a match.
+    Each row of the result is a match, with name, high.
     """
 
     _read_on = "(docs/reference/match_recognize.md says how they are found)"
 
-    def _sections(self) -> list[Section]:
+    def _sections(self, detail: str) -> list[Section]:
         facts = self._facts
         found: list[Section] = [
             ("In words", self.words),
-            ("Conditions", list(_conditions(facts["conditions"]))),
-            ("Places", list(_place_lines(facts["places"]))),
-            ("Plan", aligned_lines([[title, line] for title, line in facts["plan"].items()])),
+            ("Evaluation", aligned_lines([[title, line] for title, line in facts["plan"].items()])),
         ]
+        if detail in ("plan", "all"):
+            found.append(("Conditions", list(_conditions(facts["conditions"]))))
+        if detail in ("automaton", "all"):
+            found.append(("Places", list(_place_lines(facts["places"]))))
         return [(title, [printable(line) for line in lines]) for title, lines in found]
 
 
 def explain_row_pattern(
-    statement: Statement, program: RowProgram, bits: Sequence[str], searched: Collection[str] = ()
+    statement: Statement,
+    program: RowProgram,
+    bits: Sequence[str],
+    searched: Collection[str] = (),
+    detail: str = "summary",
 ) -> RowPatternExplanation:
     """Explain a statement.
 
@@ -74,6 +80,8 @@ def explain_row_pattern(
         Variables whose conditions read the row itself and rows around it, in the order of their bits.
     searched
         Variables whose conditions read other rows of the match.
+    detail
+        What the text shows (`cer_gpu.explain.text.DETAILS`).
     """
     text = statement.text
     conditions = {each.name: " ".join(text[slice(*each.span)].split()) for each in statement.define}
@@ -101,10 +109,11 @@ def explain_row_pattern(
                     if program.counts
                     else "four bytes for each row"
                 ),
-                "order": "rows are moved only where they do not come partition by partition, each in its order",
+                "order": "rows are sorted only where they do not arrive partition by partition, each in its order",
             },
             "passes": [{"name": name, "did": did} for name, did in _pass_lines(statement, program, bits, searched)],
-        }
+        },
+        detail,
     )
 
 
@@ -131,11 +140,11 @@ def _order_lines(statement: Statement) -> list[str]:
 def _statement_words(statement: Statement, pattern: str, may_be_empty: bool) -> Iterator[str]:
     keys = ", ".join(name for name, _ in statement.partition)
     order = f"in the order of {', '.join(_order_lines(statement))}" if statement.order else "in the order of the input"
-    whose = f"Rows of {statement.table} with the same {keys} are a partition" if keys else f"Rows of {statement.table}"
+    whose = f"Rows of {statement.table} with the same {keys} form a partition" if keys else f"Rows of {statement.table}"
     yield f"{whose}, {order}." if keys else f"{whose} are taken {order}."
-    yield f"Row by row, the preferred match of {pattern or '()'} that begins there is found."
+    yield f"At each row, the preferred match of {pattern or '()'} that begins there is found."
     yield {
-        "PAST LAST ROW": "The search goes on behind the last row of a match.",
+        "PAST LAST ROW": "The search goes on after the last row of a match.",
         "TO NEXT ROW": "The search goes on at the second row of a match, so that matches may overlap.",
         "TO FIRST": f"The search goes on at the first row of {statement.skip[-1]} in a match.",
         "TO LAST": f"The search goes on at the last row of {statement.skip[-1]} in a match.",
@@ -143,14 +152,14 @@ def _statement_words(statement: Statement, pattern: str, may_be_empty: bool) -> 
     row = "a row of a match" if statement.all_rows else "a match"
     if statement.all_rows and statement.empty != OMIT_EMPTY and may_be_empty:
         row += ", or an empty match"
-    row += ", or a row of none" if statement.empty == WITH_UNMATCHED else ""
+    row += ", or a row of no match" if statement.empty == WITH_UNMATCHED else ""
     if statement.select is not None:
         named = ", ".join(alias for _, alias in statement.select)
     elif statement.all_rows:
         named = "all columns and measures"
     else:
         named = ", ".join([*(name for name, _ in statement.partition), *(each.name for each in statement.measures)])
-    yield f"A row of the result is {row}, with {named}."
+    yield f"Each row of the result is {row}, with {named}."
 
 
 def _conditions(conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -197,7 +206,7 @@ def _quantifier_text(program: RowProgram, number: int) -> str:
 
 
 def _place_lines(places: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    yield "a row is taken by the first of the places behind it of which the condition holds, and which can finish"
+    yield "a row goes to the first of the places after the arrow whose condition holds and that can finish"
     yield from aligned_lines(
         [[each["place"], "→ " + (", ".join(each["next"]) or "none")] for each in places[:_MAX_PLACES]]
     )

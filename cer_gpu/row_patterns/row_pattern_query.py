@@ -261,7 +261,7 @@ class RowPatternQuery(CompiledQuery):
         return open_events(events[table])
 
     @options_by_name
-    def explain(self, events: Any = None, *, analyze: bool = False) -> RowPatternExplanation:
+    def explain(self, events: Any = None, *, analyze: bool = False, detail: str = "summary") -> RowPatternExplanation:
         """Explain the meaning of the statement, and its evaluation: clauses, conditions, places, and what it costs.
 
         Parameters
@@ -270,11 +270,14 @@ class RowPatternQuery(CompiledQuery):
             Anything that `evaluate` takes: the statement is checked against its columns.
         analyze
             Not for statements yet.
+        detail
+            What the text shows: "summary" (the statement in words, time and memory), with it the "plan" (conditions) or
+            the "automaton" (places), or "all".
 
         Raises
         ------
         OptionError
-            With `analyze`.
+            With `analyze`, or another `detail`.
         QueryTypeError
             When the statement does not fit the events.
 
@@ -284,7 +287,7 @@ class RowPatternQuery(CompiledQuery):
         >>> falls = cer_gpu.compile('''SELECT * FROM t MATCH_RECOGNIZE (
         ...     ORDER BY ts MEASURES LAST(x) AS low PATTERN (A B+) DEFINE B AS x < PREV(x))''')
         >>> print(falls.explain().words[1])
-        Row by row, the preferred match of A B+ that begins there is found.
+        At each row, the preferred match of A B+ that begins there is found.
         """
         if analyze:
             raise OptionError("MATCH_RECOGNIZE is not measured stage by stage\nhint: leave out analyze (--analyze)")
@@ -292,7 +295,7 @@ class RowPatternQuery(CompiledQuery):
             self.output_schema(self._open_source(events).schema)
         searched = self._conditions.searched
         names = tuple(searched.predicates) if searched else ()
-        return explain_row_pattern(self._statement, self._program, tuple(self._conditions.predicates), names)
+        return explain_row_pattern(self._statement, self._program, tuple(self._conditions.predicates), names, detail)
 
     def _repr_html_(self) -> str:
         """Show the explanation in a notebook."""

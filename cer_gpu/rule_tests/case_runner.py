@@ -354,7 +354,7 @@ class _Rules:
         names = [f"{stem}{ending}" for ending in READERS]
         found = [name for name in names if (case.path.parent / name).is_file()]
         if len(found) != 1:
-            seen = f"{' and '.join(found)} beside it" if found else f"no {stem}{{{','.join(READERS)}}} beside it"
+            seen = f"{' and '.join(found)} next to it" if found else f"no {stem}{{{','.join(READERS)}}} next to it"
             raise OptionError(f"{case.path}:{case.line}: expected the rule of the case, found {seen}\nhint: rule: NAME")
         return found[0]
 
@@ -398,7 +398,7 @@ def _lines(error: CerError, rule: Rule | None = None) -> tuple[str, ...]:
 
 def _no_column(name: str, query: CompiledQuery, output: str | None, known: Sequence[str]) -> str:
     others = [each for each in query.outputs if each not in (NO_MATCH, query.resolve_output(output))]
-    more = f"; output: {' or '.join(others)} has others" if others else ""
+    more = f"; other outputs have others: output: {' or '.join(others)}" if others else ""
     return f"expected the column {name!r} in the results\nhint: {did_you_mean(name, known, 'columns')}{more}"
 
 

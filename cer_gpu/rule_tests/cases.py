@@ -89,7 +89,7 @@ class WrittenValue:
             place = WrittenValue(key, self._loader, self.file)
             name = place.plain
             if not isinstance(name, str):
-                raise place.error(f"expected a text as a key of {what}, got {name!r}")
+                raise place.error(f"expected a string as a key of {what}, got {name!r}")
             if names is not None and name not in names:
                 raise place.error(f"unknown key {name!r} of {what}\nhint: {did_you_mean(name, names, 'keys')}")
             found[name] = WrittenValue(node, self._loader, self.file)
@@ -123,9 +123,9 @@ class WrittenValue:
         """Return a text; OptionError: it is none."""
         value = self.plain
         if not isinstance(value, str) or not value:
-            raise self.error(f"expected {what}: a text, got {self.shown()}")
+            raise self.error(f"expected {what}: a string, got {self.shown()}")
         if not value.isascii() and value.encode("utf-8", "replace") != value.encode("utf-8", "surrogatepass"):
-            raise self.error(f"expected {what}: a text, got one with half a character: {value!a}")
+            raise self.error(f"expected {what}: a string, got one with an unpaired surrogate: {value!a}")
         return value
 
     def shown(self) -> str:
@@ -150,7 +150,7 @@ def read_yaml(path: Path) -> WrittenValue:
         problem = getattr(error, "problem", None) or str(error)
         raise OptionError(f"{path}:{line}: is not YAML: {problem}") from None
     except RecursionError:
-        raise OptionError(f"{path}:{loader.line + 1}: is nested too deep for cases of a rule test") from None
+        raise OptionError(f"{path}:{loader.line + 1}: is nested too deeply for cases of a rule test") from None
     if node is None:
         raise OptionError(f"{path}:1: expected cases of a rule test, found nothing")
     return WrittenValue(node, loader, str(path))
@@ -195,7 +195,7 @@ def inline_table(written: WrittenValue, types: Mapping[str, pa.DataType], time_c
             arrays[name] = pa.array(_in_one_zone([_parse_time(v) for v in values] if times else values), wanted)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, UnicodeError) as error:
             kinds = ", ".join(sorted({type(value).__name__ for value in values if value is not None}))
-            reason = "" if wanted is None else f", which are no {wanted} ({error})"
+            reason = "" if wanted is None else f", which cannot be {wanted} ({error})"
             raise written.error(
                 f"expected values of one type in the column {name!r} of the events, got {kinds}{reason}"
             ) from None
@@ -279,7 +279,7 @@ class RuleCase:
             return inline_table(self.events, self.types, time_column)
         path = self.path.parent / self.events.text("events")
         if not path.exists():
-            raise self.events.error(f"expected events, a list or the path of some seen from this file, found no {path}")
+            raise self.events.error(f"expected events: a list, or a path relative to this file; there is no {path}")
         return path
 
 
@@ -326,7 +326,7 @@ def _cases(whole: WrittenValue) -> tuple[dict[str, WrittenValue], list[WrittenVa
         return {}, [whole]
     if "expect" in top or "name" in top:
         wrong = "expect" if "expect" in top else "name"
-        raise top[wrong].error(f"{wrong!r} is a key of each case where there are 'cases'")
+        raise top[wrong].error(f"with 'cases', {wrong!r} is a key of each case")
     cases = top.pop("cases")
     listed = cases.items("cases")
     if not listed:
@@ -339,7 +339,7 @@ def _case(path: Path, written: WrittenValue, above: Mapping[str, WrittenValue], 
     both = {**above, **own}
     for needed in ("events", "expect"):
         if needed not in both:
-            raise written.error(f"a case needs {needed!r}, and this one has none")
+            raise written.error(f"a case needs {needed!r}, and this one does not have it")
     if both["events"].is_list:
         inline_rows(both["events"])  # of which errors are told once, not for each rule
     options: dict[str, Any] = {}
@@ -398,7 +398,7 @@ def _expected(written: WrittenValue) -> dict[str, Any]:
 def _parse_count(written: WrittenValue) -> int:
     n = written.plain
     if not isinstance(n, int) or isinstance(n, bool) or n < 0:
-        raise written.error(f"expected a number of matches: a whole number from 0 on, got {written.shown()}")
+        raise written.error(f"expected a number of matches: a whole number, 0 or more, got {written.shown()}")
     return n
 
 
@@ -409,7 +409,7 @@ def _positions(written: WrittenValue) -> list[list[int]]:
 def _row_numbers(written: WrittenValue) -> Iterator[int]:
     for each in written.items("the positions of a match, such as [0, 3]"):
         if not isinstance(each.plain, int) or isinstance(each.plain, bool):
-            raise each.error(f"expected the number of a row from 0 on, got {each.shown()}")
+            raise each.error(f"expected the number of a row, 0 or more, got {each.shown()}")
         yield each.plain
 
 

@@ -149,7 +149,7 @@ def read_toml(path: Path, name: str) -> RulesFound:
     except tomllib.TOMLDecodeError as error:
         raise OptionError(f"{path}: is not TOML: {error}") from None
     except RecursionError:
-        raise OptionError(f"{path}: is nested too deep for a rule in TOML") from None
+        raise OptionError(f"{path}: is nested too deeply for a rule in TOML") from None
     rule = held.get("rule")
     if not isinstance(rule, dict):
         return RulesFound()
@@ -158,7 +158,7 @@ def read_toml(path: Path, name: str) -> RulesFound:
         return RulesFound(skipped_files=[language])
     query = rule.get("query")
     if not isinstance(query, str):
-        raise OptionError(f"{path}: expected rule.query, a text, got {_type_name(query)}")
+        raise OptionError(f"{path}: expected rule.query, a string, got {_type_name(query)}")
     threats = list(_tables(rule.get("threat", held.get("threat"))))
     return RulesFound(
         [
@@ -331,7 +331,7 @@ def read_folder(folder: str | os.PathLike[str], fields: FieldColumns = AS_NAMED)
     root = Path(folder)
     if not root.is_dir():
         if root.exists():
-            hint = "name its folder; a single query is given by itself"
+            hint = "give its folder, or the file by itself as QUERY"
             raise OptionError(f"{folder}: expected a folder of query files, found a file\nhint: {hint}")
         beside = root.parent.iterdir() if root.parent.is_dir() else ()
         near = nearest(root.name, sorted(path.name for path in beside if path.is_dir()))
@@ -350,7 +350,7 @@ def read_folder(folder: str | os.PathLike[str], fields: FieldColumns = AS_NAMED)
         rules[rule.name if rule.name not in rules else f"{rule.name} ({utf8(name_of[rule.file or ''])})"] = rule
     skipped_files = Counter(found.skipped_files)
     if not rules and not found.errors:
-        over = f"none but {_kinds_in_words(skipped_files)}" if skipped_files else "none"
+        over = f"only {_kinds_in_words(skipped_files)}" if skipped_files else "none"
         raise OptionError(f"{folder}: expected query files ({', '.join(f'*{each}' for each in READERS)}), found {over}")
     errors = sorted(found.errors, key=lambda each: place.get(each[0], len(place)))
     return RuleFolder(rules, dict(skipped_files), errors, list(found.notes), found.log_sources)
@@ -384,7 +384,7 @@ def skipped_files_note(skipped_files: Mapping[str, int]) -> str | None:
     if not skipped_files:
         return None
     return (
-        f"{sum(skipped_files.values()):,} skipped, no rules in a language known here: {_kinds_in_words(skipped_files)}"
+        f"{sum(skipped_files.values()):,} skipped, not rules in a supported language: {_kinds_in_words(skipped_files)}"
     )
 
 

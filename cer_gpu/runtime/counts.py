@@ -112,6 +112,6 @@ class CountOverflow(EventsError):
 def too_many_at(position: int) -> CountOverflow:
     """Return the error for a count that int64 does not hold."""
     return CountOverflow(
-        f"more than 2**63 - 1 complex events end at event {position}\n"
+        f"more than 2**63 - 1 matches end at event {position}\n"
         "hint: a shorter WITHIN, or a selection strategy such as SELECT MAX"
     )

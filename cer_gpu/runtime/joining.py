@@ -154,8 +154,8 @@ class Joining(Runtime):
         n, event = int(regs[k.N_OUT] - regs[k.FIRST_OUT]), int(regs[k.EVENT])
         end = self.options.end_in_words(int(events.reported[event]), events.times, event)
         if not n:
-            return f"one complex event that ends at {end} needs"
-        return f"the complex events that end at {end} are {n:,} so far, and choosing among them needs"
+            return f"one match that ends at {end} needs"
+        return f"{end} ends {n:,} matches so far, and choosing among them needs"
 
     def flush(self) -> FoundBuffers:
         """Return what was found since the last full buffer."""

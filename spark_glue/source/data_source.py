@@ -104,7 +104,7 @@ class CerDataSource(DataSource):
         ------
         OptionError
         """
-        raise OptionError("complex events are not written by the data source 'cer', only read")
+        raise OptionError("matches are not written by the data source 'cer', only read")
 
     def _query(self, given: Mapping[str, str]) -> StoredQuery:
         from spark_glue.source.source_query import stored_query

@@ -128,9 +128,7 @@ class BatchMatcher:
                 for found in itertools.chain(stream.push(events), stream.advance_by_events()):
                     writer.write_batch(found.cast(schema))
         except (OSError, pa.ArrowException) as error:
-            raise CerError(
-                f"cannot write the complex events of micro-batch {batch_id} to {self._out!r}: {error}"
-            ) from None
+            raise CerError(f"cannot write the matches of micro-batch {batch_id} to {self._out!r}: {error}") from None
         with states.writer(f"state-{batch_id}") as sink:
             sink.write(stream.to_bytes())
         for number in _stored_batch_ids(states):

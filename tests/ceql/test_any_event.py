@@ -92,7 +92,7 @@ def test_bindings_name_it_where_nothing_else_does():
 
 def test_the_explanation_says_any_event():
     words = "\n".join(cer_gpu.compile("SELECT * FROM S WHERE A ; * AS b").explain().words)
-    assert "any event, called b" in words
+    assert "any event (b)" in words
     assert "`*`" not in words
 
 

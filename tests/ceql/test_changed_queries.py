@@ -199,7 +199,7 @@ def outcome(text, options):
     except cer_gpu.CerError as error:
         return type(error).__name__
     if len(text) < 2_000:
-        assert str(query.explain())
+        assert str(query.explain(detail="all"))
     return "compiled"
 
 

@@ -89,7 +89,7 @@ def test_a_query_just_within_the_bound_passes_every_stage(shape):
     def all_stages():
         query = cer_gpu.compile(text, schema=EVENTS.schema)
         query = pickle.loads(pickle.dumps(query))
-        assert str(query.explain(EVENTS))
+        assert str(query.explain(EVENTS, detail="all"))
         return query.evaluate(EVENTS).num_rows
 
     assert in_a_deep_stack(300, all_stages) >= 0
@@ -137,7 +137,7 @@ def test_long_queries_compile(shape):
 @pytest.mark.long("queries of tens of thousands of parts")
 @pytest.mark.parametrize("shape", ["A ; A ; ...", "A OR A OR ...", "A FILTER ... ; A FILTER ... ; ...", "p OR p ..."])
 def test_long_queries_are_explained(shape):
-    assert str(cer_gpu.compile(f"SELECT * FROM S WHERE {LONG[shape](1_100)}").explain())
+    assert str(cer_gpu.compile(f"SELECT * FROM S WHERE {LONG[shape](1_100)}").explain(detail="all"))
 
 
 # ---- linear time --------------------------------------------------------------------------------------------------

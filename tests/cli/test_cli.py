@@ -65,14 +65,14 @@ def test_the_preview_shows_rows_and_the_summary_counts(cli):
     lines = [line.split() for line in out.splitlines()]
     assert lines[0] == ["start", "end", "positions", "start_time", "end_time"]
     assert lines[2] == ["0", "1", "0", "1", "1970-01-01T00:00:00.000", "1970-01-01T00:00:01.000"]
-    assert out.endswith("4 complex events\n")
-    assert re.fullmatch(r"7 rows, 4 complex events, \d+\.\d\d s\n", err)
+    assert out.endswith("4 matches\n")
+    assert re.fullmatch(r"7 rows, 4 matches, \d+\.\d\d s\n", err)
 
 
 def test_a_run_without_results_says_so(cli):
     code, out, err = cli("run", "SELECT * FROM S WHERE C ; A", "events.parquet")
-    assert (code, out) == (0, "no complex events\n")
-    assert err.startswith("7 rows, 0 complex events, ")
+    assert (code, out) == (0, "no matches\n")
+    assert err.startswith("7 rows, 0 matches, ")
 
 
 def test_the_preview_is_short_and_shortens_positions(cli):
@@ -81,7 +81,7 @@ def test_the_preview_is_short_and_shortens_positions(cli):
     assert code == 0
     lines = out.splitlines()
     assert len(lines) == 2 + 20 + 1
-    assert lines[-1] == "the first 20 of 465 complex events"
+    assert lines[-1] == "the first 20 of 465 matches"
     code, out, _ = cli("run", "SELECT * FROM S WHERE " + " : ".join("A" * 10), "long.parquet", "--limit", 1)
     assert out.splitlines()[2].split(maxsplit=2) == ["0", "9", "0 1 2 3 ... 9 (10 events)"]
 
@@ -151,11 +151,11 @@ def test_limit_stops_early(cli):
     pq.write_table(pa.table({"type": ["A"] * 100_000}), "long.parquet")
     code, out, err = cli("run", ENDLESS, "long.parquet", "-o", "out.csv", "--limit", 100_003)
     assert (code, out) == (0, "")
-    assert "100,003 complex events" in err
+    assert "100,003 matches" in err
     assert "stopped at --limit 100003" in err
     assert len(Path("out.csv").read_text().splitlines()) == 100_004
     code, out, _ = cli("run", ENDLESS, "long.parquet", "--limit", 3)
-    assert out.endswith("3 complex events, and maybe more\n")
+    assert out.endswith("3 matches, possibly more\n")
     assert len(out.splitlines()) == 2 + 3 + 1
 
 
@@ -171,10 +171,10 @@ def test_the_type_column_is_named_or_left_out(cli):
     pq.write_table(EVENTS.rename_columns(["kind", "price", "ts"]), "kinds.parquet")
     code, out, _ = cli("run", "SELECT * FROM S WHERE A", "kinds.parquet", "--type-column", "kind")
     assert code == 0
-    assert out.endswith("3 complex events\n")
+    assert out.endswith("3 matches\n")
     code, out, _ = cli("run", "SELECT * FROM S WHERE S FILTER S[price > 10]", "events.parquet", "--no-type-column")
     assert code == 0
-    assert out.endswith("2 complex events\n")
+    assert out.endswith("2 matches\n")
 
 
 def test_an_integer_time_column_needs_a_unit(cli):
@@ -184,7 +184,7 @@ def test_an_integer_time_column_needs_a_unit(cli):
     assert "--time-unit" in err
     code, out, _ = cli("run", QUERY, "ints.parquet", "--time-column", "ts", "--time-unit", "ms")
     assert code == 0
-    assert out.endswith("4 complex events\n")
+    assert out.endswith("4 matches\n")
 
 
 # ---- errors ---------------------------------------------------------------------------------------------------------
@@ -326,9 +326,9 @@ def test_the_rate_leaves_the_first_batch_out(cli):
     """The first batch loads the engine; a file of few batches has no rate."""
     pq.write_table(pa.table({"type": ["A"] * 600_000}), "long.parquet", row_group_size=100_000)
     _, _, err = cli("run", "SELECT * FROM S WHERE B", "long.parquet")
-    assert re.match(r"600,000 rows, 0 complex events, \d+\.\d\d s \(\d+\.\d\d s to start\), [\d,]+ rows/s\n", err)
+    assert re.match(r"600,000 rows, 0 matches, \d+\.\d\d s \(\d+\.\d\d s to start\), [\d,]+ rows/s\n", err)
     _, _, err = cli("run", "SELECT * FROM S WHERE B", "long.parquet", "--threads", 2)
-    assert re.match(r"600,000 rows, 0 complex events, \d+\.\d\d s", err)
+    assert re.match(r"600,000 rows, 0 matches, \d+\.\d\d s", err)
 
 
 # ---- check ----------------------------------------------------------------------------------------------------------
@@ -419,7 +419,7 @@ def test_progress_is_shown_on_a_terminal_only():
         assert code == 0
         assert (b"rows/s  " in said) == is_shown
         assert (b"evaluating, mostly " in said) == is_shown
-        assert b"7 rows, 3 complex events" in said
+        assert b"7 rows, 3 matches" in said
 
 
 # ---- documentation --------------------------------------------------------------------------------------------------
@@ -435,7 +435,7 @@ def test_the_examples_of_the_documentation_work(cli, monkeypatch, here):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     text = (ROOT / "docs" / "guides" / "command_line.md").read_text(encoding="utf-8")
     commands = [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
-    assert len(commands) == 29
+    assert len(commands) == 26
     for command in commands:
         program, *args = shlex.split(command)
         assert program == "cer-gpu"

@@ -25,6 +25,13 @@ def test_explain_prints_the_explanation(cli, query):
     assert out == f"{query.explain()}\n"
 
 
+@pytest.mark.parametrize("detail", ["plan", "automaton", "all"])
+def test_an_option_shows_more_of_the_explanation(cli, query, detail):
+    code, out, err = cli("explain", QUERY, "--time-column", "ts", f"--{detail}")
+    assert (code, err) == (0, "")
+    assert out == f"{query.explain(detail=detail)}\n"
+
+
 def test_json_holds_the_whole_explanation(cli, query):
     code, out, err = cli("explain", QUERY, "--time-column", "ts", "--json")
     assert (code, err) == (0, "")

@@ -54,8 +54,8 @@ def test_more_complex_events_than_can_be_listed_are_counted(cli):
     write(100_000)
     code, out, err = cli("run", QUERY, "many.parquet")
     assert code == 0
-    assert out.endswith("the first 20 of 6,263,970,585,419 complex events\n")
-    assert err.startswith("100,000 rows, 6,263,970,585,419 complex events, ")
+    assert out.endswith("the first 20 of 6,263,970,585,419 matches\n")
+    assert err.startswith("100,000 rows, 6,263,970,585,419 matches, ")
 
 
 @pytest.mark.parametrize("options", [["--limit", "900"], ["-o", "found.parquet"], ["--output", "bindings"]], ids=str)
@@ -81,8 +81,8 @@ def test_standard_input_is_read_once(piped, few_are_many):
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     code, out, err = piped("run", QUERY, "-", stdin=sink.getvalue().to_pybytes())
-    assert (code, told(err).strip()) == (0, "4 rows, 2 complex events")
-    assert out.endswith(b"2 complex events\n")
+    assert (code, told(err).strip()) == (0, "4 rows, 2 matches")
+    assert out.endswith(b"2 matches\n")
 
 
 def interrupted_after_the_first_rows(*options):
@@ -115,7 +115,7 @@ def test_a_terminal_shows_advice_and_no_other_does(few_are_many, cli):
     assert code == 0
     said = b" ".join(said.split())
     assert b"WITHIN makes them fewer, --limit stops early, --output count lists none" in said
-    assert re.search(rb"[\d,]+ complex events? in [\d,]+ of 100 rows \([\d.]+%\); ", said)
+    assert re.search(rb"[\d,]+ match(?:es)? in [\d,]+ of 100 rows \([\d.]+%\); ", said)
     _, _, err = cli("run", QUERY, "many.parquet")
     assert "WITHIN" not in err
 
@@ -127,7 +127,7 @@ def test_a_choice_among_too_many_matches_is_a_message(cli):
     pq.write_table(pa.table({"type": types, "x": np.arange(300), "y": rng.integers(0, 600, 300)}), "choice.parquet")
     code, out, err = cli("run", query, "choice.parquet", "--max-memory", "50MB", "-o", "found.csv")
     assert (code, out) == (1, "")
-    told = r"the complex events that end at event \d+ are [\d,]+ so far, and choosing among them needs more than "
+    told = r"event \d+ ends [\d,]+ matches so far, and choosing among them needs more than "
     assert re.search(told + r"max_memory \(47\.7 MiB\)\n.*--max-memory", err), err
     assert not os.path.exists("found.csv")
     code, out, err = cli("run", query, "choice.parquet", "--max-memory", "much")

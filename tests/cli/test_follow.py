@@ -39,11 +39,9 @@ def test_each_run_reads_the_files_that_have_come(cli):
     add("0", EVENTS.slice(0, 4))
     code, out, err = cli("run", QUERY, *ONCE, "-o", "out")
     assert (code, out) == (0, "")
-    assert (
-        err == "0.parquet: 4 rows, 1 complex event -> part-000000001.parquet\n1 file, 4 rows, 1 complex event -> out\n"
-    )
+    assert err == "0.parquet: 4 rows, 1 match -> part-000000001.parquet\n1 file, 4 rows, 1 match -> out\n"
     code, _, err = cli("run", QUERY, *ONCE, "-o", "out")
-    assert (code, err) == (0, "0 files, 0 rows, 0 complex events -> out\n")
+    assert (code, err) == (0, "0 files, 0 rows, 0 matches -> out\n")
     add("1", EVENTS.slice(4))
     code, out, err = cli("run", QUERY, *ONCE, "-o", "out", "--json")
     assert (code, err) == (0, "")
@@ -100,7 +98,7 @@ def test_a_signal_ends_the_run_with_a_whole_state(signum):
     process.send_signal(signum)
     code, out, err = finish(process)
     assert (code, out) == (0, "")
-    assert err == "2 files, 7 rows, 3 complex events -> out\n"
+    assert err == "2 files, 7 rows, 3 matches -> out\n"
     assert rows() == cer_gpu.compile(QUERY, time_column="ts").evaluate(EVENTS).to_pylist()
 
 
@@ -113,7 +111,7 @@ def test_files_that_are_still_written_are_left_for_the_next_run(cli):
         code, _, err = cli("run", QUERY, *options, "0.5")
     assert code == 0
     assert "1 file, 4 rows" in err
-    assert "note: 1 file changed less than 0.5 s ago, or after one that did, left for the next run: 1.parquet\n" in err
+    assert "note: 1 file left for the next run, changed less than 0.5 s ago or after one that was: 1.parquet\n" in err
     add("1", EVENTS.slice(4))
     # it may have come from a machine whose clock is ahead
     os.utime("in/1.parquet", (time.time() + 1_000, time.time() + 1_000))
@@ -147,13 +145,13 @@ def test_files_that_cannot_be_read_stop_the_run_or_are_left_out(cli):
     code, _, err = cli("run", QUERY, *ONCE, "-o", "out")
     assert code == 1
     assert err.startswith("error: in/1.parquet: cannot be read: ")
-    assert err.endswith("\nhint: put it right or remove it, and begin again; or --skip-unreadable\n")
+    assert err.endswith("\nhint: repair or remove it and restart, or use --skip-unreadable\n")
     assert part_files() == []
     code, _, err = cli("run", QUERY, *ONCE, "-o", "out", "--skip-unreadable")
     assert code == 0
-    assert "note: left out: in/1.parquet: cannot be read: " in err
+    assert "note: skipped: in/1.parquet: cannot be read: " in err
     assert rows() == cer_gpu.compile(QUERY, time_column="ts").evaluate(EVENTS).to_pylist()
-    assert cli("run", QUERY, *ONCE, "-o", "out")[2] == "0 files, 0 rows, 0 complex events -> out\n"
+    assert cli("run", QUERY, *ONCE, "-o", "out")[2] == "0 files, 0 rows, 0 matches -> out\n"
 
 
 def test_late_events_need_a_lateness(cli):
@@ -185,27 +183,27 @@ def test_the_schema_of_a_file_counts(cli):
     query = "SELECT * FROM S WHERE A FILTER A[price IS NULL]"
     assert "price" in cli("run", query, *ONCE, "-o", "out")[2]  # is not there
     code, _, err = cli("run", query, *ONCE, "-o", "out", "--schema-of", "all.parquet")
-    assert (code, err.splitlines()[-1]) == (0, "1 file, 1 row, 1 complex event -> out")
+    assert (code, err.splitlines()[-1]) == (0, "1 file, 1 row, 1 match -> out")
 
 
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ([QUERY, *ONCE], "--follow needs a place for the results"),
-        ([QUERY, *ONCE, "-o", "-"], "--follow needs a place for the results"),
+        ([QUERY, *ONCE], "--follow needs an output"),
+        ([QUERY, *ONCE, "-o", "-"], "--follow needs an output"),
         (
             [QUERY, *ONCE, "-o", "out", "events.parquet"],
-            "--follow and EVENTS exclude each other; EVENTS: events.parquet",
+            "expected --follow or EVENTS, got both; EVENTS: events.parquet",
         ),
         (
             [QUERY, *ONCE, "-o", "out", "--sort"],
-            "--sort is no option of --follow; --lateness puts late events in order",
+            "--sort cannot be used with --follow; --lateness puts late events in order",
         ),
-        ([QUERY, *ONCE, "-o", "out", "--limit", "3"], "--limit is no option of --follow"),
-        ([QUERY, *ONCE, "-o", "out", "--threads", "3"], "--threads is no option of --follow"),
+        ([QUERY, *ONCE, "-o", "out", "--limit", "3"], "--limit cannot be used with --follow"),
+        ([QUERY, *ONCE, "-o", "out", "--threads", "3"], "--threads cannot be used with --follow"),
         ([QUERY, "events.parquet", "--once"], "--once is an option of --follow DIR"),
         ([QUERY, "events.parquet", "--poll", "3"], "--poll is an option of --follow DIR"),
-        ([QUERY, *ONCE, "-o", "in/out"], "lies in the folder"),
+        ([QUERY, *ONCE, "-o", "in/out"], "is in the folder"),
         ([QUERY, *ONCE, "-o", "out.parquet"], "cannot grow as events come"),
         ([QUERY, "--time-column", "ts", "--follow", "nowhere", "-o", "out"], "nowhere: no such file"),
         (["SELECT * FROM A, B WHERE A>C ; B>D", *ONCE, "-o", "out"], "reads the streams A, B"),

@@ -93,7 +93,7 @@ def test_a_model_of_another_query_is_refused(run, events, tmp_path):
     run(QUERY, "--history", events, "--within", "1m", "--time-column", "ts", "--save", model)
     done = run("SELECT * FROM S WHERE A", events, "--model", model, "--time-column", "ts")
     assert done.returncode == 1
-    assert "is of another query" in done.stderr
+    assert "belongs to another query" in done.stderr
 
 
 def test_a_report_shows_a_forecast_and_refuses_that_of_another_query(cli, tmp_path, monkeypatch):
@@ -105,9 +105,9 @@ def test_a_report_shows_a_forecast_and_refuses_that_of_another_query(cli, tmp_pa
     given = ["report", text, "events.parquet", "--forecast", "ab.forecast", "-o", "page.html"]
     code, _, err = cli(*given)
     assert (code, "scored events" in err) == (0, True)
-    assert "Within 2 events: predicted, and observed" in (tmp_path / "page.html").read_text()
+    assert "Within 2 events: predicted and observed" in (tmp_path / "page.html").read_text()
     code, out, _ = cli(*given, "--json")
     assert (code, json.loads(out)["out"]) == (0, "page.html")
     code, _, err = cli(*[each.replace("A ; B", "A ; C") for each in given])
-    assert (code, "is of another query" in err) == (1, True)
+    assert (code, "belongs to another query" in err) == (1, True)
     assert cli(*given, "--output", "funnel")[0] == 2

@@ -49,7 +49,7 @@ def run(cli):
 def test_the_funnel_is_shown(run, events):
     said = run(QUERY, events, "--time-column", "ts", "--output", "funnel")
     lines = [line.split() for line in said.splitlines()]
-    assert " ".join(lines[0]) == "step starts of step before of first median from start complete window barred end"
+    assert " ".join(lines[0]) == "step starts of previous step of first median from start complete window barred end"
     assert lines[2] == ["1.", "v", "4", "1", "1"]
     assert lines[3] == ["2.", "cart", "2", "50.0%", "50.0%", "7", "s", "1"]
     assert lines[4] == ["3.", "pay", "OR", "gift", "1", "50.0%", "25.0%", "25", "s", "1"]

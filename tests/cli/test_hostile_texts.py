@@ -150,7 +150,14 @@ def test_python_shows_them_and_sends_none(folder):
     cell = Shown(query, found, found, "events", events.num_rows)
     pages = [query._repr_html_(), queries._repr_html_(), cell._repr_html_(), query.explain().to_svg()]
     assert not any("<i>" in text for text in pages)
-    shown = [*pages, str(query.explain(events)), query.explain().to_dot(), repr(cell), repr(queries), repr(query)]
+    shown = [
+        *pages,
+        str(query.explain(events, detail="all")),
+        query.explain().to_dot(),
+        repr(cell),
+        repr(queries),
+        repr(query),
+    ]
     for wrong in (
         lambda: cer_gpu.compile(BROKEN),
         lambda: cer_gpu.compile(MISSING).evaluate(events),

@@ -58,7 +58,7 @@ def test_event_logs_are_read_in_the_order_of_their_times_which_nobody_names(cli)
     code, out, err = cli("run", query, "logs", "--no-type-column", "--json")
     assert (code, json.loads(out)["n_rows"]) == (0, 1), err
     assert json.loads(out)["notes"] == [
-        "the events are sorted by TimeCreated, the time of their logs (--time-column names another)"
+        "the events are sorted by TimeCreated, their log time (--time-column sets another column)"
     ]
     assert cli("run", query, "logs", "--no-type-column", "--after", "2026-11-27T12:00:01Z")[1].startswith("no ")
     Path("logs", "c.json").write_text(json.dumps([{"EventID": 3}]))

@@ -30,7 +30,7 @@ def flights(request):
 
 def test_run_names_a_type_that_never_occurs(cli, flights):
     code, out, err = cli("run", MISSPELT, flights)
-    assert (code, out) == (0, "no complex events\n")
+    assert (code, out) == (0, "no matches\n")
     assert notes_of(err) == [NOTE]
     _, out, _ = cli("run", MISSPELT, flights, "--json")
     assert json.loads(out)["notes"] == [NOTE]

@@ -114,7 +114,7 @@ def test_the_preview_of_bindings_has_a_column_for_each_variable(cli):
     assert code == 0
     assert out.split()[:8] == ["start", "end", "positions", "start_time", "end_time", "first", "B", "rest"]
     assert len(rows_of(out)) == 3
-    assert out.endswith("3 rows of bindings, and maybe more\n")
+    assert out.endswith("3 rows of bindings, possibly more\n")
     assert ", 3 rows of bindings, " in err
 
 
@@ -125,8 +125,8 @@ def test_the_preview_of_counts_has_a_row_for_each_position(cli):
     shown = [[str(row["end"]), str(row["count"]), row["end_time"].isoformat()] for row in expected]
     assert rows_of(out) == shown
     n = sum(row["count"] for row in expected)
-    assert out.endswith(f"\n{n} complex events at 3 positions\n")
-    assert err.startswith(f"6 rows, {n} complex events at 3 positions, ")
+    assert out.endswith(f"\n{n} matches at 3 positions\n")
+    assert err.startswith(f"6 rows, {n} matches at 3 positions, ")
 
 
 def test_the_sum_of_counts_may_pass_64_bits(cli):
@@ -134,7 +134,7 @@ def test_the_sum_of_counts_may_pass_64_bits(cli):
     pq.write_table(pa.table({"type": ["A"] * 60 + ["B"] * 100}), "long.parquet")
     code, _, err = cli("run", "SELECT * FROM S WHERE A+ ; B", "long.parquet", "--output", "count")
     assert code == 0
-    assert f"160 rows, {100 * (2**60 - 1):,} complex events at 100 positions, " in err
+    assert f"160 rows, {100 * (2**60 - 1):,} matches at 100 positions, " in err
 
 
 def test_the_preview_of_events_has_a_line_for_each_event(cli):
@@ -146,7 +146,7 @@ def test_the_preview_of_events_has_a_line_for_each_event(cli):
     first = r"  1     2   1 2 .*  type: A, .*who: say \"hi\", you, price: null, part: nan, tags: \[\]$"
     assert re.search(first, lines[2])
     assert re.match(r" {60,}type: B, .*price: -2\.25, part: 0\.1, tags: null$", lines[3])
-    assert lines[4:] == ["1 complex event, and maybe more"]
+    assert lines[4:] == ["1 match, possibly more"]
 
 
 def test_the_preview_shortens_long_values(cli):
@@ -175,7 +175,7 @@ def test_the_preview_of_events_has_eight_rows(cli):
     code, out, _ = cli("run", "SELECT * FROM S WHERE A", "long.parquet", "--output", "events")
     assert code == 0
     assert len(out.splitlines()) == 2 + 8 + 1
-    assert out.endswith("the first 8 of 30 complex events\n")
+    assert out.endswith("the first 8 of 30 matches\n")
 
 
 NOTHING = {"bindings": "rows of bindings", "ends": "ends"}
@@ -203,8 +203,8 @@ def test_measures_are_the_default_output_of_a_query_that_has_some(cli):
 def test_every_output_says_that_there_are_no_results(cli):
     for output in OUTPUTS:
         code, out, err = cli("run", "SELECT * FROM S WHERE C", "rows.arrow", "--output", output)
-        assert (code, out) == (0, "no complex events\n")
-        assert err.startswith(f"6 rows, 0 {NOTHING.get(output, 'complex events')}")
+        assert (code, out) == (0, "no matches\n")
+        assert err.startswith(f"6 rows, 0 {NOTHING.get(output, 'matches')}")
 
 
 @pytest.mark.parametrize("output", [output for output in OUTPUTS if output != "rows"])
@@ -219,7 +219,7 @@ def test_the_limit_counts_rows(cli, output, limit):
     assert (f"stopped at --limit {limit}" in err) == (limit == n)
     code, out, _ = cli(*args)
     assert sum(line.split()[0].isdecimal() for line in out.splitlines()[2:-1]) >= n
-    assert out.endswith(", and maybe more\n") == (limit == n)
+    assert out.endswith(", possibly more\n") == (limit == n)
 
 
 # ---- several streams, and events out of order ----------------------------------------------------------------------
@@ -245,7 +245,7 @@ def test_a_stream_name_may_be_in_backquotes(cli):
     query = "SELECT * FROM `my stream` WHERE A"
     code, out, err = cli("run", query, "`my stream`=events.parquet")
     assert code == 0, err
-    assert out.endswith("3 complex events\n")
+    assert out.endswith("3 matches\n")
 
 
 def test_wrong_names_of_streams_are_messages(cli):
@@ -275,11 +275,11 @@ def test_a_path_with_an_equals_sign_needs_its_folder_if_it_could_be_a_stream(cli
         os.symlink("events.parquet", name)
     code, _, err = cli("run", query, "S=x.parquet")
     assert code == 2
-    assert "the file is ./S=x.parquet" in err
+    assert "for the file, write ./S=x.parquet" in err
     for path in ("./S=x.parquet", "2024-01=x.parquet"):
         code, out, err = cli("run", query, path)
         assert code == 0, err
-        assert out.endswith("3 complex events\n")
+        assert out.endswith("3 matches\n")
 
 
 def test_a_stream_that_is_an_input_is_not_overwritten(cli):
@@ -349,7 +349,7 @@ def test_options_of_order_need_a_time_column(cli):
     for options in (["--sort"], ["--lateness", "5s"], ["--late", "drop"]):
         code, out, err = cli("run", "SELECT * FROM S WHERE A", "events.parquet", *options)
         assert (code, out) == (2, "")
-        assert f"{options[0]} needs a time: --time-column" in err
+        assert f"{options[0]} needs a time column: --time-column" in err
 
 
 def test_the_summary_of_ends_counts_no_complex_events(cli):
@@ -367,8 +367,8 @@ def test_the_summary_tells_what_every_leaves_out(cli):
     query = "SELECT * FROM S WHERE A ; B LIMIT 1 EVERY 2  SECONDS"
     code, out, err = cli("run", query, "events.parquet", "--time-column", "ts")
     assert code == 0
-    assert out.splitlines()[-1] == "2 complex events"
-    assert "7 rows, 2 complex events; 1 left out by LIMIT 1 EVERY 2 SECONDS" in err
+    assert out.splitlines()[-1] == "2 matches"
+    assert "7 rows, 2 matches; 1 suppressed by LIMIT 1 EVERY 2 SECONDS" in err
     assert json.loads(cli("run", query, "events.parquet", "--time-column", "ts", "--json")[1])["n_suppressed"] == 1
     code, out, err = cli("run", "SELECT * FROM S WHERE A ; B LIMIT 1", "events.parquet")
     assert "left out" not in err

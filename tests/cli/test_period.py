@@ -96,7 +96,7 @@ def test_run_reads_a_period(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--after", "2026-11-27"], "--after needs a time: --time-column"),
+        (["--after", "2026-11-27"], "--after needs a time column: --time-column"),
         (["--after", "yesterday", "--time-column", "ts"], "after: expected a date and a time such as"),
         (["--after", "2026-11-28", "--before", "2026-11-27", "--time-column", "ts"], "no time is after 2026-11-28"),
         (["--after", "2026-11-27T00:00Z", "--time-column", "ts"], "leave out the offset"),
@@ -128,7 +128,7 @@ def test_of_a_folder_the_rules_of_a_level_and_more_urgent_ones_are_read(
     assert main([*given, "high"]) == 0
     facts: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert facts["levels"] == {"critical": 1, "high": 1}
-    assert "2 of 4 rules below --level high left out" in facts["notes"]
+    assert "2 of 4 rules skipped: below --level high" in facts["notes"]
 
 
 def test_a_period_is_none_without_a_time() -> None:

@@ -53,7 +53,7 @@ def test_json_lines_are_the_default_on_stdout(piped, options):
     code, out, err = piped("run", A, "events.parquet", "-o", "-", *options)
     assert code == 0
     assert out.decode().splitlines() == [f'{{"start": {i}, "end": {i}, "positions": [{i}]}}' for i in (0, 2, 3)]
-    assert re.fullmatch(r"7 rows, 3 complex events, \d+\.\d\d s\n", err)
+    assert re.fullmatch(r"7 rows, 3 matches, \d+\.\d\d s\n", err)
 
 
 def test_csv_is_written_to_stdout(piped):
@@ -97,7 +97,7 @@ def test_arrow_is_not_written_to_a_terminal():
     code, _, err = finish(process)
     os.close(ours)
     assert code == 2
-    assert "standard output is a terminal" in err
+    assert "a terminal cannot show Arrow" in err
 
 
 def test_the_format_goes_before_the_ending_of_a_file(piped):
@@ -131,7 +131,7 @@ def test_rows_come_out_while_events_come_in(format):
     process.stdin = None
     code, _, err = finish(process)
     assert code == 0
-    assert err.startswith(b"21 rows, 9 complex events")
+    assert err.startswith(b"21 rows, 9 matches")
 
 
 @pytest.mark.parametrize("format", ["jsonl", "csv", "arrow"])

@@ -61,8 +61,8 @@ def test_a_table_has_a_row_for_each_query(cli):
         ["late", "4", "1970-01-01T00:00:01.000", "1970-01-01T00:00:04.500"],
         ["never", "0"],
     ]
-    assert out.endswith("2 of 3 queries found 10 complex events\n")
-    assert re.fullmatch(r"7 rows, 10 complex events of 3 queries, \d+\.\d\d s\n", err)
+    assert out.endswith("2 of 3 queries found 10 matches\n")
+    assert re.fullmatch(r"7 rows, 10 matches of 3 queries, \d+\.\d\d s\n", err)
 
 
 @pytest.mark.parametrize("ending", ["parquet", "arrow", "csv", "jsonl"])
@@ -113,8 +113,8 @@ def test_outputs_of_several_kinds_are_told_apart(cli):
     write({"never": "SELECT MAX(A.price) AS top FROM S WHERE A+ WITHIN 1 SECONDS"})
     code, out, err = cli(*ASKED)
     assert code == 0
-    assert "found 10 complex events and 4 rows of measures\n" in out
-    assert err.startswith("7 rows, 10 complex events and 4 rows of measures of 3 queries, ")
+    assert "found 10 matches and 4 rows of measures\n" in out
+    assert err.startswith("7 rows, 10 matches and 4 rows of measures of 3 queries, ")
     assert json.loads(cli(*ASKED, "--json")[1])["output"] is None
 
 
@@ -163,11 +163,11 @@ def test_columns_of_two_types_do_not_go_to_one_file(cli):
     [
         (["run", "--queries", "rules"], 2, "Missing argument 'EVENTS...'"),
         (["run"], 2, "Missing argument 'QUERY'"),
-        (["run", "q.ceql", "events.parquet", "--queries", "rules"], 2, "'q.ceql' is none"),
+        (["run", "q.ceql", "events.parquet", "--queries", "rules"], 2, "'q.ceql' is a query"),
         (["run", "SELECT * FROM S WHERE A", "events.parquet", "--queries", "rules"], 2, "all arguments are EVENTS"),
         (["run", "--queries", "none", "events.parquet"], 1, "none: expected a folder of query files"),
         (["run", "--queries", "rulez", "events.parquet"], 1, "found nothing\nhint: did you mean 'rules'?"),
-        (["run", "--queries", "events.parquet", "events.parquet"], 1, "found a file\nhint: name its folder"),
+        (["run", "--queries", "events.parquet", "events.parquet"], 1, "found a file\nhint: give its folder"),
         (["run", "--queries", ".hidden", "events.parquet"], 1, ".hidden: expected query files (*.ceql, *.eql, "),
         ([*ASKED, "-o", "rules/late.ceql", "--format", "csv"], 1, "would be overwritten"),
         (

@@ -19,7 +19,7 @@ QUERY = "SELECT * FROM S WHERE A AS a ; B FILTER a[price > 10] WITHIN 3 SECONDS"
 def test_report_writes_a_page(cli):
     code, out, err = cli("report", QUERY, "events.parquet", "--time-column", "ts", "-o", "report.html")
     assert (code, out) == (0, "")
-    assert err == "7 rows, 4 complex events, 0.1 MB -> report.html\n"
+    assert err == "7 rows, 4 matches, 0.1 MB -> report.html\n"
     assert sorted(os.listdir()) == ["events.parquet", "report.html"]
     page = Path("report.html").read_text(encoding="utf-8")
     assert "<title>SELECT * FROM S WHERE A AS a ; B FILTER \u2026 in events.parquet</title>" in page
@@ -51,7 +51,7 @@ def test_report_reads_events_from_standard_input(piped):
     with pa.ipc.new_stream(stream, EVENTS.schema) as writer:
         writer.write(EVENTS)
     code, _, err = piped("report", "SELECT * FROM S WHERE A ; B", "-", "-o", "report.html", stdin=stream.getvalue())
-    assert (code, err[:26]) == (0, "7 rows, 7 complex events, "), err
+    assert (code, err[:19]) == (0, "7 rows, 7 matches, "), err
 
 
 def test_report_has_the_queries_of_a_folder(cli):
@@ -62,7 +62,7 @@ def test_report_has_the_queries_of_a_folder(cli):
     code, out, err = cli(*asked)
     assert (code, out) == (0, "")
     note = "note: never: no event has the type 'As'; did you mean 'A'?\n"
-    assert err == "7 rows, 4 complex events of 2 queries, 0.1 MB -> report.html\n" + note
+    assert err == "7 rows, 4 matches of 2 queries, 0.1 MB -> report.html\n" + note
     assert "<title>rules in events.parquet</title>" in Path("report.html").read_text(encoding="utf-8")
     assert json.loads(cli(*asked, "--json")[1])["queries"] == {
         "late": {"n_matches": 4},
@@ -81,8 +81,8 @@ def test_report_says_how_many_there_are_if_it_lists_some(cli):
     code, _, err = cli("report", "SELECT * FROM S WHERE A ; A ; A", "long.parquet", "-o", "report.html")
     assert code == 0
     first, last = err.splitlines()
-    assert first == "4,495,501,000 complex events: the page has at most 667 of those that end at one event"
-    assert last.startswith("3,000 rows, 4,495,501,000 complex events, ")
+    assert first == "4,495,501,000 matches: the page has at most 667 per end event"
+    assert last.startswith("3,000 rows, 4,495,501,000 matches, ")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_report_says_how_many_there_are_if_it_lists_some(cli):
         (["SELECT * FROM S WHERE A", "event.parquet", "-o", "r.html"], 1, "did you mean 'events.parquet'?"),
         (["SELECT * FROM S WHERE A", "events.parquet", "-o", "no/r.html"], 1, "there is no folder no"),
         (["SELECT * FROM S WHERE A", "events.parquet", "-o", "events.parquet"], 1, "is an input"),
-        (["SELECT * FROM S WHERE A", "events.parquet", "-o", "-"], 2, "a report is a file: -o report.html"),
+        (["SELECT * FROM S WHERE A", "events.parquet", "-o", "-"], 2, "a report needs a file: -o report.html"),
         (["SELECT * FROM S WHERE A", "events.parquet"], 2, "Missing option '-o'"),
         (["SELECT * FROM S WHERE A", "events.parquet", "--sort", "-o", "r.html"], 2, "--sort needs a time"),
     ],
@@ -116,7 +116,7 @@ def test_a_terminal_shows_the_status():
     code, said = said_to_a_terminal("report", QUERY, "events.parquet", "--time-column", "ts", "-o", "report.html")
     assert code == 0
     assert b"evaluating" in said
-    assert said.endswith(b"7 rows, 4 complex events, 0.1 MB -> report.html\r\n")
+    assert said.endswith(b"7 rows, 4 matches, 0.1 MB -> report.html\r\n")
 
 
 def test_an_interrupted_report_leaves_no_file(tmp_path):

@@ -101,7 +101,7 @@ def test_every_level_has_some_of_the_rows_that_are_shown(cli):
     out = cli(*ASKED)[1]
     shown = [line.split()[0] for line in out.splitlines() if " rule " in line and "1970" in line]
     assert [shown.count(level) for level in ("high", "medium", "low")] == [20, 14, 5]
-    assert "\nand 21 rules more: 6 medium, 15 low (-o FILE has all alerts)\n" in out
+    assert "\nand 21 more rules: 6 medium, 15 low (-o FILE has all alerts)\n" in out
     assert out.endswith("61 of 62 rules raised 361 alerts: 120 high, 120 medium, 120 low, 1 no level\n")
 
 
@@ -114,10 +114,10 @@ def test_no_alerts_are_told(cli):
 def test_folders_without_levels_have_the_outputs_of_queries(cli):
     Path("rules/pair.toml").unlink()
     Path("rules/chain.toml").unlink()
-    assert "1 of 1 query found 1 complex event" in cli(*ASKED)[1]
+    assert "1 of 1 query found 1 match" in cli(*ASKED)[1]
     assert "1 of 1 rule raised 1 alert" in cli(*ASKED, "--output", "alerts")[1]
     code, _, err = cli("run", "SELECT * FROM S WHERE A", "events.parquet", "--output", "alerts")
-    assert (code, "alerts are those of rules" in err) == (2, True)
+    assert (code, "alerts need rules" in err) == (2, True)
 
 
 def test_near_misses_come_first(cli):
@@ -127,7 +127,7 @@ def test_near_misses_come_first(cli):
     assert lines[0] == ["rule", "level", "starts", "reached", "step", "so far", "stopped by"]
     assert lines[2] == ["B, C, A", "critical", "3", "2 of 3", "C", "2", "window 1, end 1"]
     assert lines[3][:4] == ["A, then B", "high", "3", "2 of 2"]
-    assert lines[4] == ["of 2 rules of several steps, 2 began, and 1 came to their end; 1 rule of one step"]
+    assert lines[4] == ["of 2 rules with several steps, 2 started and 1 completed; 1 rule with one step"]
 
 
 def test_the_steps_of_each_rule_are_written(cli):
@@ -139,7 +139,7 @@ def test_rules_without_steps_are_set_aside(cli):
     write({"max.ceql": "SELECT MAX * FROM S WHERE A+"})
     code, _, err = cli(*ASKED, "--output", "funnel")
     assert code == 0
-    assert "note: 1 rule without steps to go by: max\n" in err
+    assert "note: 1 rule without a sequence of steps: max\n" in err
 
 
 def test_all_wrong_rules_end_a_run_unless_they_are_left_out(cli):
@@ -160,9 +160,9 @@ def test_all_wrong_rules_end_a_run_unless_they_are_left_out(cli):
     code, out, err = cli(*ASKED, "--skip-invalid")
     assert code == 0
     assert "2 of 3 rules raised 7 alerts" in out
-    assert "note: 3 rules left out for their errors (cer-gpu check tells all of them)\n" in err
-    assert "note: left out: gone: the events have no column 'no'\n" in err
-    assert "note: left out: rules/broken.toml: is not TOML: " in err
+    assert "note: 3 rules skipped because of errors (cer-gpu check lists them all)\n" in err
+    assert "note: skipped: gone: the events have no column 'no'\n" in err
+    assert "note: skipped: rules/broken.toml: is not TOML: " in err
 
 
 def test_a_folder_whose_rules_are_all_wrong_is_an_error(cli):
@@ -174,7 +174,7 @@ def test_a_folder_whose_rules_are_all_wrong_is_an_error(cli):
 
 def test_rules_in_other_languages_are_told_once(cli):
     write({f"k{i}.toml": "[rule]\nlanguage = 'kuery'\nquery = 'x:y'" for i in range(3)})
-    said = "note: 3 skipped, no rules in a language known here: 3 kuery\n"
+    said = "note: 3 skipped, not rules in a supported language: 3 kuery\n"
     assert said in cli(*ASKED)[2]
     assert said in cli("check", "--queries", "rules", "events.parquet", "--time-column", "ts")[1]
     assert json.loads(cli("check", "--queries", "rules", "--time-column", "ts", "--json")[1])["skipped_files"] == {
@@ -184,8 +184,8 @@ def test_rules_in_other_languages_are_told_once(cli):
 
 def test_a_file_of_a_rule_is_a_query(cli):
     code, out, _ = cli("run", "rules/pair.toml", "events.parquet", "--time-column", "ts")
-    assert (code, out.endswith("\n6 complex events\n")) == (0, True)
+    assert (code, out.endswith("\n6 matches\n")) == (0, True)
     assert "A" in cli("explain", "rules/pair.toml", "--time-column", "ts")[1]
     write({"k.toml": "[rule]\nlanguage = 'kuery'\nquery = 'x:y'"})
     code, _, err = cli("check", "rules/k.toml")
-    assert (code, err) == (1, "error: rules/k.toml: expected a query, found none in a language known here: kuery\n")
+    assert (code, err) == (1, "error: rules/k.toml: expected a query, found none in a supported language: kuery\n")

@@ -45,7 +45,7 @@ def test_each_query_of_a_folder_has_its_own_offset(cli):
     ("args", "said"),
     [
         (["events.parquet", "--offset", 1, "--output", "count"], "the output 'count' does not list"),
-        (["--follow", "folder", "--once", "-o", "out", "--offset", 1], "--offset is no option of --follow"),
+        (["--follow", "folder", "--once", "-o", "out", "--offset", 1], "--offset cannot be used with --follow"),
         (["events.parquet", "--offset", -1], "--offset"),
     ],
 )

@@ -83,8 +83,8 @@ def test_rules_of_all_languages_raise_alerts(cli):
     assert code == 0, err
     assert "2 of 3 rules raised 3 alerts: 1 low, 2 no level\n" in out
     assert "note: 3 rules: 2 Sigma, 1 CEQL\n" in err
-    assert "note: 1 skipped, no rules in a language known here: 1 YAML without a detection\n" in err
-    assert "note: 2 of 3 rules name fields that the events have not, null in all of them: Company (2)" in err
+    assert "note: 1 skipped, not rules in a supported language: 1 YAML without a detection\n" in err
+    assert "note: 2 of 3 rules name fields that the events do not have, read as null: Company (2)" in err
 
 
 def test_check_report_and_progress_take_them_too(cli):
@@ -123,7 +123,7 @@ def test_wrong_rules_are_told_or_left_out(cli):
     said = json.loads(cli("check", *ASKED, "--json")[1])
     assert (said["ok"], said["queries"]["Whoami"]["ok"]) == (False, True)
     code, out, err = cli("run", *ASKED, "--skip-invalid")
-    assert (code, "note: 2 rules left out for their errors" in err) == (0, True)
+    assert (code, "note: 2 rules skipped because of errors" in err) == (0, True)
     assert "2 of 3 rules raised 3 alerts" in out
 
 
@@ -133,7 +133,7 @@ def test_a_wrong_correlation_does_not_let_its_rules_loose(cli):
     code, out, err = cli("run", *ASKED, "--skip-invalid")
     assert (code, "Failed logon" in out) == (0, False)
     assert "note: 'Failed logon' gives no results: the correlation 'Many' has no text\n" in err
-    assert "note: left out: rules/many.yml: Timespan '5x' is invalid.\n" in err
+    assert "note: skipped: rules/many.yml: Timespan '5x' is invalid.\n" in err
     code, _, err = cli("run", *ASKED)
     assert (code, "error: rules/many.yml: " in err) == (1, True)
 
@@ -174,7 +174,7 @@ def test_a_rule_is_a_query(cli):
         (
             ["SELECT * FROM S WHERE A", "--pipeline", "windows"],
             2,
-            "options of rules of Sigma (*.yml), and QUERY is none",
+            "options of Sigma rules (*.yml), and QUERY is not one",
         ),
     ],
 )

@@ -68,7 +68,7 @@ def test_files_that_give_texts_as_codes_and_as_texts_are_one_table(dips):
 @pytest.mark.parametrize(
     ("options", "instead"),
     [
-        (["--time-column", "ts"], "--time-column is an option of CEQL, and QUERY is a statement with MATCH_RECOGNIZE"),
+        (["--time-column", "ts"], "--time-column is an option of CEQL, and QUERY is in MATCH_RECOGNIZE"),
         (["--sort"], "ORDER BY names the order of its rows"),
         (["--no-type-column"], "it knows no types of events"),
         (["--output", "count"], "ONE ROW PER MATCH or ALL ROWS PER MATCH tells its rows"),
@@ -103,9 +103,9 @@ def test_a_statement_is_explained(cli, dips):
     code, out, _ = cli("explain", "dips.sql", "--dot", "places.dot", "--svg", "places.svg")
     assert code == 0
     for line in (
-        "  Rows of trades with the same name are a partition, in the order of ts.",
-        "  Row by row, the preferred match of A B+ C+ that begins there is found.",
-        "  A row of the result is a match, with name, high, low.",
+        "  Rows of trades with the same name form a partition, in the order of ts.",
+        "  At each row, the preferred match of A B+ C+ that begins there is found.",
+        "  Each row of the result is a match, with name, high, low.",
         "  B   price < PREV(price)   bit 0 of a row",
         "  B.2     → B.3, C.4",
         "  C.5     → C.5, the end",

@@ -75,7 +75,7 @@ def test_columns_are_those_of_empty_and_of_several_files(cli):
     [
         (["flights.parquet", "--type-column", "typ"], 1, "did you mean 'type'?"),
         (["flights.parquet", "--type-column", "n"], 1, "the type column 'n' must hold strings"),
-        (["S=flights.parquet"], 2, "give its files without a name"),
+        (["S=flights.parquet"], 2, "without a stream name"),
         (["-", "--type-column", "type"], 2, "standard input can be read only once"),
         (["gone.parquet"], 1, "gone.parquet: no such file"),
     ],
@@ -117,8 +117,8 @@ def test_times_make_room_for_events(cli, monkeypatch):
 def test_cut_columns_are_noted(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "30")
     query = "SELECT * FROM S WHERE A : B"
-    assert "(cut to the width: " in cli("run", query, "flights.parquet", "--time-column", "ts")[1]
-    assert "(cut to the width: " not in cli("run", query, "flights.parquet")[1]
+    assert "(cut to the terminal width: " in cli("run", query, "flights.parquet", "--time-column", "ts")[1]
+    assert "(cut to the terminal width: " not in cli("run", query, "flights.parquet")[1]
 
 
 # ---- proposals for misspelt names -----------------------------------------------------------------------------------
@@ -166,10 +166,10 @@ def test_query_and_events_in_the_wrong_order_are_told(cli, here):
     for command in ("run", "check"):
         code, _, err = cli(command, "flights.parquet", query)
         assert code == 2
-        assert f"'flights.parquet' names events, and QUERY comes before them: cer-gpu {command} '{query}'" in err
+        assert f"'flights.parquet' names events, and QUERY must come before them: cer-gpu {command} '{query}'" in err
     for events in ("no.csv", ".", "s3://bucket/x", "-"):
         code, _, err = cli("run", events, "flights.parquet")
-        assert (code, "names events, and QUERY comes before them: cer-gpu run QUERY EVENTS" in err) == (2, True)
+        assert (code, "names events, and QUERY must come before them: cer-gpu run QUERY EVENTS" in err) == (2, True)
 
 
 def test_the_null_device_takes_every_result(cli, here):

@@ -33,7 +33,7 @@ def test_cases_that_pass(cli):
     assert code == 0
     assert out.splitlines()[0] == "ok     pair.test.yml: case 1 [pair]"
     assert out.splitlines()[1].startswith("1 case in 1 file: 1 passed, ")
-    assert err == "note: 1 rule without a case: sum\n"
+    assert err == "note: 1 rule without a test case: sum\n"
 
 
 def test_one_file_of_cases(cli):
@@ -67,7 +67,7 @@ ERRORS = {
     "rule: pare\n" + EVENTS: "expected a rule, found none called 'pare'",
     "rule: pare.ceql\n" + EVENTS: "hint: did you mean 'pair.ceql'?",
     EVENTS: "expected the rule of the case, found no wrong{.ceql",
-    "rule: pair\nevents: nowhere.csv\n": "found no rules/nowhere.csv",
+    "rule: pair\nevents: nowhere.csv\n": "there is no rules/nowhere.csv",
     "rule: pair\nevents: [{x: 1}]\n": "'type'",
     "rule: bad.ceql\n" + EVENTS: "rules/bad.ceql: expected",
     "rule: pair\noptions: {time_unit: days}\n" + EVENTS: "time_unit must be one of",
@@ -91,7 +91,7 @@ def test_a_column_that_the_rows_have_not_is_an_error(cli):
     code, out, _ = cli("test", "rules")
     assert code == 1
     assert "expected the column 'strat' in the results" in out
-    assert "hint: did you mean 'start'?; output: bindings or " in out
+    assert "hint: did you mean 'start'?; other outputs have others: output: bindings or " in out
 
 
 def test_a_pattern_names_several_rules(cli):

@@ -14,14 +14,14 @@ def test_warnings_stand_before_the_outcome(cli):
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert [line for line in lines if set(line) - set(" ^")] == [
-        "warning: no window: the events of this pattern may lie any distance apart, "
-        "and partial matches are kept to the end",
+        "warning: no window: the events of this pattern may be any distance apart, "
+        "and partial matches are kept until the input ends",
         "  " + WRONG,
         "hint: add WITHIN, such as WITHIN 10 MINUTES or WITHIN 1000 EVENTS",
         "warning: variable 'b' is not used: neither SELECT nor a filter reads it",
         "  " + WRONG,
-        "hint: leave AS out, or select it",
-        "warning: no event passes this: no value of 'x' passes all of its tests",
+        "hint: drop AS, or select it",
+        "warning: no event satisfies this: no value of 'x' satisfies all of its conditions",
         "  " + WRONG,
         "ok: the query has no errors",
     ]
@@ -60,7 +60,7 @@ def test_types_that_the_events_cannot_have(cli):
     query = "SELECT * FROM S WHERE A : ZEBRA"
     code, out, _ = cli("check", query, "events.parquet")
     assert code == 0
-    assert "warning: no event has the type 'ZEBRA': those in type are from 'A' to " in out
+    assert "warning: no event has the type 'ZEBRA': those in type range from 'A' to " in out
     pq.write_table(pa.table({"type": ["ZEBRA"]}), "more.parquet")
     Path("both").mkdir()
     Path("both/a.parquet").write_bytes(Path("events.parquet").read_bytes())
@@ -72,4 +72,4 @@ def test_types_that_the_events_cannot_have(cli):
 def test_values_that_a_column_cannot_have(cli):
     pq.write_table(pa.table({"type": ["A"], "n": pa.array([1], pa.int8())}), "small.parquet")
     _, out, _ = cli("check", "SELECT * FROM S WHERE A AS a FILTER a[n = 300]", "small.parquet")
-    assert "warning: no event passes this: no value of 'n' passes all of its tests" in out
+    assert "warning: no event satisfies this: no value of 'n' satisfies all of its conditions" in out

@@ -294,7 +294,9 @@ def test_damaged_fields_of_files_are_refused(tmp_path):
 
 
 def test_explain_shows_a_field_by_its_path():
-    facts = str(cer_gpu.compile("SELECT * FROM S WHERE A FILTER A[st.`o d`.r > 1] PARTITION BY [st.p]").explain())
+    facts = str(
+        cer_gpu.compile("SELECT * FROM S WHERE A FILTER A[st.`o d`.r > 1] PARTITION BY [st.p]").explain(detail="all")
+    )
     assert "A[st.`o d`.r > 1]" in facts
     assert "the same st.p" in facts
 

@@ -115,7 +115,7 @@ def check(editor, folder):
     meant = editor.ask("textDocument/hover", textDocument=document, position={"line": 2, "character": 10})
     value = meant["contents"]["value"]
     assert value.startswith("column `price`: double")
-    assert "an event A with price > 1, called a" in value
+    assert "an A event (a) with price > 1" in value
 
     (lost,) = change(text.replace("pr", "price").replace("events.parquet", "evnts.parquet"), 6)
     assert "evnts.parquet: no such file\nhint: did you mean 'events.parquet'?" in lost["message"]

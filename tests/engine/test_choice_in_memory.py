@@ -16,7 +16,7 @@ CHOSEN = "SELECT LAST * FROM S WHERE ((C AS a ; C AS b) ; (A+ AS c ; A AS d)) FI
 AMBIGUOUS = "SELECT * FROM S WHERE ((A AS a OR A+ AS b) ; (A+ AS c ; A+ AS d)) FILTER b[y < 304] AND a.y = b.x"
 QUERIES = {"chosen": CHOSEN, "ambiguous": AMBIGUOUS}
 TEXT = re.compile(
-    r"the complex events that end at event (\d+) are ([\d,]+) so far, and choosing among them needs more than "
+    r"event (\d+) ends ([\d,]+) matches so far, and choosing among them needs more than "
     r"max_memory \(47\.7 MiB\)\nhint: a shorter WITHIN, SELECT ANY, or a larger max_memory \(--max-memory\)"
 )
 
@@ -82,7 +82,7 @@ WAITING = {
     "limited": "SELECT * FROM S WHERE A AS a ; A+ AS b ; !B PARTITION BY [k] WITHIN 40 EVENTS LIMIT 2",
 }
 WAITING_TEXT = re.compile(
-    r"the complex events that end at event (\d+) \(2024-01-01 00:00:(\d\d)\) are ([\d,]+) so far, of ([\d,]+) that "
+    r"event (\d+) \(2024-01-01 00:00:(\d\d)\) ends ([\d,]+) matches so far, of ([\d,]+) that "
     r"wait for the end of their window, and keeping these needs more than max_memory \(19\.1 MiB\)\nhint: a shorter "
 )
 
@@ -121,7 +121,7 @@ def test_a_choice_that_needs_too_much_names_the_time_of_the_end():
     compiled = cer_gpu.compile(CHOSEN, time_column="ts")
     with pytest.raises(cer_gpu.OutOfMemoryError) as error:
         compiled.evaluate(events.append_column("ts", pa.array(times)), max_memory="50MB")
-    told = re.match(r"the complex events that end at event (\d+) \(2024-01-01 00:(\d\d):(\d\d)\) are", str(error.value))
+    told = re.match(r"event (\d+) \(2024-01-01 00:(\d\d):(\d\d)\) ends", str(error.value))
     assert told, str(error.value)
     assert int(told[1]) == 60 * int(told[2]) + int(told[3])
 

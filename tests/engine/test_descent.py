@@ -187,7 +187,7 @@ def test_words_tell_what_is_asked():
     query = compiled_with(NODES, "SELECT * FROM S WHERE P AS x FILTER x[of_p = TRUE]")
     told = str(query.explain())
     assert "DESCENDANT(P FILTER p = TRUE)" in told
-    assert "a process above that of the event (by id and parent) had one of the events P with p = TRUE before" in told
+    assert "an ancestor of the event's process (by id and parent) had one of the P events with p = TRUE before" in told
 
 
 def test_a_set_of_queries_gives_what_each_gives():

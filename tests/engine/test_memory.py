@@ -107,6 +107,6 @@ def test_memory_that_runs_out_is_an_error_with_advice(way):
     code = EXPLODE.replace("WAY", repr(way))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=120)
     assert done.returncode == 0, done.stderr
-    found = re.match(r"\w+ memory ran out after ([\d,]+) complex events\nhint: WITHIN, .*output='count'", done.stdout)
+    found = re.match(r"\w+ memory ran out after ([\d,]+) matches\nhint: WITHIN, .*output='count'", done.stdout)
     assert found, done.stdout
     assert int(found[1].replace(",", "")) > 500_000

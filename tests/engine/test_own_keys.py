@@ -190,7 +190,7 @@ def test_explain_names_the_keys():
     query = cer_gpu.compile(
         "SELECT * FROM S WHERE * AS e FILTER e[COUNT(*) OVER 5 EVENTS PARTITION BY [a FILTER b = 1, c] > 3]"
     )
-    assert "of the same [a FILTER b = 1, c]" in str(query.explain())
+    assert "with the same [a FILTER b = 1, c]" in str(query.explain())
 
 
 @pytest.mark.parametrize("keys", ["[], [a]", "[LAG(a)]", "[a FILTER LAG(b) = 1]", "a"])

@@ -77,8 +77,8 @@ def test_outputs_that_list_no_complex_events_have_no_pipes():
     table = pa.table({"type": list("AB")})
     query = with_pipes("SELECT RECENT * FROM S WHERE A ; B", ("tail", 2))
     for output in ("count", "ends", "funnel"):
-        with pytest.raises(OptionError, match="tail chooses among complex events"):
+        with pytest.raises(OptionError, match="tail chooses among matches"):
             query.evaluate(table, output=output)
-    assert "Of all that is found, only the last 2 are reported (tail)." in str(query.explain())
+    assert "Of all results, only the last 2 are reported (tail)." in str(query.explain())
     assert query.distribution.threads == "one"
     assert query.distribution.tasks["key"] is not None

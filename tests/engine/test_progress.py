@@ -285,7 +285,7 @@ def test_window_funnel_by_hand():
         ("SELECT * FROM S WHERE A ; NOT(B)", "a step, or an absence, is NOT(...)"),
         ("SELECT * FROM S WHERE A ; !B WITHIN 5 EVENTS", "it ends with an absence"),
         ("SELECT * FROM S WHERE A AS a ; B AS b FILTER b.k > a.k", "PARTITION BY their column"),
-        ("SELECT * FROM S WHERE A AS a ; !(D AS d FILTER d.k = a.k) ; B", "it has a filter between events"),
+        ("SELECT * FROM S WHERE A AS a ; !(D AS d FILTER d.k = a.k) ; B", "it has a join predicate"),
         ("SELECT * FROM S WHERE A ; B WITHIN 9 EVENTS, 5 [n] EACH STEP", "measured by another clock"),
         ("SELECT * FROM S WHERE A ; (B ; C WITHIN 3 EVENTS)", "a window within the pattern"),
         ("SELECT MAX * FROM S WHERE A ; B", "it has SELECT MAX"),

@@ -17,7 +17,7 @@ EVENTS = pa.table(
         "ts": pa.array([60 * minute for minute in MINUTES], pa.timestamp("s")),
     }
 )
-NOTE = "2 complex events are complete only by the end of the input"
+NOTE = "2 matches are complete only because the input ends"
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_an_evaluator_says_how_many_there_are(query, undecided):
     assert evaluator.finish().num_rows == (2 if undecided == "report" else 0)
     assert evaluator.n_matches == (3 if undecided == "report" else 1)
     (note,) = evaluator.notes
-    assert note.startswith(NOTE if undecided == "report" else "2 complex events are left out")
+    assert note.startswith(NOTE if undecided == "report" else "2 matches are held back")
 
 
 def test_a_later_event_decides(query):
@@ -78,7 +78,7 @@ def test_the_command_line_says_how_many(tmp_path, capsys):
         assert f"note: {NOTE}" in capsys.readouterr().err
     assert main([*run, "--undecided", "hold"]) == 0
     said = capsys.readouterr()
-    assert "1 complex event" in said.out
-    assert "note: 2 complex events are left out: no later event shows" in said.err
+    assert "1 match" in said.out
+    assert "note: 2 matches are held back: no later event shows" in said.err
     with pytest.raises(cer_gpu.OptionError, match="undecided must be one of report, hold, got 'no'"):
         cer_gpu.EvaluationOptions(undecided="no")

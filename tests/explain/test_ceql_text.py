@@ -60,14 +60,14 @@ def test_a_filter_between_events_is_written_unchanged(text):
     assert predicate_text(parse(f"SELECT * FROM S WHERE {where} FILTER {text}").formula.filter.predicate) == text
 
 
-def test_filters_between_events_are_told_behind_what_they_filter():
+def test_join_predicates_come_after_what_they_filter():
     syntax = parse("SELECT * FROM S WHERE A AS x ; (B AS y FILTER y.p > x.p)+ FILTER LAST(y).q = x.q WITHIN 2 DAYS")
     assert in_words(syntax, normal_form(syntax.formula), STRATEGIES["ALL"])[:7] == [
         "Look in S for:",
-        "  1. an event A, called x",
+        "  1. an A event (x)",
         "  2. later, one or more times, one after another:",
-        "       an event B, called y",
+        "       a B event (y)",
         "       such that y.p > x.p",
         "  such that LAST(y).q = x.q",
-        "From its first event to its last there are at most 2 days.",
+        "The first and the last event of a match are at most 2 days apart.",
     ]

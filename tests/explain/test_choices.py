@@ -27,7 +27,7 @@ def test_explained_engines_and_distribution_are_those_of_the_evaluation(data):
             compiled.evaluator(output=output)
     assert plan["engine"]["chosen"] == compiled.evaluator().engine
     within = query.strategy in ("NEXT", "LAST", "MAX") and query.within is not None and not query.chooses_first
-    assert ("each window that something ends in is evaluated by itself" in plan["engine"]["why"]) == within
+    assert ("each window in which a match ends is evaluated by itself" in plan["engine"]["why"]) == within
     assert ("no stacks" in plan["engine"]["why"]) == (plan["engine"]["chosen"] == "automaton" and not within)
     assert plan["distribution"]["chosen"] == choose_distribution(work_of(compiled), "auto")[0]
 
@@ -78,11 +78,13 @@ def test_the_bound_of_memory_follows_window_strategy_and_clauses():
         ("MAX", True),
     ):
         query = f"SELECT {strategy} * FROM S WHERE A ; B PARTITION BY [k] {{}} WITHIN 5 EVENTS"
-        assert "kept for good" not in plan_of(query.format(""))["memory"]
+        assert "never dropped" not in plan_of(query.format(""))["memory"]
         memory = plan_of(query.format("THEN"))["memory"]
-        assert ("a state of each partition, which is kept for good" in memory) == kept
-    assert "that wait until theirs has passed" in plan_of("SELECT * FROM S WHERE A ; !B WITHIN 5 EVENTS")["memory"]
-    assert "that no event has barred yet" in plan_of("SELECT * FROM S WHERE A -> B")["memory"]
+        assert ("one state per partition, which is never dropped" in memory) == kept
+    assert (
+        "that wait until their window has passed" in plan_of("SELECT * FROM S WHERE A ; !B WITHIN 5 EVENTS")["memory"]
+    )
+    assert "that no event has excluded yet" in plan_of("SELECT * FROM S WHERE A -> B")["memory"]
     assert "grows with the relevant events" in plan_of("SELECT * FROM S WHERE A -> B ; C")["memory"]
     times = plan_of("SELECT * FROM S WHERE A WITHIN 26 HOURS 1 MINUTES 0.5 SECONDS", time_column="ts")["window"]
     assert times["text"] == "1 day 2 hours 1 minute 0.5 seconds"
@@ -114,7 +116,7 @@ def test_the_tier_of_predicates_is_explained_with_its_reason(monkeypatch):
 def test_the_steps_of_a_chain_have_their_counts_and_gaps(pattern, text, plain):
     query = f"SELECT * FROM S WHERE {pattern} WITHIN 9 EVENTS"
     assert plan_of(query)["chain"] == {"text": text, "plain": plain}
-    assert (f"chain         {text}" in str(cer_gpu.compile(query).explain())) == (not plain)
+    assert (f"chain         {text}" in str(cer_gpu.compile(query).explain(detail="plan"))) == (not plain)
 
 
 def test_a_query_that_is_no_chain_has_no_steps():

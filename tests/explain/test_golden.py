@@ -28,7 +28,7 @@ def test_an_explanation_prints_its_golden_text(path, monkeypatch):
     monkeypatch.setattr(placement, "missing", lambda: "there is no NVIDIA driver (libcuda.so.1)\nhint: install it")
     monkeypatch.setattr(guards, "TIER", None)
     query, options, expected = read(path)
-    said = f"{cer_gpu.compile(query, **options).explain()}\n"
+    said = f"{cer_gpu.compile(query, **options).explain(detail='all')}\n"
     if not expected and os.environ.get("CER_GPU_WRITE_GOLDEN"):
         path.write_text(path.read_text(encoding="utf-8") + said, encoding="utf-8")
         pytest.fail(f"wrote {path.name}; read it, and run again")

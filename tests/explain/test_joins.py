@@ -1,4 +1,4 @@
-"""Filters between events in an explanation: kinds, places, indexes, promises, automaton and counts of candidates.
+"""Join predicates in an explanation: kinds, places, indexes, promises, automaton and counts of candidates.
 
 Those that a parallelised automaton evaluates are in test_parallel_facts.py; here no query has one.
 """
@@ -27,7 +27,7 @@ def by_instances(text):
 
 
 def explained(pattern, clauses="", events=None, **options):
-    return by_instances(f"SELECT * FROM S WHERE {pattern} {clauses}").explain(events, **options)
+    return by_instances(f"SELECT * FROM S WHERE {pattern} {clauses}").explain(events, detail="all", **options)
 
 
 def facts_of(*arguments, **options):
@@ -74,7 +74,7 @@ PLACES = [
                 True,
                 [
                     "a ... c: while listing, once both events are known",
-                    "a ... c: zone maps, before what lies between is looked for",
+                    "a ... c: zone maps, before the events in between are searched",
                 ],
             )
         ],
@@ -93,16 +93,16 @@ PLACES = [
     (
         "A AS a ; (B AS b)+ FILTER FIRST(b).x < LAST(b).x",
         "",
-        [("FIRST(b).x < LAST(b).x", True, ["whole paths: while listing"])],
+        [("FIRST(b).x < LAST(b).x", True, ["whole matches: while listing"])],
     ),
     (
         "A AS a ; B AS b ; C AS c FILTER a.x + b.x < c.x",
         "",
-        [("a.x + b.x < c.x", False, ["whole paths: while listing"])],
+        [("a.x + b.x < c.x", False, ["whole matches: while listing"])],
     ),
     ("A AS a ; B AS b FILTER b.x - a.x > 3", "", [("b.x - a.x > 3", False, ["a ; b: one by one"])]),
     ("A AS a OR B AS b FILTER b.x > a.x", "", [("b.x > a.x", True, [])]),
-    ("A AS x AS y FILTER x.x = y.y", "", [("x.x = y.y", True, ["x: alone, as it is both x and y"])]),
+    ("A AS x AS y FILTER x.x = y.y", "", [("x.x = y.y", True, ["x: on the event alone, as it is x and y"])]),
     ("A AS a ; A AS a ; B AS b FILTER b.x = a.x", "", None),
 ]
 
@@ -118,7 +118,7 @@ def test_a_filter_has_its_kind_and_the_places_where_it_is_tested(pattern, clause
                 [
                     "a (step 2) ; b: hash",
                     "a ... b: while listing, once both events are known",
-                    "a (step 1) ... b: hash, before what lies between is looked for",
+                    "a (step 1) ... b: hash, before the events in between are searched",
                 ],
             )
         ]
@@ -181,7 +181,7 @@ def promises(*arguments):
 def test_a_query_without_filters_between_events_has_the_promises_of_a_cea():
     name, guaranteed, missing = promises("A ; B FILTER B[x > 3]")
     assert (name, missing) == ("CEA", "")
-    assert "constant time for each event" in guaranteed
+    assert "constant time per event" in guaranteed
     assert "output-linear delay" in guaranteed
 
 
@@ -194,11 +194,11 @@ def test_equal_keys_between_neighbours_need_no_search():
 @pytest.mark.parametrize(
     ("pattern", "said"),
     [
-        ("A AS a ; B AS b FILTER b.x > a.x", "compared with all in reach at a ; b (zone maps)"),
-        ("A AS a ; B AS b FILTER b.x > a.x", "output-linear delay: candidates may be tested in vain"),
-        ("A AS a ; B AS b ; C AS c FILTER c.x = a.x", "output-linear delay: paths may be tested in vain"),
+        ("A AS a ; B AS b FILTER b.x > a.x", "compared with all others in reach at a ; b (zone maps)"),
+        ("A AS a ; B AS b FILTER b.x > a.x", "output-linear delay: candidates may be tested without result"),
+        ("A AS a ; B AS b ; C AS c FILTER c.x = a.x", "output-linear delay: paths may be tested without result"),
         ("A AS a ; (B AS b)+ FILTER b.x > PREV(b).x", "a bounded number of registers: PREV(b) is chosen among all"),
-        ("(A AS a OR A AS d) ; B AS b FILTER b.x = a.x", "those of one end are compared, and doubles dropped"),
+        ("(A AS a OR A AS d) ; B AS b FILTER b.x = a.x", "those of one end are compared, and duplicates dropped"),
     ],
 )
 def test_what_is_not_guaranteed_is_said(pattern, said):
@@ -208,7 +208,7 @@ def test_what_is_not_guaranteed_is_said(pattern, said):
 def test_a_strategy_compares_all_of_one_end():
     query = "SELECT {} * FROM S WHERE A AS a ; B AS b FILTER b.x = a.x"
     missing = [by_instances(query.format(s)).explain().to_dict()["model"]["not_guaranteed"] for s in ("ALL", "MAX")]
-    assert missing == [[], ["listing of the chosen alone: MAX compares all that end at one event"]]
+    assert missing == [[], ["listing only the chosen matches: MAX compares all that end at the same event"]]
 
 
 def test_many_pairs_of_steps_are_cut_short():
@@ -226,7 +226,7 @@ def test_stored_events_stay_until_they_are_out_of_reach():
     query = "SELECT MAX * FROM S WHERE A AS a ; B AS b{} WITHIN 5 EVENTS"
     clauses = " PARTITION BY [k] THEN", " FILTER a.x = b.x PARTITION BY [k]"
     memories = [by_instances(query.format(c)).explain().to_dict()["plan"]["memory"] for c in clauses]
-    assert ["kept for good" in memory for memory in memories] == [True, False]
+    assert ["never dropped" in memory for memory in memories] == [True, False]
 
 
 # ---- automaton --------------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def test_filters_that_registers_cannot_test_leave_the_automaton_of_the_pattern()
     automaton, plain = explanation.to_dict()["automaton"], facts_of("A ; (B AS b)+")["automaton"]
     assert automaton["why_not_registers"] == "PREV(b) is chosen among all events of 'b'"
     assert {**automaton, "why_not_registers": None} == plain
-    assert "CEA of the pattern without its filters between events" in str(explanation)
+    assert "CEA of the pattern without its join predicates" in str(explanation)
     assert explanation.to_svg().count("Complex event automaton") == 1
 
 
@@ -301,14 +301,14 @@ def test_an_analysis_without_filters_between_events_has_no_candidates():
 @pytest.mark.parametrize(
     ("pattern", "lines"),
     [
-        ("A AS a ; B AS b FILTER b.x > a.x", ["1. an event A, called a", "2. later, an event B, called b"]),
+        ("A AS a ; B AS b FILTER b.x > a.x", ["1. an A event (a)", "2. later, a B event (b)"]),
         (
             "A AS a ; (B AS b ; C AS c FILTER c.x > b.x AND c.y = b.y) ; D",
             [
-                "1. an event A, called a",
+                "1. an A event (a)",
                 "2. later, in this order:",
-                "     1. an event B, called b",
-                "     2. later, an event C, called c",
+                "     1. a B event (b)",
+                "     2. later, a C event (c)",
                 "     such that c.x > b.x",
                 "     and c.y = b.y",
                 "3. later, an event D",
@@ -317,15 +317,15 @@ def test_an_analysis_without_filters_between_events_has_no_candidates():
         (
             "A AS a ; (B AS b FILTER b.x > a.x)+",
             [
-                "1. an event A, called a",
+                "1. an A event (a)",
                 "2. later, one or more times, one after another:",
-                "     an event B, called b",
+                "     a B event (b)",
                 "     such that b.x > a.x",
             ],
         ),
         (
             "A AS a ; (B OR (C AS c FILTER c.x > a.x))",
-            ["1. an event A, called a", "2. later, one of these:", "   - an event B", "   - an event C, called c"],
+            ["1. an A event (a)", "2. later, one of these:", "   - an event B", "   - a C event (c)"],
         ),
     ],
 )
@@ -336,15 +336,15 @@ def test_a_filter_between_events_is_a_clause_below_its_pattern(pattern, lines):
 def test_a_strategy_chooses_within_the_window_where_filters_relate_events():
     query = "SELECT MAX * FROM S WHERE A AS a ; B AS b FILTER b.x > a.x WITHIN 5 EVENTS"
     assert cer_gpu.compile(query).explain().words[4:6] == [
-        "From its first event to its last there are at most 5 positions.",
-        "Of those that end at one event, those that are no part of another are reported (MAX).",
+        "The first and the last event of a match are at most 5 positions apart.",
+        "Of the matches that end at the same event, those that are not part of another are reported (MAX).",
     ]
 
 
 @strategies.property_test(0.5)
 def test_every_filter_between_random_events_is_explained(data):
     case = Case(data, join_strategies.full_join_cases())
-    explanation = case.compiled.explain(case.table, analyze=True)
+    explanation = case.compiled.explain(case.table, analyze=True, detail="all")
     facts, said = explanation.to_dict(), str(explanation)
     plan = case.compiled._plan
     graph = plan.graph if plan.parallel is None else plan.parallel.graph
@@ -357,7 +357,7 @@ def test_every_filter_between_random_events_is_explained(data):
     clauses = [line for line in explanation.words if re.match(r" +(such that|and) ", line)]
     assert len(clauses) == len(texts)
     assert all(any(line.endswith(printable(text)) for line in clauses) for text in texts)
-    assert "Filters between events" in said
+    assert "Join predicates" in said
     assert facts["analysis"]["n_matches"] == case.compiled.evaluate(case.table, threads=1).num_rows
     if plan.parallel is None:
         assert len(facts["steps"]) == len(facts["analysis"]["candidates"]) == len(graph.edges)
@@ -386,20 +386,20 @@ def test_absences_are_drawn_apart_from_the_steps(pattern):
     explanation = explained(pattern, "WITHIN 9 EVENTS")
     absence = explanation.to_dict()["automaton"]["absences"][0]
     assert "absent0 [shape=box" in explanation.to_dot()
-    assert f"{absence['name']}: no event between is" in explanation.to_svg()
+    assert f"{absence['name']}: no event in between is" in explanation.to_svg()
     assert f"; {absence['name']} ; " in str(explanation)
 
 
 def test_an_absence_at_the_end_takes_back():
     query = "SELECT NONE FROM S WHERE A AS a ; B ; !R{} WITHIN 9 EVENTS"
     for explanation in (
-        cer_gpu.compile(query.format("")).explain(),
-        by_instances(query.format(" FILTER a.x = B.x")).explain(),
+        cer_gpu.compile(query.format("")).explain(detail="all"),
+        by_instances(query.format(" FILTER a.x = B.x")).explain(detail="all"),
     ):
         transitions = explanation.to_dict()["automaton"]["transitions"]
         assert [t["text"].rpartition(" ")[2] for t in transitions if t["takes_back"]] == ["R"]
         assert not any(t["kept"] for t in transitions)
-        assert "✗ takes back" in str(explanation)
+        assert "✗ retracts" in str(explanation)
         assert "✗" in explanation.to_dot()
-        assert "✗ takes back" in explanation.to_svg()
+        assert "✗ retracts" in explanation.to_svg()
         assert "\0" not in explanation.to_dot() + explanation.to_svg() + str(explanation)

@@ -40,7 +40,7 @@ DOT = lark.Lark(
 
 def explained(data, depth):
     query = data.draw(strategies.queries(depth=depth))
-    explanation = cer_gpu.compile(to_ceql(query), time_column="ts").explain()
+    explanation = cer_gpu.compile(to_ceql(query), time_column="ts").explain(detail="all")
     assume(len(explanation.to_dict()["automaton"]["states"]) <= 30)
     return explanation
 
@@ -221,7 +221,7 @@ def test_the_picture_in_the_documentation_is_current():
 
 @strategies.property_test(0.2)
 def test_pictures_hold_the_automaton_of_filters_between_events(data):
-    explanation = Case(data, join_strategies.full_join_cases()).compiled.explain()
+    explanation = Case(data, join_strategies.full_join_cases()).compiled.explain(detail="all")
     automaton = explanation.to_dict()["automaton"]
     if len(automaton["states"]) <= 30:
         assert_drawn(explanation)
@@ -273,7 +273,7 @@ def test_hostile_names_are_only_text(name):
     quoted, text = f"`{name}`", name.replace("'", "''")
     pattern = f"{quoted} AS `{name}1` ; B FILTER `{name}1`[{quoted} = '{text}']"
     query = f"SELECT * FROM {quoted} WHERE {pattern} WITHIN 1 [{quoted}]"
-    explanation = cer_gpu.compile(query).explain()
+    explanation = cer_gpu.compile(query).explain(detail="all")
     assert_drawn(explanation)
     states, edges = drawn_by_dot(explanation.to_dot())
     assert (len(states), len(edges)) == (3, 3)
@@ -289,7 +289,7 @@ def test_hostile_names_are_only_text(name):
 def test_hostile_names_in_filters_between_events_are_only_text(name):
     quoted = f"`{name}`"
     pattern = f"{quoted} AS `{name}1` ; B AS `{name}2` FILTER `{name}2`.{quoted} > `{name}1`.x"
-    explanation = cer_gpu.compile(f"SELECT * FROM S WHERE {pattern}").explain()
+    explanation = cer_gpu.compile(f"SELECT * FROM S WHERE {pattern}").explain(detail="all")
     assert explanation.to_dict()["automaton"]["model"] == "RMA"
     assert_drawn(explanation)
     drawn_by_dot(explanation.to_dot())

@@ -16,19 +16,19 @@ def words_of(text):
 @pytest.mark.parametrize(
     ("pattern", "lines"),
     [
-        ("A ALL B", ["both of these, in any order:", "- an event A", "- an event B"]),
-        ("A ALL (B ALL C)", ["all of these, in any order:", "- an event A", "- an event B", "- an event C"]),
+        ("A ALL B", ["both of these, in any order:", "- an A event", "- a B event"]),
+        ("A ALL (B ALL C)", ["all of these, in any order:", "- an A event", "- a B event", "- a C event"]),
         (
             "A ; (B ALL C)",
-            ["1. an event A", "2. later, both of these, in any order:", "   - an event B", "   - an event C"],
+            ["1. an A event", "2. later, both of these, in any order:", "   - a B event", "   - a C event"],
         ),
         (
             "A ALL (B AS b ; C AS c) FILTER b.x = c.x",
             [
                 "both of these, in any order:",
-                "- an event A",
-                "- 1. an event B, called b",
-                "  2. later, an event C, called c",
+                "- an A event",
+                "- 1. a B event (b)",
+                "  2. later, a C event (c)",
                 "such that b.x = c.x",
             ],
         ),
@@ -36,10 +36,10 @@ def words_of(text):
             "A ALL (B AS b ; C AS c FILTER b.x = c.x)",
             [
                 "both of these, in any order:",
-                "- an event A",
+                "- an A event",
                 "- in this order:",
-                "    1. an event B, called b",
-                "    2. later, an event C, called c",
+                "    1. a B event (b)",
+                "    2. later, a C event (c)",
                 "    such that b.x = c.x",
             ],
         ),
@@ -53,7 +53,7 @@ def test_operands_of_all_are_a_list(pattern, lines):
 
 def test_a_strategy_chooses_within_the_window():
     words = words_of("SELECT MAX * WHERE A ALL B WITHIN 5 EVENTS")
-    assert words[4].startswith("From its first event to its last")
+    assert words[4].startswith("The first and the last event of a match are at most 5 positions apart")
     assert words[5].endswith("are reported (MAX).")
 
 
@@ -61,12 +61,12 @@ def test_the_head_of_a_conjunctive_query_is_said():
     words = words_of("Q(x, `a b`) <- T(id = x), T(id = x, st.p = `a b`), S(id = x) AS s")
     assert words[1:8] == [
         "  all of these, in any order:",
-        "  - an event T",
-        "  - an event T, called T_2",
-        "  - an event S, called s",
+        "  - a T event",
+        "  - a T event (T_2)",
+        "  - an S event (s)",
         "  such that T.id = T_2.id",
         "  and T.id = s.id",
-        "Every one is reported.",
+        "All matches are reported.",
     ]
-    assert words[-1] == "Reported beside it: x (id of T) and `a b` (st.p of T_2)."
-    assert words_of("Q() <- T(id = x)")[-1] == "All its events are kept."
+    assert words[-1] == "Each match also lists x (id of T) and `a b` (st.p of T_2)."
+    assert words_of("Q() <- T(id = x)")[-1] == "Each match lists all of its events."

@@ -53,7 +53,7 @@ def test_many_small_runs_find_what_one_run_finds(job, monkeypatch):
         assert (code, said) == (0, "")
         facts = json.loads(out)
         assert (facts[f"n_{noun}s"], facts["n_events_of_all_runs"]) == (n_commits, job.n_events)
-    assert job.run()[2] == f"0 {noun}s, 0 rows, 0 complex events -> {job.out}\n"
+    assert job.run()[2] == f"0 {noun}s, 0 rows, 0 matches -> {job.out}\n"
     job.add(END)
     code, _, said = job.run()
     assert code == 0
@@ -110,7 +110,7 @@ def test_compactions_are_passed_over_and_their_versions_forgotten(delta_job):
             job.add_some()
         assert job.run()[0] == 0
         DeltaTable(path).optimize.compact()
-    assert "1 version, 0 rows, 0 complex events" in job.run()[2]
+    assert "1 version, 0 rows, 0 matches" in job.run()[2]
     DeltaTable(path).create_checkpoint()
     for log in sorted((path / "_delta_log").glob("*.json"))[:-1]:
         log.unlink()  # as the clean-up of an old log does
@@ -124,7 +124,7 @@ def test_a_lost_or_older_state_and_another_table_are_refused(job):
     for _ in range(2):
         job.add_some(90, 90)
         code, _, said = job.run()
-        assert (code, " 0 complex events" in said) == (0, False)
+        assert (code, " 0 matches" in said) == (0, False)
         if not (job.folder / "older").exists():
             shutil.copytree(state, job.folder / "older")
     if job.kind == "files":
@@ -275,10 +275,10 @@ def test_steps_are_known_when_their_snapshots_have_expired(tmp_path, monkeypatch
     ("given", "said"),
     [
         (["--input", "delta:events@3"], "expected a table without a version"),
-        (["--settle", "1"], "--settle is an option of a folder of files"),
-        (["--state", "s3://box/state"], "expected a folder of this machine"),
-        (["--state", "events/state"], "lies in the folder events, from which the events come"),
-        (["-o", "delta:events"], "lies in the folder events, from which the events come"),
+        (["--settle", "1"], "--settle applies to a folder of files"),
+        (["--state", "s3://box/state"], "expected a local or mounted folder"),
+        (["--state", "events/state"], "is in the folder events, from which events are read"),
+        (["-o", "delta:events"], "is in the folder events, from which events are read"),
         (["-o", "delta:found@1"], "expected a table to append to"),
         (["-o", "delta:found", "--format", "csv"], "is a table, which has its own format"),
         (["-o", "found.parquet"], "one parquet file cannot grow"),

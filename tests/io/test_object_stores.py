@@ -91,7 +91,7 @@ def test_a_job_over_what_is_new_goes_from_table_to_table_in_a_store(store, tmp_p
         write_deltalake("s3://box/t", rows, mode="append", storage_options=delta_options("s3://box/t"))
         args = ["SELECT * WHERE A ; B", "--input", "delta:s3://box/t", "--state", str(tmp_path / "state")]
         assert main(["job", *args, "-o", "delta:s3://box/found"]) == 0
-    assert "version 1: 1 row, 1 complex event -> delta:s3://box/found" in capsys.readouterr().err
+    assert "version 1: 1 row, 1 match -> delta:s3://box/found" in capsys.readouterr().err
     assert [row["positions"] for row in rows_of(open_events("delta:s3://box/found"))] == [[0, 1]]
 
 

@@ -103,7 +103,7 @@ def test_statements_order_and_divide_by_fields(path):
 def test_the_command_line(path, capsys):
     options = ["--time-column", TIME, "--type-column", KIND]
     assert main(["run", TEXT, str(path), *options, "--no-progress"]) == 0
-    assert "3 complex events" in capsys.readouterr().out
+    assert "3 matches" in capsys.readouterr().out
     assert main(["check", TEXT, str(path), *options]) == 0
     assert main(["columns", str(path), *options, "--json"]) == 0
     out = json.loads("{" + capsys.readouterr().out.split("{", 1)[1])

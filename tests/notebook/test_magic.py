@@ -44,9 +44,9 @@ def test_a_cell_shows_a_table_the_number_of_complex_events_and_a_timeline(shell)
     html = found._repr_html_()
     assert "<th>start</th><th>end</th><th>positions</th>" in html
     assert "<td>1</td><td>2</td><td>1 2</td>" in html
-    assert "the first 1 of 2 complex events" in html
+    assert "the first 1 of 2 matches" in html
     assert 'src="data:image/png;base64,' in html
-    assert "the first 1 of 2 complex events" in repr(found)
+    assert "the first 1 of 2 matches" in repr(found)
     assert found.result.equals(EVENTS.cer.match(QUERY))
 
 
@@ -70,30 +70,30 @@ def test_options_are_those_of_the_command_line(shell):
     shell.user_ns["events"] = EVENTS.rename({"type": "kind"}).sort("x", descending=True)
     text = QUERY.replace("WITHIN 10 [x]", "PARTITION BY [k] WITHIN 10 SECONDS")
     found = run(shell, "events --type-column kind --time-column x --time-unit s --sort --output count", text)
-    assert repr(found).endswith("1 complex event at 1 position")
+    assert repr(found).endswith("1 match at 1 position")
     assert "data:image" not in found._repr_html_()
     everything = "SELECT * FROM S WHERE S AS a FILTER a[x > 3]"
-    assert repr(run(shell, "events --no-type-column", everything)).endswith("1 complex event")
+    assert repr(run(shell, "events --no-type-column", everything)).endswith("1 match")
 
 
 def test_quotes_and_options_for_files_are_those_of_a_shell(shell, tmp_path):
     shell.user_ns["events"] = EVENTS.rename({"type": "event name"})
-    assert repr(run(shell, "events --type-column 'event name'")).endswith("2 complex events")
-    assert repr(run(shell, 'events --type-column "event name"')).endswith("2 complex events")
+    assert repr(run(shell, "events --type-column 'event name'")).endswith("2 matches")
+    assert repr(run(shell, 'events --type-column "event name"')).endswith("2 matches")
     path = tmp_path / "my events.csv"
     path.write_text("type;ts;n\nB;01.03.2024 05:00;2\nA;01.03.2024 05:00;1\n")
     line = f"'{path}' --time-column ts --time-format 'ts=%d.%m.%Y %H:%M' --sort ts,n --undecided hold"
-    assert repr(run(shell, line, "SELECT * WHERE A ; B")).endswith("1 complex event")
+    assert repr(run(shell, line, "SELECT * WHERE A ; B")).endswith("1 match")
 
 
 def test_a_limit_of_no_results_is_one(shell):
-    assert repr(run(shell, "events --limit 0")) == "no complex events"
+    assert repr(run(shell, "events --limit 0")) == "no matches"
 
 
 def test_globs_and_addresses_name_files(shell, tmp_path):
     EVENTS.write_parquet(tmp_path / "events.parquet")
     for name in (tmp_path / "*.parquet", (tmp_path / "events.parquet").as_uri()):
-        assert repr(run(shell, name)).endswith("2 complex events")
+        assert repr(run(shell, name)).endswith("2 matches")
 
 
 def test_sql_and_nothing_found_are_shown_as_well(shell):
@@ -102,17 +102,17 @@ def test_sql_and_nothing_found_are_shown_as_well(shell):
     assert "<th>last</th>" in found._repr_html_()
     assert repr(found).endswith("1 row")
     found = run(shell, "events", "SELECT * FROM S WHERE B ; A")
-    assert repr(found) == "no complex events"
-    assert found._repr_html_() == "<div><p>no complex events</p></div>"
+    assert repr(found) == "no matches"
+    assert found._repr_html_() == "<div><p>no matches</p></div>"
 
 
 def test_a_cell_may_be_eql(shell):
     shell.user_ns["events"] = EVENTS.with_columns(pl.from_epoch("x").alias("@timestamp")).rename(
         {"type": "event.category", "k": "user.name"}
     )
-    assert repr(run(shell, "events", 'A where user.name : "V"')).endswith("1 complex event")
+    assert repr(run(shell, "events", 'A where user.name : "V"')).endswith("1 match")
     found = run(shell, "events --missing-fields null --language eql --selection all", "A where no.such == null")
-    assert repr(found).endswith("2 complex events")
+    assert repr(found).endswith("2 matches")
 
 
 def test_without_matplotlib_there_is_no_picture(shell, monkeypatch):
@@ -125,15 +125,15 @@ def test_without_matplotlib_there_is_no_picture(shell, monkeypatch):
     [
         ("events", "SELECT * FROM S\nWHERE A ;; B", ["line 2: WHERE A ;; B\n", "                   ^"]),
         ("events", "SELECT * FROM S WHERE A FILTER A[z > 1]", ["no column 'z'", "^", "hint: columns: type, x, k"]),
-        ("evens", QUERY, ["'evens' is no variable, and no file\nhint: did you mean 'events'?"]),
+        ("evens", QUERY, ["'evens' is neither a variable nor a file\nhint: did you mean 'events'?"]),
         ("nowhere/a.csv", QUERY, ["nowhere/a.csv: no such file\nhint: no folder nowhere"]),
         ("events --output evnts", QUERY, ["got 'evnts'\nhint: did you mean 'events'?"]),
         ("events -o 1", QUERY, ["-o: expected the name of a variable, got '1'"]),
         ("events --limit x", QUERY, ["argument --limit: invalid int value"]),
         ("", QUERY, ["the following arguments are required: events"]),
         ("number", QUERY, ["got int"]),
-        ("events --type-column 'event name", QUERY, ["No closing quotation: quotes stand as in a shell"]),
-        ("events --empty-is-text", QUERY, ["are those of files, and the events are a variable"]),
+        ("events --type-column 'event name", QUERY, ["No closing quotation: quote arguments as in a shell"]),
+        ("events --empty-is-text", QUERY, ["apply to files, and the events are in a variable"]),
     ],
 )
 def test_errors_are_told_without_a_traceback(shell, capsys, line, cell, told):
@@ -155,7 +155,7 @@ def test_all_errors_of_a_cell_are_told_at_once(shell, capsys):
 
 def test_a_cell_is_explained_in_place_of_its_evaluation(shell):
     found = run(shell, "events --explain")
-    assert "an event A with x < 3, called a" in str(found) == shell.display_formatter.format(found)[0]["text/plain"]
+    assert "an A event (a) with x < 3" in str(found) == shell.display_formatter.format(found)[0]["text/plain"]
     assert found.to_dict()["events"]["n"] == 4
 
 

@@ -84,6 +84,6 @@ def test_the_command_line_takes_columns_behind_sort(tmp_path, capsys):
     assert with_sort(["q", "--sort", "e.csv", "--sort"]) == ["q", "--sort=", "e.csv", "--sort="]
     (tmp_path / "e.csv").write_text("type,ts,seq\nA,2024-03-01 05:00:00,2\nB,2024-03-01 05:00:00,1\n")
     run = ["run", "SELECT * WHERE B ; A", str(tmp_path / "e.csv"), "--time-column", "ts", "--no-progress"]
-    for sort, n in (["--sort", "ts,seq"], "1 complex event"), (["--sort"], "no complex events"):
+    for sort, n in (["--sort", "ts,seq"], "1 match"), (["--sort"], "no matches"):
         assert main([*run, *sort]) == 0
         assert n in capsys.readouterr().out

@@ -266,7 +266,7 @@ def test_sums_beyond_their_type_are_errors():
         {"type": ["A", "B", "B", "C"], "i": [0, 2**62, 2**62, 0], "u": pa.array([0, 1, 2, 3], pa.uint8())}
     )
     query = cer_gpu.compile("SELECT SUM(b.i) AS s FROM S WHERE A ; B+ AS b ; C")
-    with pytest.raises(EventsError, match=r"measure 's': SUM\(b.i\) of the complex event from 0 to 3 is beyond int64"):
+    with pytest.raises(EventsError, match=r"measure 's': SUM\(b.i\) of the match from 0 to 3 is beyond int64"):
         query.evaluate(events)
     with pytest.raises(EventsError, match="measure 'p': the value of a measure does not fit"):
         cer_gpu.compile("SELECT MAX(b.i) * 4 AS p FROM S WHERE A ; B+ AS b ; C").evaluate(events)

@@ -29,20 +29,20 @@ def test_each_pass_has_a_line_in_the_order_of_the_passes():
         ("SELECT a[x], MAX(b.y) AS m WHERE A AS a ; B AS b", "selection", "keeps a, b, of their events x; measures m"),
         ("SELECT NONE FROM S WHERE A", "selection", "keeps no variable"),
         (CHAIN, "normal form", "A[x > 1 OR x < 0] AS a ; B"),
-        (ENDING, "trailing absence", "the next event that is to be absent at the end takes back what it follows"),
-        (CHAIN, "trailing absence", "nothing, because no absence stands at the end"),
+        (ENDING, "trailing absence", "the next event that must be absent at the end retracts the match before it"),
+        (CHAIN, "trailing absence", "nothing, because there is no absence at the end"),
         (CHAIN, "guards", "tests of single events: 2 (A[x > 1 OR x < 0], B)"),
         (CHAIN, "chain", "yes, of 2 steps"),
-        (CHAIN, "parallel", "no, because no filter relates events, and there is no conjunction"),
-        (CHAIN, "atom graph", "none, because no filter relates events, and there is no conjunction"),
+        (CHAIN, "parallel", "no, because there is neither a join predicate nor a conjunction"),
+        (CHAIN, "atom graph", "none, because there is neither a join predicate nor a conjunction"),
         (CHAIN, "automaton", "states 3, transitions 3"),
         ("SELECT * FROM S WHERE A ; B?", "chain", "no, because a step may be missing"),
         ("SELECT * FROM S WHERE A ALL B", "automaton", "none, because the pattern has a conjunction"),
         ("SELECT * FROM S WHERE A ALL B", "parallel", "yes, a parallelised automaton: states 3, transitions 4"),
         ("SELECT * FROM S WHERE A ALL B", "atom graph", "none, because the pattern is parallel"),
-        (UNEQUAL, "atom graph", "atoms 2, edges 1, filters between events 1"),
-        (UNEQUAL, "automaton", "states 3, transitions 3, without the filters between events"),
-        (UNEQUAL, "chain", "no, because the query has filters between events"),
+        (UNEQUAL, "atom graph", "atoms 2, edges 1, join predicates 1"),
+        (UNEQUAL, "automaton", "states 3, transitions 3, without the join predicates"),
+        (UNEQUAL, "chain", "no, because the query has join predicates"),
         (f"SELECT * FROM S WHERE {' ; '.join(['A'] * 60)}", "normal form", "a formula of 60 atoms"),
     ],
 )  # fmt: skip
@@ -73,7 +73,7 @@ def test_a_pickled_plan_is_explained_as_before_and_shares_its_recogniser():
     query = cer_gpu.compile(UNEQUAL)
     again = pickle.loads(pickle.dumps(query))
     assert again.syntax == query.syntax
-    assert str(again.explain()) == str(query.explain())
+    assert str(again.explain(detail="all")) == str(query.explain(detail="all"))
     assert recogniser_of(query._plan) is not None
     assert recogniser_of(again._plan) is recogniser_of(query._plan)
 

@@ -103,7 +103,7 @@ def test_words_of_many_random_programs_equal_those_of_the_interpreter(build):
             block = Block(batch_of(rng, 300, nulls))
             slot, rows = code._slots[0], words.inputs_of(block)
             code._copy_inputs(slot, (rows,), 0, block.n_rows)
-            np.testing.assert_array_equal(code._words(slot, 3, 290), words.words(block)[3:293])
+            np.testing.assert_array_equal(code._words_at(slot, 3, 290), words.words(block)[3:293])
 
 
 # ---- sides of filters between events ---------------------------------------------------------------------------------

@@ -217,7 +217,7 @@ def test_the_command_writes_the_alerts_of_a_folder(tmp_path, capsys, monkeypatch
     assert main(asked) == 0
     assert capsys.readouterr().err.startswith("50 rows, 20 alerts of 1 query, 0.0 MB -> out.html")
     assert '<h2 class="level">high</h2>' in (tmp_path / "out.html").read_text()
-    for output, word in ("positions", "20 complex events"), ("funnel", "20 starts"):
+    for output, word in ("positions", "20 matches"), ("funnel", "20 starts"):
         assert main([*asked, "--output", output]) == 0
         assert word in capsys.readouterr().err
 

@@ -50,8 +50,8 @@ def facts(browser):
 
 def test_a_page_opens_draws_and_shows_rows(browse, page):
     browser = browse(page("SELECT * FROM S WHERE SELL AS s ; BUY AS b PARTITION BY [name]", TRADES, time_column="ts"))
-    assert facts(browser) == {"complex events": "3", "events read": "6", "partitions with any": "2"}
-    assert browser.text("#view") == "3 of 3 complex events in view, from 1970-01-01 00:00:00 to 1970-01-01 00:02:30"
+    assert facts(browser) == {"matches": "3", "events read": "6", "partitions with any": "2"}
+    assert browser.text("#view") == "3 of 3 matches in view, from 1970-01-01 00:00:00 to 1970-01-01 00:02:30"
     for canvas in ("timeline", "over", "lengths"):
         assert LIGHT_BAR in browser.run(INKED, canvas), canvas
     assert LIGHT_MARK in browser.run(INKED, "timeline")
@@ -63,7 +63,7 @@ def test_a_page_opens_draws_and_shows_rows(browse, page):
     assert lines[0][:5] == ["0", "s", "SELL", "MSFT", "101.0"]
     assert lines[1][:5] == ["1", "b", "BUY", "MSFT", "99.5"]
     browser.press("#next")
-    assert browser.text("#chosen-title") == "Complex event 2 of 3"
+    assert browser.text("#chosen-title") == "Match 2 of 3"
     assert [line[0] for line in rows(browser)[1:]] == ["2", "3"]
     assert rows(browser)[1][5] == "NULL"
 
@@ -72,15 +72,15 @@ def test_a_click_picks_a_complex_event(browse, page):
     events = pa.table({"type": ["A", "A"] + ["C"] * 96 + ["A", "A"], "n": range(100)})
     browser = browse(page("SELECT * FROM S WHERE A : A", events))
     x, y, width, height = browser.run(BOX, "timeline")
-    assert browser.text("#chosen-title") == "Complex event 1 of 2"
+    assert browser.text("#chosen-title") == "Match 1 of 2"
     wide = width - LEFT
     left, right = x + LEFT + 0.015 * wide, x + width - 0.015 * wide
     bottom = y + height - 30
     browser.click(right, bottom)
-    assert browser.text("#chosen-title") == "Complex event 2 of 2"
+    assert browser.text("#chosen-title") == "Match 2 of 2"
     assert [line[0] for line in rows(browser)[1:]] == ["98", "99"]
     browser.click(left, bottom)
-    assert browser.text("#chosen-title") == "Complex event 1 of 2"
+    assert browser.text("#chosen-title") == "Match 1 of 2"
     browser.act({"type": "pointerMove", "duration": 0, "x": int(right), "y": int(bottom)})
     assert browser.text("#tip") == "98 to 99\n1 position, 2 events"
 
@@ -89,7 +89,7 @@ def test_keys_and_drags_zoom_and_move_the_view(browse, page):
     events = pa.table({"type": ["A"] * 1000})
     browser = browse(page("SELECT * FROM S WHERE A", events))
     everything = browser.text("#view")
-    assert everything == "1,000 of 1,000 complex events in view, from 0 to 999"
+    assert everything == "1,000 of 1,000 matches in view, from 0 to 999"
     for _ in range(5):
         browser.key("+", "#timeline")
     inside = browser.text("#view")
@@ -128,11 +128,11 @@ def test_the_search_selects_by_keys_values_positions_and_times(browse, page):
     for text in ["t", '"one"', "two 13:00", "v59", "41", '"1970-01-02 03:00"', "nothing like it", ""]:
         browser.fill("#search", text)
         found.append((browser.text("#n-found"), len(browser.table("#matches")) > 1))
-    of = "of 60 complex events"
+    of = "of 60 matches"
     # every row has a time of day and a type, so that "t" is in keys alone; 41 is a position
     assert [told for told, _ in found] == [f"{n} {of}" for n in (20, 40, 1, 1, 1, 1, 0)] + [""]
     assert [is_listed for _, is_listed in found] == [True] * 6 + [False, True]
-    assert browser.text("#view").startswith("60 of 60 complex events in view")
+    assert browser.text("#view").startswith("60 of 60 matches in view")
 
 
 def test_a_partition_is_shown_alone(browse, page):
@@ -140,12 +140,12 @@ def test_a_partition_is_shown_alone(browse, page):
     browser = browse(page("SELECT * FROM S WHERE A PARTITION BY [k]", events))
     assert browser.text("#partitions").split() == ["One", "30", "one", "10", "three", "10", "two", "10"]
     browser.press("#partitions li:nth-child(4) button")
-    assert browser.text("#view").startswith("10 of 10 complex events of this search in view")
-    assert (browser.text("#only"), browser.text("#n-found")) == ("k: two \u00d7", "10 of 60 complex events")
+    assert browser.text("#view").startswith("10 of 10 matches of this search in view")
+    assert (browser.text("#only"), browser.text("#n-found")) == ("k: two \u00d7", "10 of 60 matches")
     browser.press("#next")
     assert [line[3:5] for line in rows(browser)[1:]] == [["two", "1"]]
     browser.press("#only")
-    assert browser.text("#view").startswith("60 of 60 complex events in view")
+    assert browser.text("#view").startswith("60 of 60 matches in view")
 
 
 LISTED = pa.table(
@@ -238,7 +238,7 @@ def test_the_rows_between_are_shown_on_demand(browse, page):
 def test_an_address_opens_one_complex_event(browse, page, tmp_path):
     path = page("SELECT * FROM S WHERE A", pa.table({"type": ["A"] * 300, "n": range(300)}))
     browser = browse(path, "#match=250", width=900)
-    assert (browser.text("#chosen-title"), rows(browser)[1][0]) == ("Complex event 250 of 300", "249")
+    assert (browser.text("#chosen-title"), rows(browser)[1][0]) == ("Match 250 of 300", "249")
     assert "250" in numbers(browser)
     browser.press("#next")
     browser.run("setTimeout(() => { document.title = 'later'; }, 300)")
@@ -248,9 +248,9 @@ def test_an_address_opens_one_complex_event(browse, page, tmp_path):
     browser.press("#link")
     browser.until("return document.title.endsWith('report.html#match=251')")
     browser.run("location.hash = '#match=7'")
-    assert browser.text("#chosen-title") == "Complex event 7 of 300"
+    assert browser.text("#chosen-title") == "Match 7 of 300"
     browser.run("location.hash = '#match=none'")
-    assert browser.text("#chosen-title") == "Complex event 7 of 300"
+    assert browser.text("#chosen-title") == "Match 7 of 300"
 
 
 def test_the_list_is_saved_as_it_is_shown(browse, page, tmp_path):
@@ -329,7 +329,7 @@ def test_a_hundred_thousand_complex_events_are_drawn_within_100_ms(browse, page)
     rng = np.random.default_rng(7)
     events = pa.table({"type": rng.choice(["A", "B", "C"], 120_000), "k": rng.integers(0, 50, 120_000)})
     browser = browse(page("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 10 EVENTS", events))
-    assert 100_000 < int(facts(browser)["complex events"].replace(",", "")) < 200_000
+    assert 100_000 < int(facts(browser)["matches"].replace(",", "")) < 200_000
     assert browser.text("#view").endswith(" in view, from 7 to 119,997")
     assert LIGHT_BAR in browser.run(INKED, "timeline")
     milliseconds = browser.frames([*"+" * 8, *"-" * 8, "ArrowLeft", "ArrowRight"])
@@ -343,19 +343,19 @@ def test_the_page_names_its_limits(browse, page, monkeypatch):
     browser = browse(page("SELECT * FROM S WHERE A PARTITION BY [k]", events))
     said = browser.text("#limits")
     for part in [
-        "one complex event in 16",
-        "the rows of one complex event in 32",
+        "one match in 16",
+        "the rows of one match in 32",
         "120 characters",
         "63 of 1,000 partitions",
     ]:
         assert part in said
     browser.press("#next")
-    assert browser.text("#chosen-title") == "Complex event 17 of 1,000"
+    assert browser.text("#chosen-title") == "Match 17 of 1,000"
     assert browser.text("#chosen-note") == "Its rows are not on this page."
     browser.press("#next")
     assert rows(browser)[1][:2] == ["32", "A"]
     browser.run("location.hash = '#match=50'")
-    assert browser.text("#chosen-note").startswith("Complex event 50 is not on this page; this is one near it.")
+    assert browser.text("#chosen-note").startswith("Match 50 is not on this page; this is one near it.")
 
 
 @pytest.mark.parametrize(
@@ -388,7 +388,7 @@ def test_every_kind_of_axis_is_drawn(browse, page, times, view):
 @pytest.mark.parametrize(
     ("times", "said", "head"),
     [
-        (pa.array([0, 1], pa.timestamp("s")), "Times are as in the column t, which tells no time zone.", "start"),
+        (pa.array([0, 1], pa.timestamp("s")), "Times are as in the column t, which has no time zone.", "start"),
         (pa.array([0, 1], pa.timestamp("s", "UTC")), "Times are in UTC.", "start (UTC)"),
         (
             pa.array([0, 1], pa.timestamp("s", "Asia/Tokyo")),
@@ -425,7 +425,7 @@ def test_charts_have_round_steps_and_counts(browse, page, tmp_path):
 
 def test_a_page_without_complex_events_says_so(browse, page):
     browser = browse(page("SELECT * FROM S WHERE BUY FILTER BUY[price > 1000]", TRADES))
-    assert browser.text("#found") == "The query found no complex events."
+    assert browser.text("#found") == "The query found no matches."
     assert not browser.run("return document.getElementById('chosen')")
 
 
@@ -443,24 +443,24 @@ def test_a_table_opens_the_page_of_each_query(browse, tmp_path):
     )
     assert [row[:2] for row in browser.run(cells)] == [["none", "0"], ["a/b c", "3"], [HOSTILE, "1"]]
     assert browser.text("#name") == "a/b c"  # the first that found something
-    assert browser.text("#chosen-title") == "Complex event 1 of 3"
-    for at, title in [(2, "Complex event 1 of 1"), (1, "Complex event 1 of 3")]:
+    assert browser.text("#chosen-title") == "Match 1 of 3"
+    for at, title in [(2, "Match 1 of 1"), (1, "Match 1 of 3")]:
         browser.run("document.querySelectorAll('#list button')[arguments[0]].click()", at)
         assert browser.text("#name") == list(rules)[at]
         assert browser.text("#chosen-title") == title
         assert LIGHT_BAR in browser.run(INKED, "over")
     browser.run("location.hash = new URLSearchParams({query: 'a/b c', match: 2})")
-    assert (browser.text("#name"), browser.text("#chosen-title")) == ("a/b c", "Complex event 2 of 3")
+    assert (browser.text("#name"), browser.text("#chosen-title")) == ("a/b c", "Match 2 of 3")
     browser.run("document.querySelectorAll('#list button')[0].click()")
-    assert browser.text("#found") == "The query found no complex events."
+    assert browser.text("#found") == "The query found no matches."
     assert browser.run("return document.querySelectorAll('#list [aria-current]').length") == 1
 
 
 def test_the_page_says_that_not_all_are_listed(browse, page, monkeypatch):
     monkeypatch.setattr(counted, "MAX_LISTED", 100)
     browser = browse(page("SELECT * FROM S WHERE A ; A", pa.table({"type": ["A"] * 40})))
-    assert facts(browser)["complex events"] == "780"
+    assert facts(browser)["matches"] == "780"
     said = browser.text("#some")
-    assert "of those that end at one event, at most 2 are listed, 77 in all." in said
-    assert browser.text("#chosen-title") == "Complex event 1 of 77 listed"
+    assert "of those that end at the same event, at most 2 are listed, 77 in all." in said
+    assert browser.text("#chosen-title") == "Match 1 of 77 listed"
     assert LIGHT_BAR in browser.run(INKED, "over")

@@ -225,7 +225,7 @@ def test_of_more_complex_events_than_can_be_listed_some_of_each_end_are(page, mo
     made = page(text, events, on_message=told.append)
     assert (made["n_events"], made["n_matches"]) == (300, found.num_rows)
     most = made["most_at_an_end"]
-    assert told == [f"{found.num_rows:,} complex events: the page has at most {most} of those that end at one event"]
+    assert told == [f"{found.num_rows:,} matches: the page has at most {most} per end event"]
     matches = {name: unpacked(numbers) for name, numbers in made["matches"].items()}
     all_of = {(row["start"], row["end"]) for row in found.to_pylist()}
     drawn = [(start, start + span) for start, span in zip(matches["start"], matches["span"], strict=True)]
@@ -247,7 +247,7 @@ def test_a_count_beyond_64_bits_is_told_as_more(page, tmp_path):
     told = []
     made = page("SELECT * FROM S WHERE A+", events, on_message=told.append)
     assert (made["n_matches"], made["found"], made["n_listed"]) == (None, "more than 9.2e18", 100)
-    assert told == ["more than 9.2e18 complex events: the page has at most 1 of those that end at one event"]
+    assert told == ["more than 9.2e18 matches: the page has at most 1 per end event"]
     assert unpacked(made["matches"]["stands_for"]) == [1] * 100
 
 

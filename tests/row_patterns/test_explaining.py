@@ -8,21 +8,23 @@ CLAUSES = "ORDER BY x DESC, y NULLS FIRST {} PATTERN ({}) SUBSET U = (A, B) DEFI
 
 
 def explained(rows, pattern, select="*"):
-    return cer_gpu.compile(f"SELECT {select} FROM t MATCH_RECOGNIZE ({CLAUSES.format(rows, pattern)})").explain()
+    return cer_gpu.compile(f"SELECT {select} FROM t MATCH_RECOGNIZE ({CLAUSES.format(rows, pattern)})").explain(
+        detail="all"
+    )
 
 
 def test_every_clause_is_in_the_words():
     found = explained("ALL ROWS PER MATCH WITH UNMATCHED ROWS AFTER MATCH SKIP TO LAST U", "A* B*", "x, y AS z")
     assert found.words == [
         "Rows of t are taken in the order of x DESC, y NULLS FIRST.",
-        "Row by row, the preferred match of A* B* that begins there is found.",
+        "At each row, the preferred match of A* B* that begins there is found.",
         "The search goes on at the last row of U in a match.",
-        "A row of the result is a row of a match, or an empty match, or a row of none, with x, z.",
+        "Each row of the result is a row of a match, or an empty match, or a row of no match, with x, z.",
     ]
     found = explained("ALL ROWS PER MATCH AFTER MATCH SKIP TO NEXT ROW", "A B")
     assert found.words[2:] == [
         "The search goes on at the second row of a match, so that matches may overlap.",
-        "A row of the result is a row of a match, with all columns and measures.",
+        "Each row of the result is a row of a match, with all columns and measures.",
     ]
 
 
@@ -33,7 +35,7 @@ def test_conditions_have_the_bits_that_they_are_evaluated_to():
 
 def test_conditions_on_other_rows_are_told_to_be_searched():
     query = compile_row_pattern(f"SELECT * FROM t MATCH_RECOGNIZE ({CLAUSES.format('ALL ROWS PER MATCH', 'A B')})")
-    found = str(explain_row_pattern(query._statement, query._program, ["B"], ["A", "B"]))
+    found = str(explain_row_pattern(query._statement, query._program, ["B"], ["A", "B"], "all"))
     assert "A   y = 2   by search, as it reads other rows of the match" in found
     assert "B   x > 1   bit 0 of a row, and by search" in found
     assert "by search with a budget of steps" in found

@@ -131,14 +131,14 @@ def test_rules_in_other_languages_are_counted(tmp_path):
     assert list(found.rules) == ["a"]
     assert found.skipped_files == {"kuery": 3, "machine_learning": 1}
     assert skipped_files_note(found.skipped_files) == (
-        "4 skipped, no rules in a language known here: 3 kuery, 1 machine_learning"
+        "4 skipped, not rules in a supported language: 3 kuery, 1 machine_learning"
     )
     assert skipped_files_note({}) is None
 
 
 def test_a_folder_of_other_languages_alone_is_refused_with_their_number(tmp_path):
     write(tmp_path, {"k.toml": "[rule]\nlanguage = 'kuery'\nquery = 'x:y'"})
-    with pytest.raises(OptionError, match="found none but 1 kuery"):
+    with pytest.raises(OptionError, match="found only 1 kuery"):
         read_folder(tmp_path)
 
 
@@ -156,7 +156,7 @@ def test_files_that_cannot_be_read_are_told_with_the_rest(tmp_path):
     assert list(found.rules) == ["a"]
     messages = [str(error).removeprefix(str(tmp_path)) for _, error in found.errors]
     assert messages[0].startswith("/b.toml: is not TOML: ")
-    assert messages[1] == "/c.toml: expected rule.query, a text, got int"
+    assert messages[1] == "/c.toml: expected rule.query, a string, got int"
     assert messages[2].startswith("/d.ceql: is not text in UTF-8")
     with pytest.raises(OptionError, match="is not TOML"):
         found.checked()

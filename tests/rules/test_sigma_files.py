@@ -117,7 +117,7 @@ def test_other_yaml_is_passed_over_and_cases_of_tests_are_left_aside(tmp_path):
     assert (list(found.rules), found.errors) == (["Whoami"], [])
     assert found.skipped_files == {OTHER_YAML: 1}
     assert skipped_files_note(found.skipped_files) == (
-        "1 skipped, no rules in a language known here: 1 YAML without a detection"
+        "1 skipped, not rules in a supported language: 1 YAML without a detection"
     )
 
 

@@ -79,7 +79,7 @@ def test_a_run_ends_with_numbers_by_level_tactic_rule_and_host(
 def test_a_log_source_without_events_is_named_once(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command) == 0
     told = " ".join(capsys.readouterr().err.split())
-    said = "no events of the log sources of 1 rule, which can find nothing: product windows, category registry_set (1)"
+    said = "no events of the log sources of 1 rule, which cannot match: product windows, category registry_set (1)"
     assert told.count(said) == 1
     assert "Details" not in told, "fields of rules without events are not named"
 

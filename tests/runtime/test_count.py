@@ -85,7 +85,7 @@ def test_a_count_beyond_int64_is_an_error(n, fits):
     if fits:
         assert query.evaluate(events, output="count")["count"].to_pylist() == [2**n - 1]
         return
-    with pytest.raises(cer_gpu.EventsError, match=rf"more than 2\*\*63 - 1 complex events end at event {n + 1}"):
+    with pytest.raises(cer_gpu.EventsError, match=rf"more than 2\*\*63 - 1 matches end at event {n + 1}"):
         query.evaluate(events, output="count")
 
 

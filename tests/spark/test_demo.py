@@ -31,7 +31,7 @@ def test_the_demo_shows_the_same_rows_on_spark(modules, capsys):
     assert demo.show_on_spark(query)
     text = capsys.readouterr().out
     assert starts == [1]
-    assert f"{expected.num_rows} complex events" in text
+    assert f"{expected.num_rows} matches" in text
     assert text.count("events/s") == 2
     assert text.endswith("the same rows as in this process\n")
     shown = re.findall(r"^  tailnum .*$", text, re.MULTILINE)

@@ -64,8 +64,8 @@ def test_a_job_over_a_file_gives_the_rows_of_a_single_process(df, flights, query
     assert (summary.shuffled > 1e6) == (source == "rows")
     assert summary.counted_rows == (source == "rows")
     assert f"source    {source}: as asked" in str(summary)
-    assert ("nothing was counted before" in str(summary)) == (source == "files")
-    assert f"{expected.num_rows} complex events" in str(summary)
+    assert ("not counted beforehand" in str(summary)) == (source == "files")
+    assert f"{expected.num_rows} matches" in str(summary)
     assert json.loads(json.dumps(summary.to_dict()))["distribution"] == distribution
     assert os.listdir(tmp_path) == ["found"]
 
@@ -267,7 +267,7 @@ def test_csv_and_json_are_read(spark, tmp_path, capsys):
         source, out = str(tmp_path / f"events.{format_}"), str(tmp_path / f"found_{format_}")
         query = ["run", "SELECT * FROM S WHERE A ; B", "--input", source, "--format", format_, "--order-by", "id"]
         assert main([*query, "-o", out, "--output", "positions"]) == 0
-        assert "3 complex events" in capsys.readouterr().err
+        assert "3 matches" in capsys.readouterr().err
         assert sorted(pq.read_table(out)["positions"].to_pylist()) == [[0, 1], [0, 3], [2, 3]]
 
 
@@ -275,7 +275,7 @@ def test_csv_and_json_are_read(spark, tmp_path, capsys):
     ("order", "more", "message"),
     [
         ("tss", [], "order_by (--order-by) names 'tss', which the events do not have\nhint: did you mean 'ts'?"),
-        ("ts", [], "('ts', the first column of --order-by, is string, which is no time"),
+        ("ts", [], "('ts', the first column of --order-by, is string, which is not a time type"),
         ("ts", ["--schema", "type STRING, ts TIMESTAMP, x INT"], None),
     ],
 )
@@ -284,7 +284,7 @@ def test_types_of_a_file_without_rows(spark, tmp_path, capsys, order, more, mess
     query = "SELECT * FROM S WHERE A ; B FILTER A[x > 3] WITHIN 5 SECONDS"
     arguments = ["run", query, "--input", str(tmp_path / "events.csv"), "--format", "csv", "--order-by", order, *more]
     assert main([*arguments, "-o", str(tmp_path / "found")]) == (0 if message is None else 1)
-    assert (message or "0 events, 0 complex events") in capsys.readouterr().err
+    assert (message or "0 events, 0 matches") in capsys.readouterr().err
 
 
 def test_an_order_of_text(spark, tmp_path, capsys):

@@ -226,7 +226,7 @@ def test_a_folder_of_queries_on_the_command_line(spark, tmp_path, capsys):
     assert main(["run", *given, "-o", str(out), "--partition-by", "query", "--no-progress"]) == 0
     queries = cer_gpu.compile_all(BY_RANGE, time_column="ts")
     expected = queries.evaluate(table)
-    assert f"{sum(map(len, expected.values())):,} complex events" in capsys.readouterr().err
+    assert f"{sum(map(len, expected.values())):,} matches" in capsys.readouterr().err
     found = ds.dataset(str(out), partitioning="hive").to_table()
     counted = Counter(found["query"].to_pylist())
     assert counted == {name: len(rows) for name, rows in expected.items() if len(rows)}

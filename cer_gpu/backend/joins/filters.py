@@ -184,7 +184,7 @@ def check_sizes(filters: Filters) -> None:
     """
     if filters.work[-1, VALUE]:
         raise EventsError(
-            "a filter between events computes an integer of more than 128 bits; compute with floats: 1.0 * a.x * b.y"
+            "a join predicate computes an integer of more than 128 bits; compute with floats: 1.0 * a.x * b.y"
         )
 
 

@@ -23,7 +23,7 @@ _OPTIONS = (
         metavar="DIR",
         shell_complete=complete_files,
         help="Read files as they appear in this folder, instead of EVENTS; OUT is a folder of part files, "
-        "or a .jsonl file that grows. The next run goes on where this one ended.",
+        "or a .jsonl file that grows. The next run resumes where this one ended.",
     ),
     click.option("--once", is_flag=True, help="With --follow: read the files that are there, then stop."),
     click.option(
@@ -44,7 +44,7 @@ def folder_options(where: str) -> tuple[Decorator, ...]:
             "--settle",
             type=click.FloatRange(min=0),
             metavar="SECONDS",
-            help=f"{where}: read a file once it has not changed for so long; 0 if all appear by a rename.  "
+            help=f"{where}: read a file once it has not changed for this long; 0 if files appear by a rename.  "
             f"[default: {SETTLE_SECONDS:g}]",
         ),
         click.option(
@@ -54,9 +54,13 @@ def folder_options(where: str) -> tuple[Decorator, ...]:
             "--schema-of",
             metavar="FILE",
             shell_complete=complete_files,
-            help=f"{where}: file whose columns all files have.  [default: the first that arrives]",
+            help=f"{where}: file with the columns of all files.  [default: the first to arrive]",
         ),
-        click.option("--skip-unreadable", is_flag=True, help=f"{where}: skip files that cannot be read or do not fit."),
+        click.option(
+            "--skip-unreadable",
+            is_flag=True,
+            help=f"{where}: skip files that cannot be read or do not fit the schema.",
+        ),
     )
 
 
@@ -116,6 +120,6 @@ def live_folder_options(command: Command) -> Command:
         return command(*args, of_files=of_files, **given)
 
     made: Any = taking
-    for option in reversed(folder_options("Of a folder")):
+    for option in reversed(folder_options("With a folder")):
         made = option(made)
     return cast(Command, made)

@@ -131,11 +131,11 @@ def endless(queries: Mapping[str, CompiledQuery], skipped: Wrong | None, option:
 
     def checked(query: CompiledQuery) -> CompiledQuery:
         if query.reads_whole_table:
-            raise OptionError(f"MATCH_RECOGNIZE reads the whole table, and {option} never comes to its end")
+            raise OptionError(f"MATCH_RECOGNIZE needs the whole table, and {option} never ends")
         if query.several_streams:
             raise OptionError(
-                f"the query reads the streams {', '.join(query.streams)}, and {option} is one\n"
-                "hint: a column that tells the stream, and FROM one stream"
+                f"the query reads the streams {', '.join(query.streams)}, and {option} reads only one\n"
+                "hint: use a column that names the stream, and FROM one stream"
             )
         return query
 
@@ -252,14 +252,12 @@ class LiveRun:
             what, _, other = str(error).partition("\nhint: ")
             if other and "sort" not in other:
                 raise
-            hint = "--lateness TIME puts late events in order, and --late drop leaves out those that come later"
-            raise TimeOrderError(f"{what}\nhint: {hint}; begin anew, with another state", error.event) from None
+            hint = "--lateness TIME puts late events in order, and --late drop drops those that come even later"
+            raise TimeOrderError(f"{what}\nhint: {hint}; restart with a new state", error.event) from None
         except EventsError as error:
             if "hint: " in str(error) or self._noun != "file":
                 raise
-            raise EventsError(
-                f"{error}\nhint: put it right or remove it, and begin again; or --skip-unreadable"
-            ) from error
+            raise EventsError(f"{error}\nhint: repair or remove it and restart, or use --skip-unreadable") from error
 
     # ---- words --------------------------------------------------------------------------------------------------
 
@@ -270,7 +268,7 @@ class LiveRun:
         for name, n_rows in step.n_rows.items():
             self._n_rows[name] = self._n_rows.get(name, 0) + n_rows
         for error in step.skipped.values():
-            self._note([f"left out: {error}"])
+            self._note([f"skipped: {error}"])
         if self._hidden or not step.files:
             return
         last = step.files[-1] if len(step.files) == 1 else f"{step.files[0]} to {step.files[-1]}"
@@ -279,16 +277,16 @@ class LiveRun:
 
     def _print_notes(self) -> None:
         follower = self._follower
-        all_there = "--schema-of a file that has all, with " if self._noun == "file" else ""
+        with_all = "--schema-of a file that has it, and " if self._noun == "file" else ""
         for name, file in follower.new_fields.items():
             self._note([
-                f"{self._part_label(file)} has the field {name!r}, which the first {self._noun} had not, and which is "
-                f"null in all events of this run: {all_there}results in another place"
+                f"{self._part_label(file)} has the field {name!r}, which the first {self._noun} did not have; it is "
+                f"null in all events of this run (to read it, restart with {with_all}results in another place)"
             ])  # fmt: skip
         self._note(follower.file_notes)
         follower.file_notes.clear()
         for name in follower.grown:
-            self._note([f"{name} has changed since it was read; what was added is not read (--settle)"])
+            self._note([f"{name} has changed since it was read; additions are not read (--settle)"])
 
     def _part_label(self, part: str) -> str:
         return part if self._noun == "file" else f"{self._noun} {part}"
@@ -326,8 +324,8 @@ class LiveRun:
         waiting = self._follower.waiting
         if not self._live.once or not waiting:
             return []
-        return [f"{counted(len(waiting), 'file')} changed less than {self._live.settle:g} s ago, or after one that "
-                f"did, left for the next run: {first_of(waiting)}"]  # fmt: skip
+        why = f"changed less than {self._live.settle:g} s ago or after one that was"
+        return [f"{counted(len(waiting), 'file')} left for the next run, {why}: {first_of(waiting)}"]
 
     def facts(self) -> dict[str, Any]:
         """Return the summary up to now as plain data."""
@@ -355,7 +353,7 @@ def check_apart(folder: str, *places: str | os.PathLike[str]) -> None:
         given = os.path.realpath(place)
         if "://" not in folder and os.path.commonpath([events, given]) == events:
             raise OptionError(
-                f"{os.fspath(place)}: lies in the folder {folder}, from which the events come\nhint: another folder"
+                f"{os.fspath(place)}: is in the folder {folder}, from which events are read\nhint: use another folder"
             )
 
 
@@ -372,7 +370,7 @@ def follow_files(
 ) -> int:
     """Evaluate the files that appear in a folder, and return the exit code."""
     if out is None or out == STANDARD:
-        raise click.UsageError("--follow needs a place for the results: -o FOLDER, or -o FILE.jsonl")
+        raise click.UsageError("--follow needs an output: -o FOLDER or -o FILE.jsonl")
     run.check_live()
     assert live.folder is not None
     target = live_target(out, format_)

@@ -80,7 +80,7 @@ def funnel_steps(
     """
     if relates(formula) and keyed is None:
         raise NoFunnelError(
-            "it has a filter between events that is not the equality of a column in all steps",
+            "it has a join predicate that is not the equality of a column in all steps",
             "for events of equal values, PARTITION BY their column",
         )
     if isinstance(formula, Trailing):

@@ -76,7 +76,7 @@ class RecentRun(Joining):
         """Keys with partial matches that can move on, and these partial matches."""
         kept = self._rows_kept()
         pending = self._in_use[kept][:, self._layout.slots[:-1] + SLOT_LAST] >= 0
-        waiting = {"complex events that may be taken back": len(self._waiting())} if self._takes else {}
+        waiting = {"matches that may be retracted": len(self._waiting())} if self._takes else {}
         return {"keys": int(kept.sum()), "partial matches": int(pending.sum()), **waiting}
 
     # ---- events -------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class RecentRun(Joining):
         return status
 
     def _lengthen_buffers(self, n_rows: int) -> None:
-        raise AssertionError("an event ends one complex event at most")
+        raise AssertionError("an event ends one match at most")
 
     def live(self) -> Int64:
         """Return the positions that matches to come may hold, ascending."""
@@ -300,7 +300,7 @@ class RecentRun(Joining):
             try:
                 self._ended_memory.grow(2 * n_ended)
             except MemoryError:
-                raise no_memory(n_ended, "complex events that may be taken back") from None
+                raise no_memory(n_ended, "matches that may be retracted") from None
             self._free_from(n_ended)
         if not self._keyed or self._counts[0] < len(self._words):
             return
