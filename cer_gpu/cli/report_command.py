@@ -168,7 +168,7 @@ def report(
     notes = [*given.notes, *aside_note(aside), *missing_notes(missing, [schema], given.rules)]
     what = _WORDS[page]
     if run.as_json:
-        number = f"n_{what.replace(' ', '_')}s"
+        number = f"n_{'matches' if what == 'complex event' else what.replace(' ', '_') + 's'}"
         facts: dict[str, Any] = {"n_events": made.n_events, number: made.n_matches, "n_bytes": made.n_bytes}
         if given.is_set:
             facts["queries"] = {name: {number: n} for name, n in made.of.items()}
