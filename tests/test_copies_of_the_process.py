@@ -100,6 +100,7 @@ def test_errors_are_those_of_one_process(started: list[copies.ProcessCopy]) -> N
         assert list(rules.evaluate(events)) == names
 
 
+@pytest.mark.long("starts and kills processes")
 @pytest.mark.parametrize("when", ["compiling", "compiled"])
 def test_the_part_of_a_copy_that_is_killed_is_made_here(
     when: str, started: list[copies.ProcessCopy], monkeypatch: pytest.MonkeyPatch

@@ -29,7 +29,12 @@ RUN_ELSEWHERE = {
     "first_query.md",  # tests/test_first_query_page.py runs it in an empty folder, with its commands
 }
 
-pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+def page_name(page):
+    return str(page.relative_to(ROOT))
+
+
+pages = pytest.mark.parametrize("page", PAGES, ids=page_name)
 
 
 def blocks(page):
@@ -44,7 +49,16 @@ def blocks(page):
     ]
 
 
-@pages
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.long("read after the guides"))
+        if page.parent.name == "explanation"
+        else page
+        for page in PAGES
+    ],
+    ids=page_name,
+)
 def test_examples_of_the_documentation_print_what_they_say(page, monkeypatch):
     code = "".join(code for code, *_ in blocks(page))
     imported = set(re.findall(r"(?:import|,) (duckdb|matplotlib|pandas|polars)\b", code))

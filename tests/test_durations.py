@@ -5,7 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from durations import COMPILING, CPU, FILE_SECONDS, Durations
+from durations import COMPILING, CPU, FAILING_SECONDS, FILE_SECONDS, Durations
 
 TESTS = Path(__file__).parent
 
@@ -23,16 +23,18 @@ def finished(durations, *, cpu, compiling=0.0, file="tests/test_a.py"):
 def test_a_file_that_takes_long_fails_the_run():
     durations = Durations(only_short=True)
     assert finished(durations, cpu=FILE_SECONDS - 1) == pytest.ExitCode.OK
-    assert finished(durations, cpu=2) == pytest.ExitCode.TESTS_FAILED
+    assert not durations.too_long()
+    assert finished(durations, cpu=2) == pytest.ExitCode.OK
     assert list(durations.too_long()) == ["tests/test_a.py"]
+    assert finished(durations, cpu=FAILING_SECONDS) == pytest.ExitCode.TESTS_FAILED
 
 
 def test_what_is_compiled_counts_for_no_file():
-    assert finished(Durations(only_short=True), cpu=FILE_SECONDS + 9, compiling=10) == pytest.ExitCode.OK
+    assert finished(Durations(only_short=True), cpu=FAILING_SECONDS + 9, compiling=10) == pytest.ExitCode.OK
 
 
 def test_a_run_with_tests_marked_long_may_take_long():
-    assert finished(Durations(only_short=False), cpu=10 * FILE_SECONDS) == pytest.ExitCode.OK
+    assert finished(Durations(only_short=False), cpu=10 * FAILING_SECONDS) == pytest.ExitCode.OK
 
 
 def test_marks_of_long_tests_have_a_reason():

@@ -1,6 +1,7 @@
 """Promises of the repository: light imports, short modules, small folders, plain docstrings, no package index."""
 
 import ast
+import functools
 import inspect
 import re
 import subprocess
@@ -80,6 +81,7 @@ def test_importing_the_package_loads_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.long("a process of its own")
 def test_the_command_line_of_spark_begins_without_pyspark():
     code = "import sys; sys.modules['pyspark'] = None; import spark_glue.cli"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
@@ -137,9 +139,21 @@ def test_a_new_operator_touches_few_files(kind):
     assert len(files) <= MAX_FILES
 
 
+@functools.cache
+def tree_of(path):
+    """Return the tree of a module, which several tests walk."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def nodes_of(path):
+    """Return all nodes of a module."""
+    return list(ast.walk(tree_of(path)))
+
+
 def docstrings(path):
     """Yield the line and the text of each docstring, those of constants and attributes included."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.lineno, inspect.cleandoc(node.value.value)
 
@@ -238,7 +252,7 @@ def test_no_name_is_made_of_a_word_that_lost(word):
 
 def public_names(path):
     """Yield the public functions, classes and constants of a module, without the indexes that `range` numbers."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in tree_of(path).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names = [node.name]
         elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -312,7 +326,7 @@ def imports_of(path, module, modules):
     count: such files bring together what is below them.
     """
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from (each.name for each in node.names if each.name in modules)
         elif isinstance(node, ast.ImportFrom):

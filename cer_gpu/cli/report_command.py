@@ -42,8 +42,12 @@ from cer_gpu.report.counted import number_in_words
 from cer_gpu.report.events import rereadable
 from cer_gpu.rules.rule_set import RuleSet
 
-_WORDS = {"positions": "match", "alerts": "alert", "funnel": "start"}
-"""Pages by what they show, with the word for one of it."""
+_COUNTED = {
+    "positions": ("match", "n_matches"),
+    "alerts": ("alert", "n_alerts"),
+    "funnel": ("start", "n_starts"),
+}
+"""Pages by what they show, with the word for one of it, and the name of their number in JSON."""
 _OUTPUTS: dict[str, Callable[[CompiledQuery], str | None]] = {
     "positions": lambda query: None,
     "funnel": lambda query: "funnel",
@@ -74,7 +78,7 @@ The page is written completely at the end, or not at all."""
 )
 @click.option(
     "--output",
-    type=click.Choice(list(_WORDS)),
+    type=click.Choice(list(_COUNTED)),
     help="Content of the page: matches (positions), alerts of a folder of rules, or funnels.  "
     "[default: alerts if rules of --queries have levels, else positions]",
 )
@@ -166,16 +170,15 @@ def report(
         return 1
     missing = {name: query.missing_fields for name, query in known.items()}
     notes = [*given.notes, *aside_note(aside), *missing_notes(missing, [schema], given.rules)]
-    what = _WORDS[page]
-    several = counted(0, what).partition(" ")[2]
+    what, number = _COUNTED[page]
     if run.as_json:
-        number = f"n_{several}"
         facts: dict[str, Any] = {"n_events": made.n_events, number: made.n_matches, "n_bytes": made.n_bytes}
         if given.is_set:
             facts["queries"] = {name: {number: n} for name, n in made.of.items()}
         click.echo(to_json({**facts, "out": out, "notes": [*notes, *made.notes]}))
         return 0
     n_found = made.n_matches
+    several = counted(0, what).partition(" ")[2]
     found = f"{number_in_words(n_found)} {several}" if n_found != 1 else f"1 {what}"
     of_all = f" of {counted(len(known), 'query')}" if given.is_set else ""
     say(f"{counted(made.n_events, 'row')}, {found}{of_all}, {made.n_bytes / 1e6:.1f} MB -> {out}")

@@ -91,6 +91,7 @@ def test_a_stream_interrupted_at_random_batches_gives_the_uninterrupted_table(nu
     assert pa.Table.from_batches(kept).equals(expected)
 
 
+@pytest.mark.long("starts and kills processes")
 @pytest.mark.parametrize("number", seeds(N_PROCESSES))
 def test_a_killed_process_resumes_from_its_last_checkpoint(tmp_path, number):
     rng = random.Random(number)

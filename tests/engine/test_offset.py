@@ -43,9 +43,9 @@ def test_an_offset_leaves_out_the_first_results(seed, text, output, offset):
         pieces.append(evaluator.finish())
         assert query.evaluate(table, threads=2, **options).equals(found)
     assert results_of(pa.Table.from_batches(pieces), output) == expected
+    other = text if output == "measures" else TEXTS[0]
+    together = cer_gpu.compile_all({"one": text, "other": other})
     for threads in (1, 2):
-        other = text if output == "measures" else TEXTS[0]
-        together = cer_gpu.compile_all({"one": text, "other": other})
         assert together.evaluate(table, threads=threads, **options)["one"].equals(found)
 
 

@@ -84,8 +84,7 @@ def events_fed(fed):
     "output",
     [
         "positions",
-        "count",
-        *(pytest.param(each, marks=pytest.mark.long("as positions")) for each in ("bindings", "ends")),
+        *(pytest.param(each, marks=pytest.mark.long("as positions")) for each in ("count", "bindings", "ends")),
     ],
 )
 def test_answers_and_their_order_are_those_of_all_events(text, window, output):
@@ -105,7 +104,9 @@ def test_answers_and_their_order_are_those_of_all_events(text, window, output):
 
 
 @pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.parametrize("output", ["positions", "count", "events"])
+@pytest.mark.parametrize(
+    "output", ["positions", "count", pytest.param("events", marks=pytest.mark.long("as positions"))]
+)
 def test_a_table_of_many_batches_is_reduced_across_them(text, output):
     query, table = compiled(f"{text} WITHIN 20 EVENTS"), stream(600)
     with everything_read():
@@ -118,7 +119,7 @@ def test_a_table_of_many_batches_is_reduced_across_them(text, output):
 
 
 @pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.parametrize("rows", [13, 40])
+@pytest.mark.parametrize("rows", [13, pytest.param(40, marks=pytest.mark.long("another cut"))])
 def test_events_before_a_checkpoint_may_be_partners(text, rows):
     query, table = compiled(f"{text} WITHIN 9 EVENTS"), stream(400)
     with everything_read():

@@ -169,7 +169,7 @@ def test_an_empty_stream_counts_zero_events():
     query = cer_gpu.compile("SELECT * FROM S WHERE A : B")
     explanation = query.explain(pa.table({"type": pa.array([], pa.string())}), analyze=True)
     assert explanation.to_dict()["events"] == {"n": 0, "n_relevant": 0}
-    assert ["relevant", "0"] in [line.split() for line in str(explanation).splitlines()]
+    assert "relevant       0\n" in str(explanation)
 
 
 def test_a_query_with_having_is_measured():

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from sizes import scaled
 
 import cer_gpu
 from cer_gpu.engine.evaluation_options import EvaluationOptions
@@ -35,6 +36,8 @@ TYPES = "ABCD"
 streams = st.lists(
     st.tuples(st.sampled_from(TYPES), st.sampled_from(["x", "y", None]), st.integers(0, 3)), min_size=1, max_size=14
 )
+
+sized = settings(max_examples=scaled(300))
 
 
 def events_of(drawn):
@@ -86,6 +89,7 @@ def named(last, query):
 
 
 @pytest.mark.parametrize("pattern", CHAINS)
+@sized
 @given(streams, st.integers(0, 9), st.lists(st.integers(1, 13), max_size=3))
 def test_states_and_ends_are_those_of_the_definition_for_any_cut(pattern, drawn, window, cuts):
     events, query = events_of(drawn), compiled(pattern, window)
@@ -103,6 +107,7 @@ def test_states_and_ends_are_those_of_the_definition_for_any_cut(pattern, drawn,
     )
 
 
+@sized
 @given(streams, st.integers(0, 13))
 def test_a_state_does_not_depend_on_what_comes_after(drawn, cut):
     events, query = events_of(drawn), compiled("A ; B ; C", 6)
@@ -112,6 +117,7 @@ def test_a_state_does_not_depend_on_what_comes_after(drawn, cut):
 
 
 @pytest.mark.parametrize("asked", [([3, 7], [2, 5]), ([3, 7], []), ([], [2, 5])])
+@sized
 @given(streams, st.lists(st.integers(1, 13), max_size=3))
 def test_waiting_times_are_counted_as_the_definition_says(asked, drawn, cuts):
     events, query = events_of(drawn), compiled("A ; B", 6)

@@ -393,13 +393,8 @@ def run_python(code: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    "order",
-    [
-        order if order == "the package first" else pytest.param(order, marks=pytest.mark.long("a process each"))
-        for order in ORDERS
-    ],
-)
+@pytest.mark.long("a process each")
+@pytest.mark.parametrize("order", ORDERS)
 def test_importing_the_package_registers_accessors_in_any_order(order):
     run_python(
         f"{ORDERS[order]}\nimport sys\n"
@@ -412,12 +407,14 @@ def test_importing_the_package_registers_accessors_in_any_order(order):
     )
 
 
+@pytest.mark.long("a process of its own")
 def test_importing_the_package_imports_no_library_of_frames():
     run_python(
         "import sys, cer_gpu; assert not {'pandas', 'polars', 'duckdb', 'narwhals', 'IPython'} & set(sys.modules)"
     )
 
 
+@pytest.mark.long("a process of its own")
 def test_a_library_that_is_not_installed_stays_an_import_error():
     run_python(
         "import sys, cer_gpu\n"

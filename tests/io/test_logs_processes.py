@@ -52,6 +52,7 @@ def rows_and_notes(folder):
     return rows, source.notes
 
 
+@pytest.mark.long("converts many logs in several processes")
 def test_the_rows_and_notes_are_those_of_one_process(logs, monkeypatch):
     folder, begun = logs
     found = rows_and_notes(folder)

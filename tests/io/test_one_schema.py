@@ -137,6 +137,7 @@ def test_times_of_which_some_have_an_offset_are_refused_with_both_places(tmp_pat
 # ---- numbers --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long("compiles for columns of other types")
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
 def test_integers_widen_to_floats(tmp_path, ending):
     texts = {

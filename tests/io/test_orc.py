@@ -33,7 +33,7 @@ TEXTS = (
     "SELECT * FROM S WHERE A ; B WITHIN 3 EVENTS",
     "SELECT * FROM S WHERE A AS a ; B AS b FILTER a[x > 0] AND b[`a.b` < 1 OR flag = TRUE] WITHIN 4 EVENTS",
     "SELECT * FROM S WHERE A AS a ; B AS b FILTER a[s > 'a' OR price > 2] AND b.day >= a.day",
-    "SELECT * FROM S WHERE A AS p ; B AS q FILTER p[a.c = 'x' OR ANY(tags) = 'x'] AND q.at > p.at WITHIN 5 EVENTS",
+    "SELECT * FROM S WHERE A AS p ; B AS q FILTER p[a.b = 3 OR ANY(tags) = 'x'] AND q.at > p.at WITHIN 5 EVENTS",
 )
 QUERIES = [cer_gpu.compile(text) for text in TEXTS]
 

@@ -322,7 +322,7 @@ def test_files_are_removed_as_they_are_read():
 
 
 @pytest.mark.parametrize("memory", [2_000_000, 1 << 28])
-@pytest.mark.parametrize("rows", [50, 10_000, 1_000_000])
+@pytest.mark.parametrize("rows", [pytest.param(50, marks=pytest.mark.long("six thousand batches")), 10_000, 1_000_000])
 def test_batches_are_neither_tiny_nor_huge(rows, memory):
     with bounds():
         source = read_once(shuffled(300_000).select(["at", "x"]), rows)
@@ -462,7 +462,7 @@ def test_the_folder_is_removed_when_the_source_breaks(error):
         list(sort_source(Source(pa.schema([("at", pa.int64())]), read), "at", memory=1000).batches([]))
 
 
-@pytest.mark.parametrize("ways", [3, 64])
+@pytest.mark.parametrize("ways", [3, pytest.param(64, marks=pytest.mark.long("as many files"))])
 def test_the_folder_is_removed_when_reading_ends_early(ways):
     with bounds(ways, 128) as folder:
         batches = sort_source(read_once(shuffled(5000)), "at", memory=1000).batches([])

@@ -223,6 +223,7 @@ DECIMAL_TYPES = [
 CENTS = [-999_999, -125, -1, 0, 1, 124, 125, 126, 999_999]
 
 
+@pytest.mark.long("every type of decimals")
 @pytest.mark.parametrize("data_type", DECIMAL_TYPES, ids=str)
 @pytest.mark.parametrize("op", OPERATORS)
 def test_decimals_compare_exactly_with_literals(data_type, op):
@@ -424,6 +425,7 @@ def moments(numbers: list[int | None], data_type: pa.DataType) -> pa.Array:
     return pa.array(numbers, storage).view(data_type)
 
 
+@pytest.mark.long("every unit and operator")
 @pytest.mark.parametrize("unit", PER_SECOND)
 @pytest.mark.parametrize("op", OPERATORS)
 def test_timestamps_compare_exactly_with_literals(unit, op):
@@ -477,6 +479,7 @@ def unit_of(data_type: pa.DataType) -> Fraction:
     return Fraction(1, 1000) if data_type == pa.date64() else Fraction(1, PER_SECOND[data_type.unit])
 
 
+@pytest.mark.long("every pair of units")
 @pytest.mark.parametrize("op", OPERATORS)
 @pytest.mark.parametrize("types", [MOMENT_TYPES, TIME_TYPES, DURATION_TYPES], ids=lambda t: str(t[-1]))
 def test_moments_of_two_units_compare_exactly(op, types):

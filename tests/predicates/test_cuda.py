@@ -121,7 +121,7 @@ def side_batch(n):
     return pa.record_batch(columns)
 
 
-@pytest.mark.parametrize("n_bytes", [None, 200_000])
+@pytest.mark.parametrize("n_bytes", [None, pytest.param(200_000, marks=pytest.mark.long("the same in pieces"))])
 def test_sides_equal_those_of_the_host(device, n_bytes, monkeypatch):
     """Raw and in order, beside one that the host computes; in pieces where the device has little room."""
     if n_bytes is not None:
@@ -166,6 +166,7 @@ def test_sides_equal_those_of_the_host(device, n_bytes, monkeypatch):
     assert (words._pass.most_rows < 5000) == (n_bytes is not None)
 
 
+@pytest.mark.long("builds kernels of its own")
 def test_sides_are_those_of_the_rows_asked_for(host):
     """Where all rows are asked for but those without a key, which are as many as the relevant ones in some streams."""
     text = "SELECT * FROM S WHERE A AS a ; B AS b ; !C FILTER a.x < b.x PARTITION BY [k] WITHIN 5 EVENTS"
@@ -203,6 +204,7 @@ RULES = {
 }
 
 
+@pytest.mark.long("eighty queries, each alone and together")
 def test_query_sets_give_the_tables_of_the_cpu(device, monkeypatch):
     """With 74 guards, so that a word has two parts; also with a query that comes later, and in any cut."""
     monkeypatch.setattr("cer_gpu.engine.execution_group.SET_ROWS", 700)
@@ -222,6 +224,7 @@ def test_query_sets_give_the_tables_of_the_cpu(device, monkeypatch):
     assert found == {name: len(expected[name]) for name in few}
 
 
+@pytest.mark.long("builds the kernels of a set")
 def test_guards_of_removed_queries_are_not_evaluated(host):
     texts = [f"SELECT * FROM S WHERE A ; B FILTER A[x > 0.{k}] WITHIN 9 EVENTS" for k in range(10, 20)]
     batch = events(500).to_batches()[0]
@@ -251,11 +254,16 @@ def test_columns_of_removed_queries_are_not_read(host):
     assert found == cer_gpu.compile(texts["x"]).evaluate(twice, device="cpu").num_rows > 0
 
 
+ANOTHER_WIDTH = pytest.mark.long("a kernel for another width")
 ROW_PATTERN = """SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES FIRST(ts) AS a, LAST(ts) AS b
     PATTERN (A B+ C*{}) DEFINE {})"""
 
 
-@pytest.mark.parametrize("codes", [pa.int8(), pa.uint16(), pa.int32(), pa.int64()])
+@pytest.mark.parametrize(
+    "codes",
+    [pa.int8(), *(pytest.param(each, marks=ANOTHER_WIDTH) for each in (pa.uint16(), pa.int32(), pa.int64()))],
+    ids=str,
+)
 def test_row_patterns_read_codes_of_every_type(host, codes):
     table = events(500).append_column("ts", pa.array(range(500))).append_column("k", pa.array([1] * 500))
     types = table["type"].combine_chunks()

@@ -79,6 +79,7 @@ def test_rows_equal_those_of_the_interpreter(seed, monkeypatch):
             assert found_by(sets, block) == expected_rows(asked, SCHEMA, block, named)
 
 
+@pytest.mark.long("every layout of many texts")
 def test_texts_of_any_layout_are_read(monkeypatch):
 
     monkeypatch.setattr(string_sets, "TOGETHER_FROM", 0)  # what is no UTF-8 matches nothing where texts are read alone

@@ -428,6 +428,7 @@ def of_equal_numbers(*values):
     return None not in values and len(set(values)) == 1
 
 
+@pytest.mark.long("sixty-four pairs of types")
 @pytest.mark.parametrize(("one", "other"), list(itertools.product(VALUES, repeat=2)))
 def test_numbers_of_two_types_are_equal_exactly(one, other):
     as_floats = "float" in one + other and "decimal" in one + other

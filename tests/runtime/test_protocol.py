@@ -1,6 +1,7 @@
 """The protocol of runtimes: only the registry knows their classes; attributes tell what they need."""
 
 import ast
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,18 @@ from cer_gpu.runtime.registry import RUNTIMES
 ROOT = Path(cer_gpu.__file__).parent
 
 
+@functools.cache
+def nodes_of(path):
+    """Return all nodes of a module."""
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 def test_only_the_registry_imports_runtimes():
     modules = {made.__module__ for made in RUNTIMES.values()}
     importers = {}
     for path in ROOT.rglob("*.py"):
         module = ".".join(["cer_gpu", *path.relative_to(ROOT).with_suffix("").parts])
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes_of(path):
             if isinstance(node, ast.ImportFrom) and node.module in modules:
                 importers.setdefault(module, set()).add(node.module)
     assert importers.pop("cer_gpu.runtime.registry") == modules
@@ -33,7 +40,7 @@ def test_only_the_registry_imports_runtimes():
 def test_no_function_asks_for_the_class_of_a_runtime():
     names = {made.__name__ for made in [Runtime, *RUNTIMES.values()]}
     for path in [*ROOT.rglob("*.py"), *(ROOT.parent / "spark_glue").rglob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes_of(path):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
                 asked = {each.id for each in ast.walk(node.args[1]) if isinstance(each, ast.Name)}
                 assert not asked & names, f"{path}:{node.lineno}"

@@ -114,6 +114,7 @@ def test_any_cut_with_checkpoints_finds_the_same(seed, chained):
         assert case.pushed() == case.expected["Correlation outer"]
 
 
+@pytest.mark.long("hundreds of rules")
 @settings(max_examples=scaled(100), deadline=None)
 @given(SEEDS, st.booleans())
 def test_all_rules_that_are_generated_find_the_same_as_one_set(seed, chained):
