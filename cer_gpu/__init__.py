@@ -10,7 +10,7 @@ A statement with MATCH_RECOGNIZE is a `RowPatternQuery`.  All errors that a user
 >>> query.evaluate(events).to_pylist()
 [{'start': 0, 'end': 1, 'positions': [0, 1]}]
 >>> print("".join(query.explain().words[1:3]))
-  1. an event SELL, called a  2. later, an event BUY, called b
+  1. a SELL event (a)  2. later, a BUY event (b)
 
 Public are the names of ``cer_gpu.__all__``, and the modules `cer_gpu.report` (a page of the results), `cer_gpu.plot`
 (pictures of them), `cer_gpu.rules` (folders of rules), `cer_gpu.frames` and `cer_gpu.sigma` (rules of Sigma as

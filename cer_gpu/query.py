@@ -459,7 +459,7 @@ class Query(CompiledQuery):
         analyze
             True: also find the matches in `events`, on one thread, and measure the time of each stage.
         detail
-            What the text shows: "summary" (the query in words, its columns, memory and speed), with it the "plan" or
+            Detail of the text: "summary" (the query in words, its columns, memory and speed), with it the "plan" or
             the "automaton", or "all".
 
         Returns

@@ -33,6 +33,7 @@ from cer_gpu.engine.evaluation_options import (
     EvaluationOptions,
     check_errors,
     checking_names,
+    options_by_name,
     taking,
 )
 from cer_gpu.engine.evaluator import BaseEvaluator, ResultFormatter
@@ -460,6 +461,7 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
                 members[name] = query._new_execution(own, sharing)
         return QuerySetEvaluator(members, options, sharing, self, result_formatter)
 
+    @options_by_name
     def explain(self, events: Any = None, *, detail: str = "summary") -> dict[str, Explanation]:
         """Explain each query (`Query.explain`)."""
         return {name: query.explain(events, detail=detail) for name, query in self.items()}

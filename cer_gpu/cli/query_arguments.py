@@ -49,7 +49,7 @@ _LISTED = 8
 _NAMED = 3
 """Most rules whose names stand before a note."""
 SIGMA = "sigma"
-_SHOWN = {"no_progress", "as_json", "analyze", "svg", "dot", "passes"}
+_SHOWN = {"no_progress", "as_json", "analyze", "detail", "svg", "dot", "passes"}
 _OF_ANY = {"query", "queries", "events", "more_events", "out", "format_"}
 OF_TABLES = frozenset(
     {*_OF_ANY, *OF_TEXT_FILES, *_SHOWN, *(name for name, option in OF_COMMANDS.items() if option.of_tables)}

@@ -49,7 +49,7 @@ def hover_text(text: str, offset: int, known: KnownEvents, options: Mapping[str,
     >>> from cer_gpu.editing.server import hover_text
     >>> from cer_gpu.editing.known import KnownEvents
     >>> print(hover_text("SELECT * FROM S WHERE A ; B WITHIN 9 EVENTS", 0, KnownEvents()).splitlines()[2])
-      1. an event A
+      1. an A event
     """
     parts = []
     column = _column_at(text, offset, known)

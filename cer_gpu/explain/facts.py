@@ -396,7 +396,7 @@ def explain(
     matches
         Function that yields the matches of a source, to measure the evaluation, or None to measure nothing.
     detail
-        What the text shows (`cer_gpu.explain.text.DETAILS`).
+        Detail of the text (`cer_gpu.explain.text.DETAILS`).
     """
     check_detail(detail)
     plan = bindings.plan

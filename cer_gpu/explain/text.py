@@ -20,7 +20,7 @@ MAX_SOURCES = 6
 
 
 DETAILS = ("summary", "plan", "automaton", "all")
-"""What a text may show: the summary alone, or with it the plan, the automaton, or both."""
+"""Details that a text may show: the summary alone, or with it the plan, the automaton, or both."""
 
 
 def sections(facts: Facts, detail: str = "all") -> list[Section]:

@@ -81,7 +81,7 @@ def explain_row_pattern(
     searched
         Variables whose conditions read other rows of the match.
     detail
-        What the text shows (`cer_gpu.explain.text.DETAILS`).
+        Detail of the text (`cer_gpu.explain.text.DETAILS`).
     """
     text = statement.text
     conditions = {each.name: " ".join(text[slice(*each.span)].split()) for each in statement.define}

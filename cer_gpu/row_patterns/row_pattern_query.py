@@ -271,7 +271,7 @@ class RowPatternQuery(CompiledQuery):
         analyze
             Not for statements yet.
         detail
-            What the text shows: "summary" (the statement in words, time and memory), with it the "plan" (conditions) or
+            Detail of the text: "summary" (the statement in words, time and memory), with it the "plan" (conditions) or
             the "automaton" (places), or "all".
 
         Raises

@@ -54,7 +54,7 @@ class WritingTask:
     codec
         Compression, as pyarrow calls it.
     report
-        As that of `spark_glue.files.file_task.FileTask`.
+        As that of `spark_glue.files.file_job.FileTask`.
     """
 
     plan: FilePlan
@@ -125,7 +125,7 @@ def writing_task(spark: SparkSession, made: FilePlan, folder: str, codec: str, r
     codec
         One of `CODECS`.
     report
-        As that of `spark_glue.files.file_task.FileTask`.
+        As that of `spark_glue.files.file_job.FileTask`.
 
     Raises
     ------

@@ -114,7 +114,7 @@ def test_a_terminal_shows_advice_and_no_other_does(few_are_many, cli):
     code, said = said_to_a_terminal("run", QUERY, "many.parquet", stdout=subprocess.DEVNULL, before=before)
     assert code == 0
     said = b" ".join(said.split())
-    assert b"WITHIN makes them fewer, --limit stops early, --output count lists none" in said
+    assert b"WITHIN reduces them, --limit stops early, --output count only counts them" in said
     assert re.search(rb"[\d,]+ match(?:es)? in [\d,]+ of 100 rows \([\d.]+%\); ", said)
     _, _, err = cli("run", QUERY, "many.parquet")
     assert "WITHIN" not in err

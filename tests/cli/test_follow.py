@@ -80,7 +80,7 @@ def test_rules_of_a_folder_raise_alerts_in_lines(cli):
     add("2", EVENTS.slice(6).append_column("no", pa.array([{"such": {"field": 1}}])))
     code, _, err = cli("run", *options)
     assert code == 0
-    assert "note: 2.parquet has the field 'no.such.field', which the first file had not" in err
+    assert "note: 2.parquet has the field 'no.such.field', which the first file did not have" in err
 
 
 def start_following(*args):

@@ -74,7 +74,7 @@ def test_scores_and_states_are_printed(run, events):
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        ([], 2, "one of the two"),
+        ([], 2, "expected one of --history FILE"),
         (["--history", "EVENTS"], 2, "--within"),
         (["--history", "EVENTS", "--within", "1 parsec"], 1, "cannot read the length"),
         (["--model", "EVENTS"], 1, "expected a file that Forecast.save wrote"),

@@ -100,7 +100,7 @@ def test_a_statement_is_checked(cli, dips):
 
 
 def test_a_statement_is_explained(cli, dips):
-    code, out, _ = cli("explain", "dips.sql", "--dot", "places.dot", "--svg", "places.svg")
+    code, out, _ = cli("explain", "dips.sql", "--all", "--dot", "places.dot", "--svg", "places.svg")
     assert code == 0
     for line in (
         "  Rows of trades with the same name form a partition, in the order of ts.",

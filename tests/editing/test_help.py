@@ -102,7 +102,7 @@ def test_problems_are_errors_and_warnings_at_their_places():
 def test_words_on_a_query_and_on_a_column():
     text = "SELECT * FROM S WHERE A AS a FILTER a[st.left > 1 AND `odd name` = 2]"
     shown = hover_text(text, text.index("left") + 1, KNOWN)
-    assert shown.startswith("column `st.left`: int64\n\n```text\nLook in S for:\n  an A event with st.left > 1")
+    assert shown.startswith("column `st.left`: int64\n\n```text\nLook in S for:\n  an A event (a) with st.left > 1")
     assert hover_text(text, text.index("odd"), KNOWN).startswith("column `odd name`: int32\n")
     assert hover_text(text, 2, KNOWN).startswith("```text\nLook in S for:")
     assert hover_text("SELECT price ;;", 9, KNOWN) == "column `price`: double"

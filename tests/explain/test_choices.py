@@ -58,7 +58,7 @@ def test_the_bound_of_memory_follows_window_strategy_and_clauses():
     assert plan_of("SELECT * FROM S WHERE A ; B")["window"] is None
     assert plan_of("SELECT * FROM S WHERE A ; B WITHIN 5 EVENTS")["window"] == {"kind": "events", "text": "5 positions"}
     for clauses, memory in (
-        ("", "there is no WITHIN"),
+        ("", "without WITHIN nothing is ever dropped"),
         ("CONSUME BY ANY", "until a match consumes them"),
         ("WITHIN 1 HOURS 1 SECONDS", "in the window"),
         ("PARTITION BY [k] WITHIN 5 EVENTS", "in the window of each partition"),

@@ -311,7 +311,7 @@ def test_an_analysis_without_filters_between_events_has_no_candidates():
                 "     2. later, a C event (c)",
                 "     such that c.x > b.x",
                 "     and c.y = b.y",
-                "3. later, an event D",
+                "3. later, a D event",
             ],
         ),
         (
@@ -325,7 +325,7 @@ def test_an_analysis_without_filters_between_events_has_no_candidates():
         ),
         (
             "A AS a ; (B OR (C AS c FILTER c.x > a.x))",
-            ["1. an A event (a)", "2. later, one of these:", "   - an event B", "   - a C event (c)"],
+            ["1. an A event (a)", "2. later, one of these:", "   - a B event", "   - a C event (c)"],
         ),
     ],
 )

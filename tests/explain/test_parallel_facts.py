@@ -187,7 +187,7 @@ def test_equal_keys_within_a_window_have_every_promise():
     name, guaranteed, missing = promises(f"{CHAIN} WITHIN 9 EVENTS")
     assert (name, missing) == ("PCEA", "")
     for promise in (
-        "each once",
+        "exactly once",
         "time per event logarithmic in the events in the window",
         "output-linear",
         "follows the window",

@@ -24,7 +24,8 @@ def test_every_event_and_clause_is_said(data):
     for atom in atoms:
         guard = compiled._plan.cea.guards[atom.guard]
         lead = "(?:an event(?: \\(.*\\))? that is not )" if atom.negated else ""
-        kind = "a(?:ny|n) event" if guard.event_type is None else f"an? {re.escape(name_text(guard.event_type))} event"
+        named = "" if guard.event_type is None else re.escape(name_text(guard.event_type))
+        kind = f"(?:an?|one or more) {named} events?" if named else "a(?:ny|n) event"
         tests = "" if guard.predicate is None else f" with {re.escape(printable(predicate_text(guard.predicate)))}"
         assert re.search(rf"{lead}{kind}(?: \(.*\))?{tests}", said)
     assert ("each such group is searched separately" in said) == bool(query.partition_by)

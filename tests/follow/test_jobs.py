@@ -283,7 +283,7 @@ def test_steps_are_known_when_their_snapshots_have_expired(tmp_path, monkeypatch
         (["-o", "delta:found", "--format", "csv"], "is a table, which has its own format"),
         (["-o", "found.parquet"], "one parquet file cannot grow"),
         (["--queries", "none"], "none"),
-        (["SELECT * WHERE A"], "and got both"),
+        (["SELECT * WHERE A"], ", got both"),
     ],
 )
 def test_arguments_that_do_not_go_together(delta_job, monkeypatch, given, said):

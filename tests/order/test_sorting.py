@@ -29,7 +29,6 @@ import cer_gpu
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
 from cer_gpu.order import layouts
-from cer_gpu.order import sorting as merge
 from cer_gpu.order import sorting as order
 from cer_gpu.order.sorting import sort_source
 from cer_gpu.order.times import stable_order, time_of_key, to_floats, to_keys
@@ -486,10 +485,12 @@ def test_a_missing_temporary_folder_is_reported():
 
 
 def test_a_vanished_temporary_folder_is_reported():
+    merge_runs = order.merge_runs
+
     def clear(*runs):
         for path in Path(tempfile.gettempdir()).rglob("*.arrows"):
             path.unlink()
-        return merge.merge_runs(*runs)
+        return merge_runs(*runs)
 
     with (
         bounds(),

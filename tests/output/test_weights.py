@@ -152,7 +152,7 @@ def test_weights_too_large_are_refused():
         ("A AS a ; B AS b PARTITION BY [k]", "SUM(a.i)", "PARTITION BY"),
         ("A AS a ; B AS b LIMIT 2", "SUM(a.i)", "LIMIT"),
         ("A AS a ; B AS b CONSUME BY ANY", "SUM(a.i)", "CONSUME BY"),
-        ("A AS a ; B AS b FILTER a.i < b.i", "SUM(a.i)", "filter"),
+        ("A AS a ; B AS b FILTER a.i < b.i", "SUM(a.i)", "join predicates"),
     ],
 )
 def test_other_aggregates_list(pattern, aggregate, reason):

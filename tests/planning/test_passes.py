@@ -26,8 +26,8 @@ def test_each_pass_has_a_line_in_the_order_of_the_passes():
 @pytest.mark.parametrize(
     ("text", "name", "did"),
     [
-        ("SELECT a[x], MAX(b.y) AS m WHERE A AS a ; B AS b", "selection", "keeps a, b, of their events x; measures m"),
-        ("SELECT NONE FROM S WHERE A", "selection", "keeps no variable"),
+        ("SELECT a[x], MAX(b.y) AS m WHERE A AS a ; B AS b", "selection", "selects a, b, of their events x; measures m"),  # noqa: E501
+        ("SELECT NONE FROM S WHERE A", "selection", "selects no variable"),
         (CHAIN, "normal form", "A[x > 1 OR x < 0] AS a ; B"),
         (ENDING, "trailing absence", "the next event that must be absent at the end retracts the match before it"),
         (CHAIN, "trailing absence", "nothing, because there is no absence at the end"),

@@ -36,7 +36,7 @@ def test_the_page_draws_calibration_and_the_ten_most_likely(model, tmp_path):
     likely = starts.sort_by(
         [("probability_8_events", "descending"), ("probability_2_events", "descending"), ("position", "ascending")]
     )
-    section = page[page.index("The 10 partial matches") :]
+    section = page[page.index("The 10 current partial matches") :]
     assert section.count("<tr>") == 11
     expected = [each.replace("<", "&lt;").replace(">", "&gt;") for each in likely["k"].to_pylist()[:10]]
     assert re.findall(r"&lt;k\d+&gt;", section) == expected

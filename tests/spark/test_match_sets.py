@@ -236,4 +236,4 @@ def test_a_folder_of_queries_on_the_command_line(spark, tmp_path, capsys):
     assert main(["explain", *given]) == 1
     assert "wrong.ceql: the query ends too early" in capsys.readouterr().err
     assert main(["explain", "SELECT * FROM S WHERE A", *given]) == 2
-    assert "expected QUERY or --queries FOLDER, and got both" in capsys.readouterr().err
+    assert "expected QUERY or --queries FOLDER, got both" in capsys.readouterr().err
