@@ -8,13 +8,11 @@ from measure import WARM_UP, Row, Workload, count, drain, seconds
 from streams import random_types
 
 TITLE = "Gaps, counts and options"
-ABOUT = (
-    "Random events of nine types; each query beside a plainer one in the same run. Complex events are ten at an end."
-)
+ABOUT = "Random events of nine types; each query beside a plainer one in the same run. Matches are ten at an end."
 CHOICES = "Choices within the window"
 ABOUT_CHOICES = "C is 1 in 10,000, A and B a tenth each, WITHIN 1000 EVENTS, beside the ends of ALL."
 MEASURES = "Measures"
-ABOUT_MEASURES = "Random events of nine types; the rows of each query beside the listing of its complex events."
+ABOUT_MEASURES = "Random events of nine types; the rows of each query beside the listing of its matches."
 ALL = "SELECT * FROM S WHERE {} WITHIN 100 EVENTS LIMIT 10"
 STEPS = {
     "A ; !D ; C": "A ; C",
@@ -66,7 +64,7 @@ def choices() -> list[Workload]:
 
 
 def measures() -> list[Workload]:
-    """Return the workloads of measures; each has about ten million complex events of ten million events asked for."""
+    """Return the workloads of measures; each has about ten million matches of ten million events asked for."""
     return [
         Workload(f"{name}: {what}", WHOLE.format(items, *pattern), DENSE, output="measures", times=0.4)
         for name, pattern in PATTERNS.items()
@@ -91,9 +89,9 @@ def compared(workload: Workload, n_events: int, repeat: int) -> Row:
         **workload.row(),
         "output": workload.output,
         "events": len(table),
-        "complex events": n_found,
+        "matches": n_found,
         "million events/s": len(table) / taken / 1e6,
-        "million complex events/s": n_found / taken / 1e6,
+        "million matches/s": n_found / taken / 1e6,
         "beside": plainer.text.partition("WHERE ")[2].partition(" WITHIN")[0],
         "of its speed": plain / taken,
     }

@@ -15,7 +15,7 @@ from answering import Facts, answer
 
 
 def ask(question: Facts) -> Facts:
-    """Return the seconds that a query takes, and the number of complex events that it finds."""
+    """Return the seconds that a query takes, and the number of matches that it finds."""
     import pycer
 
     names, folder = list(question["names"]), Path(str(question["folder"]))  # type: ignore[call-overload]

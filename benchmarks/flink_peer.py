@@ -2,7 +2,7 @@
 
 The question differs from that of CEQL: MATCH_RECOGNIZE gives at most one match for each event that starts one, and with
 reluctant quantifiers that of the first event B after it and the first C after that.  Only the number of matches, one
-for each start of complex events, is compared.  A window of n events is one of n + 1 milliseconds, as the events are a
+for each start of matches, is compared.  A window of n events is one of n + 1 milliseconds, as the events are a
 millisecond apart and Flink's window excludes its end, unlike WITHIN.  The clock runs from the statement to the last
 match, in a process that has run the statement once on a few events.
 """

@@ -52,7 +52,7 @@ NOTES = {
         "the memory of the host on, against one core; and whole evaluations, with a GPU or without. The first "
         "evaluation, which binds the rules to the columns, is not counted."
     ),
-    QUERIES: "From events on the host to complex events: on one core, and on all of them, each with a GPU or without.",
+    QUERIES: "From events on the host to matches: on one core, and on all of them, each with a GPU or without.",
 }
 SIZES = (1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 OF_ALL_SIZES = (4, 4)

@@ -141,7 +141,7 @@ class Peer(Protocol):
         """Return the names of its plans for a question; none: it cannot express it."""
 
     def ask(self, question: Question, table: pa.Table, plan: str) -> tuple[float, int]:
-        """Return the seconds that it takes, and the number of complex events that it finds."""
+        """Return the seconds that it takes, and the number of matches that it finds."""
 
 
 class DuckDB:

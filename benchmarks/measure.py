@@ -95,12 +95,12 @@ def seconds(*runs: Callable[[], object], repeat: int, clock: Callable[[], float]
 
 
 def drain(query: cer_gpu.Query, events: object, output: str, threads: int | None = 1) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of complex events, without keeping them."""
+    """Yield the batches of matches, without keeping them."""
     yield from query.stream(events, output=output, threads=threads)
 
 
 def count(query: cer_gpu.Query, events: object, output: str = "positions", threads: int | None = 1) -> int:
-    """Return the number of complex events, after forming all of them (for counts, their sum)."""
+    """Return the number of matches, after forming all of them (for counts, their sum)."""
     found = 0
     for batch in drain(query, events, output, threads):
         found += pc.sum(batch["count"]).as_py() or 0 if output == "count" else batch.num_rows
@@ -188,7 +188,7 @@ def in_memory(workload: Workload, n_events: int, repeat: int) -> Row:
         for batch in drain(query, table, workload.output):
             n_found += pc.sum(batch["count"]).as_py() if workload.output == "count" else batch.num_rows
             n_bytes, block = n_bytes + batch.nbytes, max(block, batch.nbytes)
-    row: Row = {**workload.row(), "events": n, "complex events": n_found}
+    row: Row = {**workload.row(), "events": n, "matches": n_found}
     if workload.relevant is not None:
         held = workload.relevant * min(n, (workload.at or {}).get("window", n))
         return row | {
@@ -203,7 +203,7 @@ def in_memory(workload: Workload, n_events: int, repeat: int) -> Row:
     return row | {
         "million events/s": n / taken / 1e6,
         "ns/event": taken / n * 1e9,
-        "million complex events/s": n_found / taken / 1e6,
+        "million matches/s": n_found / taken / 1e6,
         "GB/s read": n_read / taken / 1e9,
         "times the floor": taken / (reading + copying),
         "peak, MiB": peak.mebibytes,
@@ -258,7 +258,7 @@ def from_file(workload: Workload, n_events: int, repeat: int) -> Row:
     return {
         **workload.row(),
         "events": n,
-        "complex events": n_found,
+        "matches": n_found,
         "million events/s": n / taken / 1e6,
         "bare scan, million events/s": n / scanned / 1e6,
         "times the bare scan": taken / scanned,

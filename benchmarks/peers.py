@@ -127,7 +127,7 @@ class Peer(Protocol):
         """Return True if it can express a question, and hold so many events of it."""
 
     def ask(self, question: Question, table: pa.Table) -> tuple[float, int]:
-        """Return the seconds that it takes, and the number of complex events that it finds."""
+        """Return the seconds that it takes, and the number of matches that it finds."""
 
 
 def _package(name: str) -> str | None:
@@ -343,7 +343,7 @@ class Core(Elsewhere):
         super().__init__("CORE", "core_peer.py", interpreter or _python("3.13"), "pycer")
 
     def answers(self, question: Question, n_events: int) -> bool:
-        """See `Peer`: it lists complex events, with some 300 bytes for each, so their number is limited."""
+        """See `Peer`: it lists matches, with some 300 bytes for each, so their number is limited."""
         n_found = n_events * np.prod(question.shares) * min(question.window, n_events) ** 2 / 2
         return not question.starts and bool(n_found <= MAX_JOINED / 4)
 

@@ -175,7 +175,7 @@ def measured(these: Together, repeat: int) -> Row:
         "workload": these.name,
         "n": len(these.texts),
         "events": these.n_events,
-        "complex events": sum(table.num_rows for table in expected.values()),
+        "matches": sum(table.num_rows for table in expected.values()),
         "one by one, CPU s": singly[0],
         "at once, CPU s": jointly[0],
         "one by one / at once, CPU": singly[0] / jointly[0],

@@ -3,7 +3,7 @@
     python benchmarks/reach.py [--events N] [--first-position P] [--window W] [--save]
 
 The events are made while they are read, as a function of their number that repeats after ten windows, so that making
-them costs little.  Each total is compared with the one that arithmetic gives: the complex events of the first and the
+them costs little.  Each total is compared with the one that arithmetic gives: the matches of the first and the
 second period are counted in plain Python, and all later periods are like the second.  The rows of the last period are
 compared one by one.  Resident memory is sampled on the way.
 
@@ -143,7 +143,7 @@ class Stream:
         return rows
 
     def expected(self, n_events: int) -> int:
-        """Return the number of complex events of a stream, by arithmetic."""
+        """Return the number of matches of a stream, by arithmetic."""
         period = self.period
         ends = np.bincount([row[-1] for row in self.found(0, min(2 * period, n_events))], minlength=2 * period)
         if n_events <= 2 * period:
@@ -205,7 +205,7 @@ def reached(stream: Stream, n_events: int, first_position: int | None, size: int
         "keys": stream.n_keys,
         "events": n_events,
         "first position": moved,
-        "complex events": n_found,
+        "matches": n_found,
         "rows compared": len(rows),
         "greatest position": max((row[-1] for row in rows), default=None),
         "relevant, %": 100 * sum(stream.shares),

@@ -64,7 +64,7 @@ def events(n: int, n_keys: int) -> pa.Table:
 
 
 def measure(text: str, table: pa.Table, repeat: int) -> tuple[float, float, int]:
-    """Return relevant events each second of the loop, and of the whole; and the number of complex events."""
+    """Return relevant events each second of the loop, and of the whole; and the number of matches."""
     query = cer_gpu.compile(text)
     query.evaluate(table.slice(0, 100_000))  # compiles
     best = [0.0, 0.0]

@@ -132,7 +132,7 @@ def growth(results: Results) -> list[Row]:
     """
     found: list[Row] = []
     for title, rows in results.items():
-        rate = "million complex events/s" if title.startswith("Complex events") else "million events/s"
+        rate = "million matches/s" if title.startswith("Matches") else "million events/s"
         points: dict[tuple[str, str], list[tuple[float, float]]] = {}
         for row in rows:
             name = next((name for name in NUMBERS if name in row), None)

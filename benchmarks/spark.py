@@ -33,7 +33,7 @@ from spark_glue import Summary, run, session
 
 TYPES = ("A", "B", "C", "D", "E", "F", "G", "H", "I")
 RARE = 1e-6
-"""Share of the type that ends complex events."""
+"""Share of the type that ends matches."""
 N_KEYS = 10_000
 PER_SECOND = 1000
 FILE_EVENTS = 10_000_000
@@ -120,7 +120,7 @@ def single(events: Path, text: str, threads: int) -> None:
             n_matches += batch.num_rows
     taken, cpu = time.perf_counter() - begun, time.process_time() - cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"seconds": taken, "cpu": cpu, "complex events": n_matches, "peak": peak}))
+    print(json.dumps({"seconds": taken, "cpu": cpu, "matches": n_matches, "peak": peak}))
 
 
 def cpu_times() -> tuple[float, float]:
@@ -173,13 +173,13 @@ def jobs(folder: Path, n_events: int, cores: int, source: str, chosen: Sequence[
             job(start)  # workers start, and load the loops
             begun, _ = job(start)
             done, (java, python) = job(events)
-            assert done.n_matches == alone[text, 1]["complex events"], (done.n_matches, alone[text, 1])
+            assert done.n_matches == alone[text, 1]["matches"], (done.n_matches, alone[text, 1])
             n = done.n_rows
             rows.append(
                 {
                     "workload": name,
                     "events": n,
-                    "complex events": done.n_matches,
+                    "matches": done.n_matches,
                     "million events/s": n / done.seconds / 1e6,
                     "without the start": n / max(done.seconds - begun.seconds, 1e-3) / 1e6,
                     "one process, 1 thread": n / alone[text, 1]["seconds"] / 1e6,

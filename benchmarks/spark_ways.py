@@ -4,7 +4,7 @@ A function of SQL is measured against `match` and a view of files, and one key w
 
     python benchmarks/spark_ways.py [--events N] [--cores N] [--folder FOLDER] [--save]
 
-Seconds are medians of three, after one that is not counted; all ways must find as many complex events.
+Seconds are medians of three, after one that is not counted; all ways must find as many matches.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def measured(work: Callable[[], Any], n_events: int) -> dict[str, float]:
         "seconds": statistics.median(seconds),
         "Java, us/event": statistics.median(java) / n_events * 1e6,
         "Python, us/event": statistics.median(python) / n_events * 1e6,
-        "complex events": found,
+        "matches": found,
     }
 
 
@@ -122,7 +122,7 @@ def with_a_heavy_key(spark: Any, events: Path, n_events: int, folder: str) -> li
             {
                 "a key with half of all events": name,
                 "events": n_events,
-                "complex events": done[-1].n_matches,
+                "matches": done[-1].n_matches,
                 "seconds": statistics.median(each.seconds for each in done),
                 "parts": done[-1].n_parts,
                 "largest part / mean": done[-1].skew,
@@ -131,7 +131,7 @@ def with_a_heavy_key(spark: Any, events: Path, n_events: int, folder: str) -> li
             }
         )
     spark_glue.row_distribution.LEAST_SKEWED = least
-    assert found[0]["complex events"] == found[1]["complex events"]
+    assert found[0]["matches"] == found[1]["matches"]
     return found
 
 
@@ -149,7 +149,7 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as out:
         title = f"In SQL, local[{options.cores}]"
         results[title] = in_sql(spark, generate(options.folder, options.events), options.events)
-        counts = {row["complex events"] for row in results[title]}
+        counts = {row["matches"] for row in results[title]}
         assert len(counts) == 1, counts
         show(console, title, results[title])
         title = f"One key with half of all events, local[{options.cores}], {SKEW_TASKS} tasks"

@@ -1,7 +1,7 @@
 """Families of workloads to measure, each a table of the results.
 
 The streams and queries "of papers/002" are those of its section 6: n + 6 types with equal shares, WITHIN 100 EVENTS,
-and, with output, at most ten complex events at a position, after which all is forgotten.
+and, with output, at most ten matches at a position, after which all is forgotten.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _operators() -> list[Workload]:
 
 
 def _listing(most: int) -> list[Workload]:
-    """Return workloads of at most so many complex events, and the fixed ones of the stress test."""
+    """Return workloads of at most so many matches, and the fixed ones of the stress test."""
     found = []
     for n, copies in {3: 200, 5: 40, 7: 12, 9: 7}.items():
         names, each = _types(n), min(copies, int(most ** (1 / n)))
@@ -258,7 +258,7 @@ def families(n_events: int, *, long: bool = False) -> list[Family]:
             [Workload(name, text, stock.stock_market) for name, text in stock.QUERIES.items()],
         ),
         Family(
-            "Complex events listed per second",
+            "Matches listed per second",
             "Into Arrow lists; the stress test is that of papers/001 (section 8.2).",
             _listing(10 * n_events),
         ),

@@ -1,6 +1,6 @@
 """Complex event recognition over large Arrow data.
 
-`compile` gives a `Query`; `Query.evaluate` finds all complex events in a table or a file, `Query.stream` batch by
+`compile` gives a `Query`; `Query.evaluate` finds all matches in a table or a file, `Query.stream` batch by
 batch, `Query.evaluator` in events that arrive.  `compile_all` gives a `QuerySet`: many queries in one pass.
 A statement with MATCH_RECOGNIZE is a `RowPatternQuery`.  All errors that a user can cause are `CerError`.
 

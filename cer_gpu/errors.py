@@ -214,7 +214,7 @@ class DeviceError(CerError):
 
 
 class OutOfMemoryError(CerError, MemoryError):
-    """Memory that ran out; mostly, more complex events were found than it holds.
+    """Memory that ran out; mostly, more matches were found than it holds.
 
     Examples
     --------
@@ -227,11 +227,11 @@ class OutOfMemoryError(CerError, MemoryError):
 
 
 FEWER = "WITHIN, or a shorter one, makes them fewer; limit=... (--limit) stops early; output='count' lists none"
-"""Advice against too many complex events, for calls and for the command line."""
+"""Advice against too many matches, for calls and for the command line."""
 
 
 def out_of_memory(n_found: int | None = None) -> OutOfMemoryError:
-    """Return the error for memory that ran out after so many complex events; None: their number is not known."""
+    """Return the error for memory that ran out after so many matches; None: their number is not known."""
     after = "" if n_found is None else f" after {n_found:,} match{'' if n_found == 1 else 'es'}"
     return OutOfMemoryError(f"memory ran out{after}\nhint: {FEWER}")
 

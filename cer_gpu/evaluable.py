@@ -155,7 +155,7 @@ class Evaluable(ABC):
     def _find_matches(
         self, source: Source, evaluator: BaseEvaluator[Any, Any], threads: int | None = 1
     ) -> NamedBatches:
-        """Yield the complex events of a source with the names of their queries, in pieces of bounded size.
+        """Yield the matches of a source with the names of their queries, in pieces of bounded size.
 
         With several threads the evaluator itself evaluates nothing, and takes over their numbers of events and complex
         events; None: as many threads as help, of many queries one.
@@ -337,7 +337,7 @@ class CompiledQuery(Evaluable):
 
     @property
     def _counted_output(self) -> str | None:
-        """Output by which complex events are counted, or None if its rows are."""
+        """Output by which matches are counted, or None if its rows are."""
         return None
 
     @property
@@ -372,7 +372,7 @@ class CompiledQuery(Evaluable):
         return Evaluator(self._new_execution(options), options, result_formatter)
 
     def _match_source(self, source: Source, evaluator: Evaluator, threads: int | None = 1) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events of a source, as `_find_matches` does."""
+        """Yield the matches of a source, as `_find_matches` does."""
         for _, rows in self._find_matches(source, evaluator, threads):
             yield rows
 
@@ -385,12 +385,12 @@ class CompiledQuery(Evaluable):
 
     @taking(OF_EVENTS)
     def evaluate(self, events: Any, options: EvaluationOptions) -> pa.Table:
-        """Find all complex events, as `cer_gpu.Query.evaluate`."""
+        """Find all matches, as `cer_gpu.Query.evaluate`."""
         return reading_again(lambda given: self._reader(given, options).read_all(), events)
 
     @taking(OF_EVENTS)
     def stream(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
-        """Find all complex events batch by batch, in bounded memory where the query allows it.
+        """Find all matches batch by batch, in bounded memory where the query allows it.
 
         Parameters and errors are those of `evaluate`; the events are read while the reader is.
 
@@ -411,7 +411,7 @@ class CompiledQuery(Evaluable):
 
     @taking(OF_COUNTS)
     def count(self, events: Any, options: EvaluationOptions) -> int:
-        """Return the number of complex events, without listing them where that can be spared.
+        """Return the number of matches, without listing them where that can be spared.
 
         Parameters are those of `evaluate`, without `output`, `limit` and `aggregate`; with HAVING, the valuations that
         pass are counted, and of MATCH_RECOGNIZE, the rows.
@@ -483,5 +483,5 @@ class CompiledQuery(Evaluable):
 
 
 def number_in(batch: pa.RecordBatch, counted_output: str | None) -> int:
-    """Return the number of complex events of which a batch of results tells."""
+    """Return the number of matches of which a batch of results tells."""
     return batch.num_rows if counted_output is None else exact_sum(batch.column("count"))

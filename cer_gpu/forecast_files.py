@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from cer_gpu.compilation import compile
+from cer_gpu.errors import OptionError
 from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.forecast.model import Forecast
 from cer_gpu.forecast.saving import read_forecast
@@ -37,6 +38,23 @@ def load_forecast(path: str | os.PathLike[str]) -> Forecast:
     <Forecast of 1 event: 1,000 events, 500 ends, 5 states>
     """
     return Forecast(**read_forecast(path, _compile_forecast))
+
+
+def load_forecast_of(query: CompiledQuery, path: str | os.PathLike[str]) -> Forecast:
+    """Read a forecast of a query from a file, as `load_forecast`.
+
+    Raises
+    ------
+    OptionError
+        When the file is none, or is of another query.
+    """
+    fitted = load_forecast(path)
+    if fitted.query.identity != query.identity:
+        raise OptionError(
+            f"{path}: belongs to another query, or to other type and time columns\n"
+            f"hint: it was learned for {fitted.query.text.strip()!r}"
+        )
+    return fitted
 
 
 def _compile_forecast(options: dict[str, Any]) -> CompiledQuery:

@@ -1,4 +1,4 @@
-"""Pictures of complex events with Matplotlib (the extra ``plot``): a timeline, and a histogram of durations."""
+"""Pictures of matches with Matplotlib (the extra ``plot``): a timeline, and a histogram of durations."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_LINES = 20_000
-"""Most complex events drawn; if there are more, an evenly spread sample of about so many is drawn."""
+"""Most matches drawn; if there are more, an evenly spread sample of about so many is drawn."""
 
 
 @options_by_name
 def timeline(matches: pa.Table, ax: Axes | None = None, *, by: str | None = None, **style: Any) -> Axes:
-    """Draw each complex event as a line from its start to its end.
+    """Draw each match as a line from its start to its end.
 
     Parameters
     ----------
     matches
         Result of `cer_gpu.Query.evaluate`, for any output but "count" and "ends".  Drawn by times if there are any,
-        else by positions.  More than 20,000 complex events are thinned to so many, spread evenly, and the title says
+        else by positions.  More than 20,000 matches are thinned to so many, spread evenly, and the title says
         so.
     ax
         Axes to draw on; None: those of a new figure.
     by
         A column, such as a key of PARTITION BY: a row for each of its values, in the order in which they first occur.
-        None: one row for all, each complex event a little above the one before, in the order of their ends.
+        None: one row for all, each match a little above the one before, in the order of their ends.
     **style
         Options of `matplotlib.axes.Axes.hlines`, such as ``color``.
 
@@ -44,7 +44,7 @@ def timeline(matches: pa.Table, ax: Axes | None = None, *, by: str | None = None
     Raises
     ------
     OptionError
-        When the table lacks the starts and ends of complex events, or the column `by`.
+        When the table lacks the starts and ends of matches, or the column `by`.
     CerError
         When Matplotlib is not installed.
 
@@ -82,7 +82,7 @@ def timeline(matches: pa.Table, ax: Axes | None = None, *, by: str | None = None
 
 @options_by_name
 def durations(matches: pa.Table, ax: Axes | None = None, **style: Any) -> Axes:
-    """Draw a histogram of the durations of complex events.
+    """Draw a histogram of the durations of matches.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def _axes(ax: Axes | None) -> Axes:
 
 
 def _spans(matches: pa.Table) -> tuple[Array, Array, str]:
-    """Return the starts and ends of complex events, as numbers or moments, and the name of the axis."""
+    """Return the starts and ends of matches, as numbers or moments, and the name of the axis."""
     names = matches.column_names
     timed = "start_time" in names
     wanted = ["start_time", "end_time"] if timed else ["start", "end"]

@@ -278,7 +278,7 @@ class Query(CompiledQuery):
         return self._plan.having is not None
 
     def _without_choice(self) -> Query:
-        """Return the query without LIMIT and ANY, which also finds the complex events that they leave out."""
+        """Return the query without LIMIT and ANY, which also finds the matches that they leave out."""
         return self._changed(_listing_all)
 
     def _changed(self, change: Callable[[LogicalPlan], LogicalPlan]) -> Query:
@@ -335,7 +335,7 @@ class Query(CompiledQuery):
 
     @taking(OF_EVENTS)
     def evaluate(self, events: Any, options: EvaluationOptions) -> pa.Table:
-        """Find all complex events.
+        """Find all matches.
 
         Parameters
         ----------
@@ -352,7 +352,7 @@ class Query(CompiledQuery):
         Returns
         -------
         pyarrow.Table
-            In the order of time of the ends.  One row for each complex event: ``start`` and ``end`` (int64, rows of the
+            In the order of time of the ends.  One row for each match: ``start`` and ``end`` (int64, rows of the
             input as it came, from 0), ``positions`` (list<int64>, in the order of time), with a time column
             ``start_time`` and ``end_time`` of its type, and a column for each key of PARTITION BY, named by the first
             name in its bracket.  Rows of several streams are those of each: a column of positions, such as ``start``,
@@ -363,9 +363,9 @@ class Query(CompiledQuery):
             of AS, and the types that have none.
             "events": besides, ``events``, a list of the rows at ``positions`` as structs of the selected attributes
             (those in the brackets of SELECT; all where an item has none).
-            "count": one row for each position that ends complex events: ``end``, ``count`` (int64), ``end_time``
+            "count": one row for each position that ends matches: ``end``, ``count`` (int64), ``end_time``
             and keys; nothing is listed.
-            "ends": one row for each position that ends complex events: ``end``, ``end_time`` and keys; they are neither
+            "ends": one row for each position that ends matches: ``end``, ``end_time`` and keys; they are neither
             listed nor counted.
             "measures": one row for each valuation: ``start``, ``end``, times and keys, and a column for each measure of
             SELECT, of the type that Arrow gives it.

@@ -247,7 +247,7 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
 
     @taking(OF_EVENTS)
     def evaluate(self, events: Any, options: EvaluationOptions) -> dict[str, pa.Table]:
-        """Find all complex events of all queries.
+        """Find all matches of all queries.
 
         Parameters and errors are those of `Query.evaluate`.
 
@@ -269,7 +269,7 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
 
     @taking(OF_EVENTS)
     def stream(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
-        """Find all complex events of all queries batch by batch, in bounded memory where the queries allow it.
+        """Find all matches of all queries batch by batch, in bounded memory where the queries allow it.
 
         Parameters and errors are those of `evaluate`.
 
@@ -292,7 +292,7 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
 
     @taking(OF_COUNTS)
     def count(self, events: Any, options: EvaluationOptions) -> dict[str, int]:
-        """Return the number of complex events of each query, as `Query.count`."""
+        """Return the number of matches of each query, as `Query.count`."""
         return reading_again(lambda given: self._count_all(given, options), events)
 
     def _count_all(self, events: Any, options: EvaluationOptions) -> dict[str, int]:
@@ -561,7 +561,7 @@ class QuerySetEvaluator(BaseEvaluator[tuple[str, pa.RecordBatch], dict[str, pa.R
         self._group.add(name, query._new_execution(options, self._group.shared))
 
     def remove(self, name: str) -> pa.RecordBatch:
-        """Remove a query, and return the complex events that it would find if the stream ended here.
+        """Remove a query, and return the matches that it would find if the stream ended here.
 
         Raises
         ------

@@ -43,7 +43,7 @@ Whatever can go wrong from outside ends in a message: what was expected, what ca
 traceback, and no partial file is left. In Python all of them are a `cer_gpu.CerError`, or an `OSError` where a file
 cannot be written.
 
-Memory that runs out is one too: `OutOfMemoryError`, which is also a `MemoryError`, says how many complex events were
+Memory that runs out is one too: `OutOfMemoryError`, which is also a `MemoryError`, says how many matches were
 found until then, and what helps: `WITHIN`, `limit=...` (`--limit`) or `output='count'`, which lists none.
 Where a choice among the matches of one end needs more than `max_memory` (`--max-memory`), it names the end and their
 number.

@@ -1,4 +1,4 @@
-// Sides of filters between events: 64 bits for each side of each relevant row, by the struct that is generated for a
+// Sides of join predicates: 64 bits for each side of each relevant row, by the struct that is generated for a
 // query:
 //
 //   struct cer_sides {

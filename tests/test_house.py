@@ -19,7 +19,7 @@ NO_OPENERS = {"What", "Whether", "Where", "Which", "How", "Of", "So", "That", "T
 # nor does a sentence of it begin with one of these
 NO_SENTENCES = {"What", "Whether", "Where", "Which", "How", "Of", "So"}
 # conditions read "or None if ..."
-NO_PHRASES = re.compile(r"\bNone: (?:there|it|no|all|they)\b")
+NO_PHRASES = re.compile(r"\bNone: (?:there|it|no|all|they)\b|\b[Cc]omplex events\b|\b[Ff]ilters? between events\b")
 MAX_MODULES_OF_A_NAME = 2
 MAX_MODULES_OF_A_PRIVATE_NAME = 3
 # private functions, classes and methods that more modules define, with the reason

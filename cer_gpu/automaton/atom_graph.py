@@ -1,4 +1,4 @@
-"""Atom graph of a pattern with filters between events: its atoms, the atoms that may follow each, and its relations.
+"""Atom graph of a pattern with join predicates: its atoms, the atoms that may follow each, and its relations.
 
 papers: RMA, section 4.  The paper's runs carry the events that later guards read in registers, one run for each choice
 of them.  Here an event is stored once for each atom that it satisfies, as an instance, and a run is a path of instances
@@ -107,7 +107,7 @@ class PlacedAbsence:
 
 @dataclass(frozen=True)
 class PlacedRelation:
-    """A filter between events, and the atoms whose events it reads.
+    """A join predicate, and the atoms whose events it reads.
 
     Attributes
     ----------

@@ -78,7 +78,7 @@ def build_cea(formula: NormalForm, selected: frozenset[str] | None, guards: Sequ
     Parameters
     ----------
     formula
-        The WHERE clause in LP-normal form, without conjunctions; of its filters between events, none is tested, and of
+        The WHERE clause in LP-normal form, without conjunctions; of its join predicates, none is tested, and of
         its absences none with such a filter.
     selected
         The variables that SELECT keeps; None keeps all (``*``), the empty set none (``NONE``).

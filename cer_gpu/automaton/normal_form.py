@@ -1,7 +1,7 @@
 """Locally parametrised (LP) normal form of a formula: every filter stands at the event type that it filters.
 
 papers: CEL, section 5.2 and theorem 2.  ``AS`` and ``FILTER`` disappear: an `Atom` carries all the variables that hold
-its event, and the conjunction of all the predicates that the event must satisfy.  A filter between events stays around
+its event, and the conjunction of all the predicates that the event must satisfy.  A join predicate stays around
 the formula that it filters (`Related`).
 """
 
@@ -38,7 +38,7 @@ class Guard:
 class Atom(Node):
     """One event that satisfies a guard, or, when `negated`, one that does not; the variables in `labels` hold it.
 
-    `sites` are the definitions around it that filters between events name (`syntax.EventType.site`); `stream` is the
+    `sites` are the definitions around it that join predicates name (`syntax.EventType.site`); `stream` is the
     stream that it is from, where FROM names streams.
     """
 
@@ -133,7 +133,7 @@ class Trailing(Node):
 
 @dataclass(frozen=True)
 class Related(Node):
-    """The valuations of `body` that pass a filter between events."""
+    """The valuations of `body` that pass a join predicate."""
 
     body: NormalForm
     relation: s.Relation
@@ -242,7 +242,7 @@ def absences(formula: NormalForm) -> Iterator[Absent]:
 
 
 def unrelated(formula: NormalForm) -> NormalForm:
-    """Return a formula without its filters between events: the skeleton, whose valuations they choose from.
+    """Return a formula without its join predicates: the skeleton, whose valuations they choose from.
 
     An absence with such a filter is left out, as it removes valuations only; one without stays.  If nothing changes,
     it is the formula itself.
@@ -272,7 +272,7 @@ Windows = Callable[[NormalForm, s.Windowed | s.Preceded], NormalForm]
 def normal_form(
     formula: s.Formula, *, typed: bool = True, streams: Sequence[str] = (), windows: Windows | None = None
 ) -> NormalForm:
-    """Push every filter on single events to the atoms, and keep every filter between events around what it filters.
+    """Push every filter on single events to the atoms, and keep every join predicate around what it filters.
 
     Parameters
     ----------
@@ -307,7 +307,7 @@ class _PartToNormalise:
     pushed : list of (dict, str)
         Entries to take back on leaving the part: the table and the name.
     relations : list of Relation
-        Filters between events on the formula, the last one first.
+        Join predicates on the formula, the last one first.
     copied : bool
         True if a disjunction of filters copies the formula: below the part are the copies.
     """
@@ -336,7 +336,7 @@ class _Normaliser:
         self._empty: set[int] = set()  # ids of the formulas that may have the empty valuation
         self._assigned: dict[str, list[int]] = {}
         self._filters: dict[str, list[tuple[int, s.Predicate]]] = {}
-        self._sites: dict[str, list[int]] = {}  # of the AS around, as far as filters between events name them
+        self._sites: dict[str, list[int]] = {}  # of the AS around, as far as join predicates name them
         self._depth = 0
         self._alike: dict[tuple[str, str | None, int], Atom] = {}  # by type, stream and site, since `_depth` changed
         fold(formula, self._note_several, s.subformulas)

@@ -4,7 +4,7 @@ papers: PCEA, sections 3 and 4, appendix B.  A transition reads one event, for o
 join, for several; it gathers a partial match for each of its sources, with which the event shares the values of
 variables.  As in conjunctive queries, a variable is a set of values that the filters make equal.
 
-Three kinds of patterns have such an automaton here, as far as all filters between events are equalities:
+Three kinds of patterns have such an automaton here, as far as all join predicates are equalities:
 
 * a conjunction of single events that is hierarchical: its states are the nodes of the compact q-tree (theorem 4.1);
 * steps one after the other, each with values of the one before (a chain, the paper's CCEA);
@@ -108,7 +108,7 @@ class ParallelPattern:
 
     @property
     def predicates(self) -> list[s.Predicate]:
-        """Filters between events."""
+        """Join predicates."""
         return [relation.predicate for relation in self.graph.relations]
 
 

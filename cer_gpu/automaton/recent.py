@@ -1,6 +1,6 @@
 """Pattern of SELECT RECENT: steps of one event each, with one partial match pending for each step and key.
 
-The normal form is unrolled: ``f{n}`` stands as n copies.  Every filter between events is a test at the step whose event
+The normal form is unrolled: ``f{n}`` stands as n copies.  Every join predicate is a test at the step whose event
 is the last that it reads, for each choice of one event of each of its variables.  Equalities of columns of which all
 steps have one are no tests: they are the keys under which partial matches wait.
 
@@ -77,7 +77,7 @@ class RecentEvent:
 
 @dataclass(frozen=True)
 class RecentTest:
-    """A filter between events, for one choice of them.
+    """A join predicate, for one choice of them.
 
     Attributes
     ----------
@@ -175,7 +175,7 @@ class RecentPattern:
 
     @property
     def predicates(self) -> list[s.Predicate]:
-        """The filters between events that are tested, each once."""
+        """The join predicates that are tested, each once."""
         return list(dict.fromkeys(test.predicate for test in self.tests))
 
     @property
@@ -235,7 +235,7 @@ def build_recent(
     Raises
     ------
     NotRecentError
-        When the pattern is no chain of steps by ``;``, or a filter between events cannot be placed.
+        When the pattern is no chain of steps by ``;``, or a join predicate cannot be placed.
     """
     builder = _RecentBuilder(guards, selected)
     if not trailing:

@@ -49,7 +49,7 @@ def windowed_rma(
     Raises
     ------
     UnboundedFilterError
-        When registers cannot test a filter between events.
+        When registers cannot test a join predicate.
     QueryTooLargeError
         When it has more than `max_states` states.
     """
@@ -73,7 +73,7 @@ def output_agnostic_rma(
     Raises
     ------
     UnboundedFilterError
-        When registers cannot test a filter between events.
+        When registers cannot test a join predicate.
     QueryTooLargeError
         When the automaton unrolled in phases has more than `max_unrolled` states; later, when there are more than
         `max_states` states.
@@ -228,7 +228,7 @@ MAX_RECOGNISED_ATOMS = 63
 
 @dataclass(frozen=True)
 class RegisterTest:
-    """A filter between events (an index of `AtomGraph.relations`), and the register of each of its variables."""
+    """A join predicate (an index of `AtomGraph.relations`), and the register of each of its variables."""
 
     relation: int
     registers: tuple[tuple[str, int], ...]
@@ -301,7 +301,7 @@ def build_recogniser(formula: NormalForm, graph: AtomGraph, guards: Sequence[Gua
     Raises
     ------
     UnboundedFilterError
-        When registers cannot test a filter between events.
+        When registers cannot test a join predicate.
     QueryTooLargeError
         When there are too many atoms, states or moves.
     SharedRegisterError
@@ -377,7 +377,7 @@ class _Explorer:
         return move.target, sum(1 << register for register in move.writes)
 
     def _formula_number(self, formula: RegisterFormula) -> int:
-        """Return the number of a formula: its guard, then its filters between events."""
+        """Return the number of a formula: its guard, then its join predicates."""
         if formula not in self.numbers:
             self.numbers[formula] = len(self.formulas)
             begin, atom = len(self.tested), -1

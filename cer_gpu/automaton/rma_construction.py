@@ -25,7 +25,7 @@ START, _FINAL = 0, 1
 
 
 class UnboundedFilterError(QueryError):
-    """Filter between events that a bounded number of registers cannot test; the message says why."""
+    """Join predicate that a bounded number of registers cannot test; the message says why."""
 
 
 def build_rma(formula: NormalForm, selected: frozenset[str] | None = None, *, loop: bool = True) -> RMA:
@@ -43,7 +43,7 @@ def build_rma(formula: NormalForm, selected: frozenset[str] | None = None, *, lo
     Raises
     ------
     UnboundedFilterError
-        When registers cannot test a filter between events.
+        When registers cannot test a join predicate.
     """
     if not is_plain(formula):
         raise UnboundedFilterError("absences, options and counted repetitions have no register match automaton here")
@@ -201,7 +201,7 @@ class _RmaBuilder:
                 self._relate(part, relation)
         return part
 
-    # ---- filters between events (algorithms 1 and 3) ----------------------------------------------------------------
+    # ---- join predicates (algorithms 1 and 3) ----------------------------------------------------------------
 
     def _relate(self, part: _RmaPart, relation: s.Relation) -> None:
         """Test a filter on each transition at which the last of its variables becomes known."""

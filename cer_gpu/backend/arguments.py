@@ -44,7 +44,7 @@ class Events(NamedTuple):
 
 
 class Options(NamedTuple):
-    """Options of the loops: how events are read, and which complex events are wanted.
+    """Options of the loops: how events are read, and which matches are wanted.
 
     Attributes
     ----------
@@ -55,9 +55,9 @@ class Options(NamedTuple):
     consume : int
         CONSUME_NONE, CONSUME_PARTITION or CONSUME_ANY.
     limit : int
-        Complex events listed or counted at most for one end; 0: all.
+        Matches listed or counted at most for one end; 0: all.
     report_from : int
-        Complex events that end before this position are left out.
+        Matches that end before this position are left out.
     """
 
     window: Any
@@ -82,7 +82,7 @@ class Window(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """Wanted complex events.
+    """Wanted matches.
 
     Attributes
     ----------
@@ -168,7 +168,7 @@ class Tables(NamedTuple):
 
 
 class Matches(NamedTuple):
-    """Buffers for complex events that are listed; positions and marks are those of an Arrow list array.
+    """Buffers for matches that are listed; positions and marks are those of an Arrow list array.
 
     Attributes
     ----------
@@ -191,13 +191,13 @@ class Matches(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Buffers for complex events that are counted.
+    """Buffers for matches that are counted.
 
     Attributes
     ----------
     ends : int64, shape (ends,), written
     counts : int64, shape (ends,), written
-        Number of complex events that end there.
+        Number of matches that end there.
     times : int64, shape (ends,), or (0,), written
     """
 

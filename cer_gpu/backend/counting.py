@@ -1,6 +1,6 @@
-"""Exact number of complex events that end at each position, without listing them.
+"""Exact number of matches that end at each position, without listing them.
 
-A determinised run stands for one complex event, so that complex events are counted by counting runs.  Each active
+A determinised run stands for one match, so that matches are counted by counting runs.  Each active
 state has a row of numbers in place of a union list: a union adds rows, a move adds a row to another.  Runs that the
 window drops leave the sums as in a queue made of two stacks: at a *boundary* all active states get a column of their
 own, and column 0 counts the runs that began since.  For each event up to the boundary, `front` has the number of runs
@@ -390,7 +390,7 @@ def _count_step(tables, lists, numbers, window, p, symbol, number, n_columns):
 
 @helper
 def _write_count(events, options, lists, output, p, event, place, total):
-    """Write how many complex events end at the open event, and forget what they consume."""
+    """Write how many matches end at the open event, and forget what they consume."""
     regs = lists.regs
     if place >= options.report_from:
         out = _U(regs[N_OUT])

@@ -100,7 +100,7 @@ _U = np.uint64
 
 
 class Numbering(NamedTuple):
-    """Numbering of the starts of complex events in 32 bits.
+    """Numbering of the starts of matches in 32 bits.
 
     Attributes
     ----------
@@ -374,7 +374,7 @@ def _merge_sources(tables, lists, arena, sources, n_live, floor, low, next_node)
 
 @helper
 def _note_root(listing, n_roots, node, is_extended, mark):
-    """Note that the complex events of a node end at the open event; return how many such nodes there are."""
+    """Note that the matches of a node end at the open event; return how many such nodes there are."""
     roots = listing.roots
     roots[n_roots, 0] = node
     roots[n_roots, 1] = is_extended
@@ -384,7 +384,7 @@ def _note_root(listing, n_roots, node, is_extended, mark):
 
 @helper
 def _write_targets(tables, lists, arena, listing, sources, n_live, p, floor, low, number, next_node):
-    """Make the moves of all sources, and note where complex events end; return (next free id, roots).
+    """Make the moves of all sources, and note where matches end; return (next free id, roots).
 
     papers: procedure ExecTrans for each active state.
     """
@@ -472,7 +472,7 @@ def _step(events, tables, lists, arena, listing, sources, p, event, low, number)
 
 @helper
 def _close(options, lists, p, n_roots, listed):
-    """Note that complex events end at the open event, and forget what they consume."""
+    """Note that matches end at the open event, and forget what they consume."""
     regs = lists.regs
     regs[OPEN] = LISTED
     regs[N_ROOTS] = n_roots if listed else 0

@@ -1,4 +1,4 @@
-"""Listing of the complex events that a tECS (`cer_gpu.backend.tecs`) stands for, all of them or a share.
+"""Listing of the matches that a tECS (`cer_gpu.backend.tecs`) stands for, all of them or a share.
 
 papers: CORE, theorem 2 and appendix B.1; for shares, the distributed algorithm of papers/000.
 """
@@ -27,7 +27,7 @@ from cer_gpu.backend.tecs import (
     WEIGHED,
 )
 
-# a share of the complex events: part PART of N_PARTS; of those that end at the open event, from FIRST up to END in the
+# a share of the matches: part PART of N_PARTS; of those that end at the open event, from FIRST up to END in the
 # order of their listing; what has been dealt so far, modulo the parts
 PART, N_PARTS, FIRST, END, DEALT = range(5)
 
@@ -35,18 +35,18 @@ _U = np.uint64
 
 
 class Listing(NamedTuple):
-    """State of the listing of the complex events of one end.
+    """State of the listing of the matches of one end.
 
     Attributes
     ----------
     roots : int32, shape (roots, 3), written
-        Each node where complex events end, whether it is extended by the end, and the mark of the end.
+        Each node where matches end, whether it is extended by the end, and the mark of the end.
     stack : int32, shape (depth, 2), written
         Nodes that are still to be visited, and the size of the path above each, inverted where the sibling of the node
         is on the stack already.
     path : int64, shape (depth,), written
     path_marks : int32, shape (depth,), written
-        The complex event so far, from its end.
+        The match so far, from its end.
     """
 
     roots: Any
@@ -56,18 +56,18 @@ class Listing(NamedTuple):
 
 
 class Share(NamedTuple):
-    """Share of the complex events of an end that is listed; all fields are empty if all of them are.
+    """Share of the matches of an end that is listed; all fields are empty if all of them are.
 
     Attributes
     ----------
     share : float64, shape (5,), or (0,), written
     root_weights : float64, shape (roots + 1,), or (0,), written
-        Number of complex events before each root.
+        Number of matches before each root.
     weights : float64, shape (2**ring,), or (0,), written
-        Complex events below a node (and its siblings), where its stamp is the ordinal of the event.
+        Matches below a node (and its siblings), where its stamp is the ordinal of the event.
     stamps : int64, shape (2**ring,), or (0,), written
     indices : float64, shape (depth,), or (0,), written
-        Number of complex events before those of each entry of the stack.
+        Number of matches before those of each entry of the stack.
     """
 
     share: Any
@@ -82,7 +82,7 @@ class Share(NamedTuple):
 
 @kernel
 def weigh(arena, lists, listing, shares, low, limit):
-    """Count the complex events below the roots, and set which of them are in the share; return a status.
+    """Count the matches below the roots, and set which of them are in the share; return a status.
 
     papers: the distributed algorithm, where `paths` is a label of each node.  Here only paths that are in the window
     count, and so they are counted anew at each end, node by node below its roots: no more steps than listing takes.
@@ -165,12 +165,12 @@ def _ends_before(end, first):
 
 @kernel
 def list_roots(arena, lists, listing, shares, low, position, time, base, limit, output):
-    """List the complex events that end at the open event, from where the last call stopped; return a status.
+    """List the matches that end at the open event, from where the last call stopped; return a status.
 
     papers: CORE, theorem 2 and appendix B.1: depth first over a time-ordered tECS, left before right, and a right
     child only while its maximum is in the window, so that no step is in vain.  A stack entry is (node, size of the
     path above it); the size is inverted where the sibling of the node is on the stack already.  For a share,
-    `indices` says how many complex events come before those of an entry, and what lies outside is passed over.
+    `indices` says how many matches come before those of an entry, and what lies outside is passed over.
 
     Parameters
     ----------

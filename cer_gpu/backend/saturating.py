@@ -1,4 +1,4 @@
-"""Saturating numbers of complex events, uint64: a count is exact, or seen to be too large.
+"""Saturating numbers of matches, uint64: a count is exact, or seen to be too large.
 
 Results beyond the largest number become that number; zero times any number is zero.
 """

@@ -13,7 +13,7 @@ class Status(IntEnum):
     """Reason for which a loop returned."""
 
     DONE = 0
-    """All events are read, or all complex events are listed."""
+    """All events are read, or all matches are listed."""
     NEED_STEP = 1
     """The automaton's table lacks a step for the open event: determinise it."""
     GROW_NODES = 2
@@ -23,11 +23,11 @@ class Status(IntEnum):
     GROW_SLOTS = 4
     """Too few slots are free for the states that may become active."""
     GROW_PATH = 5
-    """A complex event is longer than the arrays of the listing."""
+    """A match is longer than the arrays of the listing."""
     GROW_WINDOW = 6
     """The window holds more events than its ring."""
     OUTPUT_FULL = 7
-    """The output buffers are full: hand them over; where they are empty, one complex event needs larger ones."""
+    """The output buffers are full: hand them over; where they are empty, one match needs larger ones."""
     RENUMBER = 8
     """The numbers of a partition's events pass 32 bits: count them from a later origin."""
     TOO_MANY = 9

@@ -8,7 +8,7 @@ Nodes are rows of an int32 array, ``(position, next, sibling, max)``, at ``id & 
 
 * ``next >= 0``: an output node (marks `position`, goes on at node `next`); ``position == -1``: a plain union whose
   left child is `next`;
-* ``next == BOTTOM`` or ``BOTTOM_MARKED``: the start of a complex event at `position`, without or with its mark;
+* ``next == BOTTOM`` or ``BOTTOM_MARKED``: the start of a match at `position`, without or with its mark;
 * ``sibling``: the other child of the union fused with the node, no child when it is below `floor`, the first id that
   is alive; its maximum is never greater (time-ordered);
 * ``max``: the latest start that the node reaches, in the numbers that the window is measured with.
@@ -57,8 +57,8 @@ HEAD, CONTROL, PREVIOUS, EPOCH, ORIGIN, N_PART = range(6)
     N_ROOTS,  # roots of the tECS to list at the open event
     ROOT,  # the root under way
     DEPTH,  # entries on the listing's stack
-    N_HERE,  # complex events listed at the open event (for LIMIT)
-    N_OUT,  # complex events in the output buffers
+    N_HERE,  # matches listed at the open event (for LIMIT)
+    N_OUT,  # matches in the output buffers
     N_VALUES,  # positions in the output buffers
     WANTED,  # symbol for which a step is missing
     FLOOR,  # id of the first node that is alive
@@ -383,7 +383,7 @@ def enter(lists, p, has_gaps, ordinal):
 
 @helper
 def consume(lists, p, consumption):
-    """Forget what complex events consume that end at an event of partition `p`."""
+    """Forget what matches consume that end at an event of partition `p`."""
     if consumption != CONSUME_NONE:
         forget(lists, p)
         if consumption == CONSUME_ANY:

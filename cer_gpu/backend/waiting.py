@@ -1,6 +1,6 @@
-"""Rows of complex events compared by their content: those that are taken back, and those that come again.
+"""Rows of matches compared by their content: those that are taken back, and those that come again.
 
-A row is a complex event: entries ``offsets[i]`` to ``offsets[i + 1]`` of `positions` and `marks` are its own.  Equal
+A row is a match: entries ``offsets[i]`` to ``offsets[i + 1]`` of `positions` and `marks` are its own.  Equal
 rows are found by a hash table of row numbers, which has two places or more for each row, a power of two of them.
 """
 

@@ -1,4 +1,4 @@
-"""Choice among the complex events in a window: the ends of some, and the evaluation of one window by itself.
+"""Choice among the matches in a window: the ends of some, and the evaluation of one window by itself.
 
 A strategy that compares needs to know what lies in the window, and its determinised states do not tell it: they know
 runs, and not when these began.  Therefore two loops.  `find_ends` keeps the latest start of the runs in each state of
@@ -270,7 +270,7 @@ def _events_of(replay, n):
 @kernel
 def evaluate_windows(held, replay, ends, n_ends, limit, numbering, tables, lists, arena, listing, share, matches,
                      history, sources, numbers, window, counts, n_states):  # fmt: skip
-    """List, or count, the complex events that a strategy chooses at each end, until all are or something is needed.
+    """List, or count, the matches that a strategy chooses at each end, until all are or something is needed.
 
     Parameters
     ----------

@@ -74,7 +74,7 @@ def _first_inside(clocks, mask, here, end, now, length):
 
 @kernel
 def live_events(symbols, clocks, ending, only, length, kept):
-    """Find the events that are in the window of one that may end a complex event.
+    """Find the events that are in the window of one that may end a match.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def live_events(symbols, clocks, ending, only, length, kept):
     clocks : clock, shape (n,)
         Clocks as in `window_lows`.
     ending : bool, shape (symbols,)
-        True for a symbol whose events may end a complex event.
+        True for a symbol whose events may end a match.
     only : int
         The one symbol for which `ending` holds; -1 where there are several.
     length : clock

@@ -241,7 +241,7 @@ def _firsts(formula: s.Formula) -> Iterator[s.Formula]:
 
 
 def _is_step(formula: s.Formula) -> bool:
-    """Return True for one event or an iteration of one; a filter between events stands inside of the iteration."""
+    """Return True for one event or an iteration of one; a join predicate stands inside of the iteration."""
     around: list[s.Filter] = []
     while isinstance(formula, s.Iteration | s.Assign | s.Filtered):
         if isinstance(formula, s.Filtered):

@@ -63,7 +63,7 @@ class VariableFilter(Node):
 
 @dataclass(frozen=True)
 class Role:
-    """A variable of a filter between events, and the places in the formula that define it.
+    """A variable of a join predicate, and the places in the formula that define it.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class Role:
 
 @dataclass(frozen=True)
 class Relation(Node):
-    """A filter between events: `predicate` is TRUE for every choice of one event of each variable in `roles`.
+    """A join predicate: `predicate` is TRUE for every choice of one event of each variable in `roles`.
 
     All attributes of the predicate name their variable.  `roles` are made by `cer_gpu.ceql.scopes`.
     """
@@ -410,7 +410,7 @@ def variable_filters(node: Formula | Filter) -> Iterator[VariableFilter]:
 
 
 def relations(node: Formula | Filter) -> Iterator[Relation]:
-    """Yield the filters between events of a filter, or of all filters of a formula, from left to right."""
+    """Yield the join predicates of a filter, or of all filters of a formula, from left to right."""
     return (below for below in walk(node) if isinstance(below, Relation))
 
 

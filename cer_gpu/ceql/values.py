@@ -382,7 +382,7 @@ def descends(
         Columns of a process and of its parent: texts or whole numbers.  NULL: the test is FALSE, or knows no parent.
     span
     variable
-        Variable of the event, in a filter between events.
+        Variable of the event, in a join predicate.
     """
     aggregate = OverAggregate(DESCENDANT, event, None, predicate, None, span, ids)
     column = Attribute("`descendant`", span, variable, aggregate=aggregate)

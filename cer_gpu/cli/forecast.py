@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from cer_gpu.cli.command_line import say, say_notes, show_text, to_json
 from cer_gpu.cli.event_arguments import STANDARD, Streams, given_streams
-from cer_gpu.cli.forecast_models import read_model
 from cer_gpu.cli.output_file import chosen_format, open_target
 from cer_gpu.cli.preview import preview, table_width
 from cer_gpu.cli.progress_bar import working
@@ -30,6 +29,7 @@ from cer_gpu.cli.tally import counted
 from cer_gpu.engine.evaluation_options import Sort
 from cer_gpu.forecast.model import AT, Forecast
 from cer_gpu.forecast.reading import readable_again
+from cer_gpu.forecast_files import load_forecast_of
 from cer_gpu.io.sinks import SINK_FORMATS, open_pipe
 from cer_gpu.io.text_options import TextOptions
 
@@ -127,7 +127,7 @@ def forecast_command(
     try:
         (compiled,) = given.compile(learned if history else streams, of_ceql=True).values()
         if model is not None:
-            fitted = read_model(model, compiled)
+            fitted = load_forecast_of(compiled, model)
         else:
             with working("learning (the first run compiles the engine)"):
                 fitted = compiled.fit(learned.open(), list(within), order, sort=sort)

@@ -9,7 +9,6 @@ import click
 
 from cer_gpu.cli.command_line import say, say_notes, to_json
 from cer_gpu.cli.event_arguments import STANDARD, given_streams
-from cer_gpu.cli.forecast_models import read_model
 from cer_gpu.cli.progress_bar import working
 from cer_gpu.cli.query_arguments import (
     WrongQueries,
@@ -34,6 +33,7 @@ from cer_gpu.cli.shared_options import (
 )
 from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery
+from cer_gpu.forecast_files import load_forecast_of
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.order.times import Period
 from cer_gpu.preparing.over_schema import OverQuery
@@ -52,7 +52,7 @@ _OUTPUTS: dict[str, Callable[[CompiledQuery], str | None]] = {
     "positions": lambda query: None,
     "funnel": lambda query: "funnel",
 }
-"""Output of a query for each page of complex events."""
+"""Output of a query for each page of matches."""
 
 
 @click.command(
@@ -198,7 +198,7 @@ def _forecast_page(
 ) -> int:
     """Write the page of a forecast."""
     (query,) = compiled.values()
-    model = read_model(path, query)
+    model = load_forecast_of(query, path)
     own = {name: options[name] for name in ("title", "sort", "events_from")} | {"inputs": [*options["inputs"], path]}
     with working("forecasting (the first run compiles the engine)"):
         made = write_forecast(model, source, out, **own)

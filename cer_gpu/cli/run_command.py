@@ -58,7 +58,7 @@ from cer_gpu.rules.alerts import ALERTS, TIMELINE, TIMELINE_SCHEMA
 from cer_gpu.stages import MeasuredStages
 
 MANY = 10_000_000
-"""Complex events after which a run without a file counts the rest, and on a terminal gives advice."""
+"""Matches after which a run without a file counts the rest, and on a terminal gives advice."""
 
 
 class CommandRun:
@@ -234,7 +234,7 @@ class CommandRun:
 
     @property
     def _left_out(self) -> str:
-        """The number of complex events that LIMIT n EVERY d left out, in words; "" without the clause."""
+        """The number of matches that LIMIT n EVERY d left out, in words; "" without the clause."""
         spaced = [query.compiled for query in self._queries.values() if query.is_spaced]
         if not spaced:
             return ""

@@ -1,4 +1,4 @@
-"""The limit of the memory for complex events that are needed all at once, and the memory of the machine."""
+"""The limit of the memory for matches that are needed all at once, and the memory of the machine."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _of_address_space() -> Iterator[int]:
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """The limit of the memory for complex events that one query, on one thread, needs all at once.
+    """The limit of the memory for matches that one query, on one thread, needs all at once.
 
     Parameters
     ----------
@@ -159,5 +159,5 @@ HALF_OF_MACHINE = MemoryLimit()
 
 
 def exceeded(what: str, needed: str) -> OutOfMemoryError:
-    """Return the error for complex events that need too much at once."""
+    """Return the error for matches that need too much at once."""
     return OutOfMemoryError(f"{what} {needed}\nhint: {_HINT}")

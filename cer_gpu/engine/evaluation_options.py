@@ -110,26 +110,26 @@ class EvaluationOptions:
         and measure their windows alike, else by shares of the queries, or of the keys of each where there are few
         queries; None: a set of more than 16 is evaluated on one thread.
     shard
-        ``(k, n)``: read everything, and list only share k (from 0) of n of the complex events.  The shares are
+        ``(k, n)``: read everything, and list only share k (from 0) of n of the matches.  The shares are
         disjoint, make up the whole together, and are of like size; no share needs to know of another.
     limit
-        Stop after so many results: complex events (of "bindings" and "measures", rows), or ends for "count" and
+        Stop after so many results: matches (of "bindings" and "measures", rows), or ends for "count" and
         "ends".  ``LIMIT n`` in the query is another thing: at most n at each end.  Each query of a set has its own.
     offset
         Leave out the first so many results of each query, as `limit` counts them; ``limit`` then counts those that
         follow.  Not for "count", "ends" and "funnel", whose rows are no matches, nor for a shard.
     aggregate
-        For "count": what is shown of the complex events of an end in place of their number, in a column of this
+        For "count": what is shown of the matches of an end in place of their number, in a column of this
         name: ``"SUM(c.amount - a.amount)"``, or AVG, MIN or MAX of an expression over the events of variables that
         SELECT keeps; or ``"COUNT(*)"``.  It is over the rows of "bindings", which are listed for it, and not kept.
     errors
         Treatment of a query of a set that does not fit the events: "raise", or "skip": it is left out, and named with
         the reason in `skipped` of the set and of the evaluator.  None: as `compile_all` was asked.
     undecided
-        Complex events that only the end of the input completes, as no event came that shows that the window of an
+        Matches that only the end of the input completes, as no event came that shows that the window of an
         absence has passed: "report", or "hold", which leaves them out and counts them in a note.
     max_memory
-        Most memory, for each query and thread, for complex events that are needed all at once, as those of one end
+        Most memory, for each query and thread, for matches that are needed all at once, as those of one end
         are for a choice among them, and for those that wait until a window has passed: ``"2GiB"``, ``"500MB"`` or a
         number of bytes; None: half of what the machine, or a limit of the process, allows.  More is an
         `OutOfMemoryError` that names the end.  Results, and the events of a window, are not counted.
@@ -139,7 +139,7 @@ class EvaluationOptions:
         events that the query does not need may be left out; with PARTITION BY, they count the events of a partition as
         they come.
     report_from
-        For `evaluator`: complex events that end before this position are not listed, though their events are read.
+        For `evaluator`: matches that end before this position are not listed, though their events are read.
     stages
         For `evaluator`: the hook that is told when a stage of the evaluation begins and ends (`cer_gpu.stages`), on
         one thread.

@@ -148,7 +148,7 @@ class Pipeline:
         return None if bound is None else SideColumns(bound.columns, bound.binder.inputs, self._strings)
 
     def _check_compared(self, binding: Binding) -> None:
-        """Refuse another schema under which filters between events compare values of other types."""
+        """Refuse another schema under which join predicates compare values of other types."""
         first, other = self._first.compared, binding.compared
         if first is not None and other is not None and other.shape != first.shape:
             raise EventsError(

@@ -426,7 +426,7 @@ def explain(
 
 
 def _model(plan: LogicalPlan, formula: NormalForm, binding: Binding | None) -> dict[str, Any]:
-    """Return model and automaton, the filters between events, and the pairs of steps between which they are tested."""
+    """Return model and automaton, the join predicates, and the pairs of steps between which they are tested."""
     if plan.parallel is not None:
         return _parallel(plan, plan.parallel, formula)
     joins = join_plan(plan, binding)

@@ -1,4 +1,4 @@
-"""Filters between events as plain data: their kinds, and the places and indexes by which they are tested."""
+"""Join predicates as plain data: their kinds, and the places and indexes by which they are tested."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ZERO = s.Literal(0, "0")
 
 
 def presumed(predicates: Sequence[s.Predicate]) -> BoundRelations:
-    """Bind filters between events as if all columns held numbers, or times beside a length of time.
+    """Bind join predicates as if all columns held numbers, or times beside a length of time.
 
     Types may turn a comparison into a program: texts by ``<``, ``<>`` of numbers of two types, and some decimals.
     """
@@ -104,7 +104,7 @@ _INDEXES = {NEXT_TO: "the event just before", BY_ZONES: "zone maps", ALL_TESTED:
 
 
 def join_plan(plan: LogicalPlan, binding: Binding | None) -> JoinPlan | None:
-    """Return the places of the filters between events of a query, or None if it has none.
+    """Return the places of the join predicates of a query, or None if it has none.
 
     Without a binding, columns are presumed to hold numbers (`cer_gpu.explain.joins`).
     """
@@ -118,7 +118,7 @@ def join_plan(plan: LogicalPlan, binding: Binding | None) -> JoinPlan | None:
 
 @dataclass
 class FilterPlaces:
-    """Places at which the filters between events of a query are tested, in words.
+    """Places at which the join predicates of a query are tested, in words.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class FilterPlaces:
     Attributes
     ----------
     texts : list of str
-        The filters between events.
+        The join predicates.
     edges : list of str
         The pairs of steps that may follow one another.
     distant : list of Pair
@@ -187,7 +187,7 @@ class FilterPlaces:
         return facts
 
     def relation_facts(self) -> list[dict[str, Any]]:
-        """Return the filters between events, each with its kind, the reason for it, and its places."""
+        """Return the join predicates, each with its kind, the reason for it, and its places."""
         places: list[dict[str, None]] = [{} for _ in self.texts]
         for number, place in self._of_relations():
             places[number][place] = None

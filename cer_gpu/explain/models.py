@@ -92,7 +92,7 @@ def promises(plan: LogicalPlan, pattern: RecentPattern) -> tuple[list[str], list
 
 
 def relation_facts(plan: LogicalPlan, pattern: RecentPattern) -> list[dict[str, Any]]:
-    """Return the filters between events, each with the places where it is tested, as `FilterPlaces` does."""
+    """Return the join predicates, each with the places where it is tested, as `FilterPlaces` does."""
     places: dict[Predicate, dict[str, None]] = {}
     for predicate in pattern.equalities:
         places[predicate] = {"nowhere: it is a key by which partial matches are found": None}
@@ -289,7 +289,7 @@ _MAX_PLACES = 4
 
 
 def model_facts(plan: LogicalPlan) -> dict[str, Any]:
-    """Return the model of a query without filters between events, with what is guaranteed and what is not."""
+    """Return the model of a query without join predicates, with what is guaranteed and what is not."""
     guaranteed, missing = ["constant time per event, whatever came before"], []
     speed = _CONSTANT
     delay = "output-linear delay of the listing"
@@ -314,15 +314,15 @@ def model_facts(plan: LogicalPlan) -> dict[str, Any]:
 def join_facts(
     plan: LogicalPlan, places: FilterPlaces, why_not_registers: str | None = None, why_not_parallel: str | None = None
 ) -> dict[str, Any]:
-    """Return the same for a query with filters between events, or a conjunction, that is not parallel.
+    """Return the same for a query with join predicates, or a conjunction, that is not parallel.
 
     Parameters
     ----------
     plan
     places
-        Places of the filters between events.
+        Places of the join predicates.
     why_not_registers
-        Reason why a bounded number of registers cannot test the filters between events, or None if it can.
+        Reason why a bounded number of registers cannot test the join predicates, or None if it can.
     why_not_parallel
         Reason why no parallelised automaton evaluates it (`why_not_parallel`), or None if none was looked for.
     """
@@ -420,7 +420,7 @@ def _facts(
     }
 
 
-# ---- filters between events -----------------------------------------------------------------------------------------
+# ---- join predicates -----------------------------------------------------------------------------------------
 
 
 def _compared_at(places: FilterPlaces) -> str:

@@ -1,4 +1,4 @@
-"""The parallelised automaton of a query as plain data, in the query's own words; and its filters between events.
+"""The parallelised automaton of a query as plain data, in the query's own words; and its join predicates.
 
 papers: PCEA, sections 3 and 4.
 """
@@ -225,7 +225,7 @@ class ParallelFacts:
     # ---- filters ----------------------------------------------------------------------------------------------
 
     def relation_facts(self) -> list[dict[str, Any]]:
-        """Return the filters between events, each with its kind, and the transitions that test it."""
+        """Return the join predicates, each with its kind, and the transitions that test it."""
         places: list[dict[str, None]] = [{} for _ in self._equalities]
         for t in self.pattern.transitions:
             for number, place in self._tested(t):

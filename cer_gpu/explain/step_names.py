@@ -23,7 +23,7 @@ def place_names(graph: AtomGraph, formula: NormalForm) -> list[str]:
     Parameters
     ----------
     graph
-        Graph of the formula, for its filters between events.
+        Graph of the formula, for its join predicates.
     formula
     """
     names = []

@@ -1,4 +1,4 @@
-"""Filters between events as bound to a schema: comparisons of two columns, or programs; and the events they read."""
+"""Join predicates as bound to a schema: comparisons of two columns, or programs; and the events they read."""
 
 from __future__ import annotations
 

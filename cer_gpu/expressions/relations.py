@@ -1,4 +1,4 @@
-"""Binding of filters between events to a schema: comparisons of two columns, or small programs over several.
+"""Binding of join predicates to a schema: comparisons of two columns, or small programs over several.
 
 A filter is *separable* if it compares an expression over one event with an expression over another: both sides are
 then columns (`cer_gpu.expressions.side_columns`), and an index can find what passes.  Every other filter becomes a
@@ -59,7 +59,7 @@ _BY_DIFFERENCE = (
 
 @dataclass(frozen=True)
 class BoundRelations:
-    """All filters between events of a query, bound to one schema; immutable.
+    """All join predicates of a query, bound to one schema; immutable.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ def _dtype(column: SideColumn) -> str:
 
 
 def bind_relations(predicates: Sequence[s.Predicate], schema: pa.Schema, text: str) -> BoundRelations:
-    """Bind the predicates of filters between events.
+    """Bind the predicates of join predicates.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Columns that filters between events read: one int64 for each relevant event, computed in one pass over a block.
+"""Columns that join predicates read: one int64 for each relevant event, computed in one pass over a block.
 
 A filter ``left op right`` whose sides each read one event needs nothing else of them than two numbers: `OrderKey` and
 the other columns encode the values of any type so that int64 compares them exactly as the language does.  A value that

@@ -102,7 +102,7 @@ class Text:
 
 @dataclass(frozen=True)
 class OfEvent:
-    """A value of one of several events: a column of it, for filters between events.
+    """A value of one of several events: a column of it, for join predicates.
 
     Attributes
     ----------
@@ -251,7 +251,7 @@ RAW, IN_ORDER = "raw", "in order"
 
 @dataclass(frozen=True)
 class Sides:
-    """Sides of filters between events, as 64 bits each.
+    """Sides of join predicates, as 64 bits each.
 
     Attributes
     ----------

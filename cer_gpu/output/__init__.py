@@ -1,1 +1,1 @@
-"""Complex events as Arrow rows: the forms of the results, and the events retained for them."""
+"""Matches as Arrow rows: the forms of the results, and the events retained for them."""

@@ -65,7 +65,7 @@ class Binding:
     columns_on_host : tuple of str
         Columns that not only predicates read, of single events or, where a GPU computes them, sides of filters.
     compared : BoundRelations or None
-        Columns that filters between events read, or None if there are no such filters, and no conjunction.
+        Columns that join predicates read, or None if there are no such filters, and no conjunction.
     joins : JoinTables or None
         Tables of an atom graph.
     parallel : ParallelTables or None

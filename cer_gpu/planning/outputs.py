@@ -66,7 +66,7 @@ def funnel_of(plan: LogicalPlan) -> tuple[FunnelStep, ...]:
 
 
 def _keyed(plan: LogicalPlan) -> RecentPattern | None:
-    """Return the steps with their keys, if all filters between events are equalities that all steps share."""
+    """Return the steps with their keys, if all join predicates are equalities that all steps share."""
     pattern = plan.recent
     if pattern is None and not plan.trailing:
         with suppress(NotRecentError):

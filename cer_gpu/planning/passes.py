@@ -254,7 +254,7 @@ class Draft:
     pattern : NormalForm
         The formula that is evaluated: `formula`, or that of an absence at its end (`cer_gpu.planning.pattern_spans`).
     alone : NormalForm
-        `pattern` without its filters between events.
+        `pattern` without its join predicates.
     chain : tuple of ChainStep or Rejection
         Steps of `alone` as a chain, or the reason why it is none.
     steps : tuple of ChainStep or Rejection
@@ -289,7 +289,7 @@ class Draft:
 
     @property
     def relates(self) -> bool:
-        """True if the pattern has filters between events, or a conjunction."""
+        """True if the pattern has join predicates, or a conjunction."""
         return self.conjunction or self.alone is not self.pattern
 
     @property
@@ -340,7 +340,7 @@ def _follow(draft: Draft) -> None:
 
 
 def _guard(draft: Draft) -> None:
-    """Collect the tests of single events, and set the filters between events apart."""
+    """Collect the tests of single events, and set the join predicates apart."""
     draft.alone, draft.guards = unrelated(draft.pattern), guards_of(draft.pattern)
     draft.conjunction = any(isinstance(part, Both) for part in walk(draft.pattern))
 
@@ -390,13 +390,13 @@ def _parallelise(draft: Draft) -> None:
 
 
 def _atom_graph_pass(draft: Draft) -> None:
-    """Place the filters between events of any other such pattern at its atoms."""
+    """Place the join predicates of any other such pattern at its atoms."""
     if draft.relates and draft.parallel is None and draft.recent is None:
         draft.graph = build_atom_graph(draft.pattern, draft.guards, draft.selected, draft.n_steps)
 
 
 def _automaton_pass(draft: Draft) -> None:
-    """Build the automaton, of linear size, of a pattern without conjunctions and without its filters between events."""
+    """Build the automaton, of linear size, of a pattern without conjunctions and without its join predicates."""
     draft.cea = None if draft.conjunction else build_cea(draft.alone, draft.selected, draft.guards)
 
 

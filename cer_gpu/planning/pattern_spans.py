@@ -2,7 +2,7 @@
 
 ``(f WITHIN d)`` holds where every event that may end f lies at most d after every event that may begin it: clocks do
 not decrease, so that the last and the first event decide.  ``EACH STEP`` compares each event of a match with the one
-before it.  Both become filters between events, whose variables hold the events of NOT(...), too, as those begin and end
+before it.  Both become join predicates, whose variables hold the events of NOT(...), too, as those begin and end
 a valuation like others.
 
 ``f ; !R`` holds for a valuation of f unless ``f -> R`` has one that begins with it, within the window.  Both are found
@@ -155,7 +155,7 @@ TAKES_BACK = "\0takes back"
 def followed(formula: NormalForm, spans: Spans, within: s.Within | None) -> NormalForm | None:
     """Return the pattern without its absence at the end, behind which the next event that is absent may stand.
 
-    Filters between events around the absence are filters of the pattern before it, and where the absence has a length,
+    Join predicates around the absence are filters of the pattern before it, and where the absence has a length,
     so is the window `within`.  None if there is no such absence.
     """
     relations, part = [], formula

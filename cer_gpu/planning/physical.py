@@ -221,7 +221,7 @@ class _Asked:
 
     @property
     def relates(self) -> bool:
-        """True if the pattern has filters between events."""
+        """True if the pattern has join predicates."""
         return self.plan.graph is not None
 
     @property

@@ -55,9 +55,9 @@ class LogicalPlan:
     guards : tuple of Guard
         Tests of single events.
     cea : CEA or None
-        Automaton of the pattern, without its filters between events; None: the pattern has a conjunction.
+        Automaton of the pattern, without its join predicates; None: the pattern has a conjunction.
     graph : AtomGraph or None
-        Atoms of a pattern with filters between events, or with a conjunction, or None if it has neither, or is
+        Atoms of a pattern with join predicates, or with a conjunction, or None if it has neither, or is
         `parallel`.
     parallel : ParallelPattern or None
         The pattern as a parallelised automaton, where its joins allow that.
@@ -166,7 +166,7 @@ class LogicalPlan:
 
     @property
     def relates(self) -> bool:
-        """True if the pattern has filters between events, or a conjunction."""
+        """True if the pattern has join predicates, or a conjunction."""
         return self.graph is not None or self.parallel is not None
 
     @property

@@ -1,7 +1,7 @@
 """The plan by which forecasts read a stream: every event of each substream with its symbol, and the steps it makes.
 
 papers: 004, section 6.  A state need not be exact to be a state: it is any function of the past, and waiting times are
-counted from it.  Steps are therefore followed without the filters between events that are no key.
+counted from it.  Steps are therefore followed without the join predicates that are no key.
 """
 
 from __future__ import annotations
@@ -151,14 +151,14 @@ def _keyed(plan: LogicalPlan) -> RecentPattern | None:
 
 
 def _shared_columns(plan: LogicalPlan) -> list[str]:
-    """Return the columns that filters between events demand to be equal in all steps."""
+    """Return the columns that join predicates demand to be equal in all steps."""
     pattern = _keyed(plan) if relates(plan.formula) else None
     columns = [] if pattern is None else [{column.name for step in key for column in step} for key in pattern.keys]
     return [next(iter(names)) for names in columns if len(names) == 1]
 
 
 def _keys_alone(plan: LogicalPlan) -> bool:
-    """Return True if all filters between events are equalities of one column in all steps."""
+    """Return True if all join predicates are equalities of one column in all steps."""
     pattern = _keyed(plan)
     return pattern is not None and not pattern.tests and len(_shared_columns(plan)) == len(pattern.keys)
 
@@ -167,7 +167,7 @@ def with_symbols(plan: LogicalPlan) -> LogicalPlan:
     """Return the plan that hands over each event of each substream with its symbol, and looks for nothing.
 
     A symbol tells the guards that an event satisfies, and besides, which of their types it has.  The columns that
-    filters between events demand to be equal in all steps are keys, as those of PARTITION BY.
+    join predicates demand to be equal in all steps are keys, as those of PARTITION BY.
     """
     types = dict.fromkeys(Guard(each.event_type, None, each.stream) for each in plan.guards)
     more = tuple(each for each in types if each not in plan.guards and each.event_type is not None)

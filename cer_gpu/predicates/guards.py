@@ -204,7 +204,7 @@ class GuardEvaluator:
     types_met
         Collects the types that occur.
     sides
-        Sides of filters between events, which a GPU computes for the relevant events, or None if there are none.
+        Sides of join predicates, which a GPU computes for the relevant events, or None if there are none.
 
     Attributes
     ----------

@@ -9,7 +9,7 @@ function unpack({ type, unit, data }) {
 
 const unpackColumn = (column) => ({ ...column, codes: unpack(column.codes) });
 
-/** Complex events, numbered i = 0, 1, ... in the order of their ends, and rows. */
+/** Matches, numbered i = 0, 1, ... in the order of their ends, and rows. */
 class Held {
   constructor(held) {
     const { matches, rows, labels, key_values: keyValues } = held;

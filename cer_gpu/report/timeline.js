@@ -3,7 +3,7 @@
 
 const LANE = 24, GAP = 8; // at most of a lane; above them
 
-/** Complex events from their starts to their ends, overlapping ones above one another. */
+/** Matches from their starts to their ends, overlapping ones above one another. */
 class Timeline {
   constructor(data, canvas, words) {
     Object.assign(this, { data, canvas, words, isFiltered: false, chosen: -1 });

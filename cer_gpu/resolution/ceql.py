@@ -76,7 +76,7 @@ def _fitted_formula(formula: s.Formula, fitter: PredicateFitter) -> s.Formula:
 
 
 def _fitted_relation(node: s.Relation, fitter: PredicateFitter) -> s.Relation | None:
-    """Return a filter between events over the schema, or None if it is TRUE for all.
+    """Return a join predicate over the schema, or None if it is TRUE for all.
 
     It is TRUE, too, where one of its variables holds no event: those that only tests of what is missing named stand in
     a test that is never TRUE.

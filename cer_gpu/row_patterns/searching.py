@@ -1,4 +1,4 @@
-"""Conditions of DEFINE on other rows of the match: bound as filters between events are, and tested by search.
+"""Conditions of DEFINE on other rows of the match: bound as join predicates are, and tested by search.
 
 A condition reads *arguments*: a row of a variable, a row around it, the place of such a row (CLASSIFIER), or a number
 of the match so far (aggregates, MATCH_NUMBER).  They take the place of the events of a filter, so that comparisons and

@@ -60,7 +60,7 @@ class RunOptions:
     strategy
         Name of the selection strategy, for a runtime that chooses among the matches of one end.
     joins
-        Filters between events, or None.
+        Join predicates, or None.
     parallel
         Tables of a parallel pattern, or None.
     recent

@@ -1,4 +1,4 @@
-"""The state of one evaluation of a pattern with filters between events: instances, indexes, and the path under way."""
+"""The state of one evaluation of a pattern with join predicates: instances, indexes, and the path under way."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class InstanceGraph(Joining):
 
     @property
     def tested(self) -> Int64:
-        """Candidates that filters between events tested on each edge, and those that passed; shape (edges, 2)."""
+        """Candidates that join predicates tested on each edge, and those that passed; shape (edges, 2)."""
         return self._tested[: len(self._table.graph.edges)]
 
     @property

@@ -1,4 +1,4 @@
-"""Plan of filters between events: where each is tested, and which index finds what passes.
+"""Plan of join predicates: where each is tested, and which index finds what passes.
 
 A filter of two events is tested on the edge between their atoms where they are neighbours in a path (`EdgePlan`), and
 against all later events of the path where they are not (`distant`); all others are tested on whole paths (`general`).
@@ -75,7 +75,7 @@ class EdgePlan:
 
 @dataclass
 class JoinPlan:
-    """Place of each filter between events of a query.
+    """Place of each join predicate of a query.
 
     Parameters
     ----------

@@ -73,7 +73,7 @@ class Runtime(ABC):
 
     @property
     def tested(self) -> Int64:
-        """Candidates that filters between events tested on each edge, and those that passed; shape (edges, 2)."""
+        """Candidates that join predicates tested on each edge, and those that passed; shape (edges, 2)."""
         return np.zeros((0, 2), np.int64)
 
     @property

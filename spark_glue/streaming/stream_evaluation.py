@@ -3,7 +3,7 @@
 Positions count the events of the stream in the order in which they are evaluated, so that they do not depend on the
 cut into micro-batches.  This module needs no Spark.
 
-Events and complex events as Arrow bytes in rows of Spark: what pandas would change stays as it is.
+Events and matches as Arrow bytes in rows of Spark: what pandas would change stays as it is.
 
 Spark's stateful operator hands rows to Python by pandas, one at a time, where an integer with NULL becomes a float and
 times get other units.  A row that holds the events of a group as one Arrow record batch avoids both, and moves some

@@ -1,1 +1,1 @@
-"""Kernels of aggregates over the events of complex events."""
+"""Kernels of aggregates over the events of matches."""

@@ -1,4 +1,4 @@
-"""Aggregates over the rows that a variable holds, for each complex event of a buffer and each match of a row pattern.
+"""Aggregates over the rows that a variable holds, for each match of a buffer and each match of a row pattern.
 
 Both are segments of entries, each of a row, and with a mark that tells which variables hold it.  An aggregate has one
 value for a segment or, where it is asked for `each` entry, one for the entries of the segment up to it.  Indices are

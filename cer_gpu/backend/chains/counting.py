@@ -1,4 +1,4 @@
-"""Exact number of complex events of a chain that end at each position, without listing them.
+"""Exact number of matches of a chain that end at each position, without listing them.
 
 As in `cer_gpu.backend.counting`, with the sums of a chain (`cer_gpu.automaton.chain_sums`) in place of determinised
 states: a run is at one place at a time, and an event adds the runs at one place to those at another.  An event of a
@@ -184,7 +184,7 @@ def _make_longer(sums, least, rows, symbol, weights, event):
 @kernel
 def count_chain(events, window, options, sums, seen, front, weights, seen_weights, output, totals, windowed, least,
                 regs, rows, ways):  # fmt: skip
-    """Count, or weigh, the complex events that end at each event, from register EVENT on.
+    """Count, or weigh, the matches that end at each event, from register EVENT on.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ def count_chain(events, window, options, sums, seen, front, weights, seen_weight
     front : RunSets, or (runs,)
         For each start before the boundary, the runs at places 1, 2, ... at the boundary that began with it or later.
     weights : Weights, or (), read
-        Those of the events; nothing where complex events are only counted.
+        Those of the events; nothing where matches are only counted.
     seen_weights : Weights, or ()
         Those of the relevant events of the window.
     output : Counts

@@ -48,7 +48,7 @@ from cer_gpu.backend.operations import prefetch
 
 @helper
 def _is_alive(i, tops_of, ring, length, regs):
-    """Return whether a complex event to come may hold instance `i`, if windows do not end for all at once."""
+    """Return whether a match to come may hold instance `i`, if windows do not end for all at once."""
     tops, tops_latest, instances, latest_of = tops_of.tops, tops_of.tops_latest, ring.instances, ring.latest_of
     row = _U(i)
     n_stacks = tops.shape[1] // 2
@@ -298,7 +298,7 @@ def _depth(instance, beside, spare, first, ring, origin, column):
 
 @kernel
 def push_keyed_events(events, window, options, steps, tops_of, ring, begin, regs, ends):
-    """Push each event to the stacks of its partition, and note which events end complex events.
+    """Push each event to the stacks of its partition, and note which events end matches.
 
     Parameters
     ----------

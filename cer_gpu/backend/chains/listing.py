@@ -1,4 +1,4 @@
-"""Listing of the complex events of a chain, from its stacks of instances: of one partition, or linked in a ring.
+"""Listing of the matches of a chain, from its stacks of instances: of one partition, or linked in a ring.
 
 papers: CORE, theorem 2: depth first, the latest instance first, and downwards a stack only while its instances are in
 the window, so that no step is in vain.
@@ -58,7 +58,7 @@ _U = np.uint64
 
 
 class Frames(NamedTuple):
-    """State of the listing of the complex events of one end.
+    """State of the listing of the matches of one end.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Frames(NamedTuple):
         The mark of each step; empty if the output has no marks.
     frames : int64, shape (depth, N_FRAME), written
     path : int64, shape (depth,), written
-        The complex event, filled from its end.
+        The match, filled from its end.
     path_marks : int32, shape (depth,), written
     """
 
@@ -166,7 +166,7 @@ def _go_on(ring, origin, base, frames, frame, s, count, before, lower, bar, targ
 
 @helper
 def _write_rows(n_out, n_values, n_rows, depth, first, position, path, path_marks, marks, output):
-    """Write complex events that differ only in their starts, written before: `depth` events from path[first] on."""
+    """Write matches that differ only in their starts, written before: `depth` events from path[first] on."""
     out_positions, width = output.positions, depth + 1
     # four columns at a time, so that what is written stays in registers from row to row
     for t in range(0, depth - 3, 4):
@@ -195,7 +195,7 @@ def _write_rows(n_out, n_values, n_rows, depth, first, position, path, path_mark
 
 @helper
 def _write_row(n_out, n_values, width, begin, position, path, path_marks, marks, output):
-    """Write one complex event: `width` events from path[begin] on."""
+    """Write one match: `width` events from path[begin] on."""
     for t in range(width):
         output.positions[_U(n_values + t)] = path[begin + _U(t)]
     if marks.shape[0] > 0:
@@ -208,7 +208,7 @@ def _write_row(n_out, n_values, width, begin, position, path, path_marks, marks,
 
 @kernel
 def list_ends(events, window, options, steps, stacks, ring, listing, output, ends, n_ends, regs):
-    """List the complex events of the ends that were noted, from where the last call stopped.
+    """List the matches of the ends that were noted, from where the last call stopped.
 
     Frame d lists the instances before the d-th event from the end.
 

@@ -1,11 +1,11 @@
 """The loops for chains of neighbours under PARTITION BY: each event follows the one before it in its partition.
 
-A complex event of n steps is n events of a partition with consecutive numbers, so that each end has one at most, and a
+A match of n steps is n events of a partition with consecutive numbers, so that each end has one at most, and a
 partition needs no stacks: a bit for each step at which a run waits, as in the shift-and algorithm (Baeza-Yates and
 Gonnet, CACM 1992), and its last relevant events; those that no neighbour followed are overwritten.
 
 A partition is a row of int64: ORDINAL, the number of its last relevant event; WAITING, the steps that this event
-completed but the last one, a bit each; EPOCH, how many complex events had been consumed when it came (CONSUME BY ANY);
+completed but the last one, a bit each; EPOCH, how many matches had been consumed when it came (CONSUME BY ANY);
 then, for each of the last events, a slot: the position, the time where the output has times, and the clock where a
 window is not of events.  The event of number k is in slot k modulo their number, which is a power of two.
 """
@@ -24,7 +24,7 @@ from cer_gpu.backend.status import DONE, OUTPUT_FULL
 
 ORDINAL, WAITING, EPOCH, SLOTS = range(4)
 
-# registers: the next event, complex events in the buffers and their positions, and consumed ones
+# registers: the next event, matches in the buffers and their positions, and consumed ones
 EVENT, N_OUT, N_VALUES, CONSUMED, N_REGS = range(5)
 
 _AHEAD = 16
@@ -73,7 +73,7 @@ def _slot(neighbours, ordinal):
 
 @helper
 def _ends(neighbours, reached, p, ordinal, clock, window, length):
-    """Return whether a complex event ends with an event that completes these steps."""
+    """Return whether a match ends with an event that completes these steps."""
     last = neighbours.n_steps - 1
     ended = (reached >> _U(last)) & _U(1) > _U(0)
     if ended and window == COUNT_WINDOW:
@@ -100,7 +100,7 @@ def _store(neighbours, p, reached, ordinal, epoch, position, clock, windowed):
 
 @helper
 def _write_match(matches, neighbours, marks, p, ordinal, position, times, event, n_out, n_values):
-    """Write the complex event that ends at an event."""
+    """Write the match that ends at an event."""
     found, rows, n_steps = Matches(*matches), neighbours.rows, neighbours.n_steps
     spans, positions = found.spans, found.positions
     for k in range(n_steps - 1):
@@ -118,7 +118,7 @@ def _write_match(matches, neighbours, marks, p, ordinal, position, times, event,
 
 @helper
 def _write_count(counts, position, times, event, n_out):
-    """Write that one complex event ends at an event."""
+    """Write that one match ends at an event."""
     found = Counts(*counts)
     found.ends[_U(n_out)] = position
     found.counts[_U(n_out)] = 1
@@ -128,7 +128,7 @@ def _write_count(counts, position, times, event, n_out):
 
 @kernel
 def find_neighbours(events, window, options, neighbours, marks, matches, counts, regs):
-    """Read events, and list the complex events that they end, or note those events.
+    """Read events, and list the matches that they end, or note those events.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def find_neighbours(events, window, options, neighbours, marks, matches, counts,
     marks : int32, shape (steps,), or (0,)
         The mark of each step; empty if the output has no marks.
     matches : Matches, or ()
-        Nothing where complex events are counted.
+        Nothing where matches are counted.
     counts : Counts, or ()
         Nothing where they are listed.
     regs : int64, shape (N_REGS,), written

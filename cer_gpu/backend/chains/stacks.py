@@ -33,7 +33,7 @@ from cer_gpu.backend.arguments import Events, Options, Steps, Window
 from cer_gpu.backend.jit import helper, kernel
 
 # registers of `cer_gpu.backend.chains.listing`: the end under way; how many frames it has, and how many of its complex
-# events are listed; and how many complex events and positions are in the buffers
+# events are listed; and how many matches and positions are in the buffers
 END, DEPTH, N_HERE, N_OUT, N_VALUES, N_REGS = range(6)
 
 # an end; instances are -1 for none
@@ -126,7 +126,7 @@ def _drop_dead(stacks, clock, length):
 
 @kernel
 def push_events(events, window, options, steps, stacks, begin, ends):
-    """Push each event to the stacks of the steps that it satisfies, and note which of them end complex events.
+    """Push each event to the stacks of the steps that it satisfies, and note which of them end matches.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Sets of runs of a chain as numbers: how many runs, and, where they are weighed, what their weights come to.
 
 `cer_gpu.backend.chains.counting` adds and multiplies such sets.  The weight of a run is the sum of what its events add
-to an expression over a complex event.  A set is a tuple of one number, or of four:
+to an expression over a match.  A set is a tuple of one number, or of four:
 
 - how many runs it has;
 - how many of them have a weight, as no value is NULL; for the least value, bits for what kinds of weights they have;
@@ -68,7 +68,7 @@ class Weights(NamedTuple):
 
 
 class WeightTotals(NamedTuple):
-    """Buffers for what the weights of complex events come to, beside their numbers.
+    """Buffers for what the weights of matches come to, beside their numbers.
 
     Attributes
     ----------

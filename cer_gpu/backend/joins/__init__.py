@@ -1,1 +1,1 @@
-"""Kernels for filters between events: instances and their indexes, tests, paths, and choice."""
+"""Kernels for join predicates: instances and their indexes, tests, paths, and choice."""

@@ -1,4 +1,4 @@
-"""Choice among the gathered complex events of one end: each once, and those that a selection strategy keeps.
+"""Choice among the gathered matches of one end: each once, and those that a selection strategy keeps.
 
 papers: CEL, appendix C.3: ``C <= D`` for NEXT if the least position of which only one has is in D, for LAST if the
 greatest is; MAX keeps those that no other strictly contains; STRICT those at consecutive positions.
@@ -16,12 +16,12 @@ from cer_gpu.backend.status import DONE, GO_ON, GROW_PATH, OUTPUT_FULL
 # registers that the loops of joins and of products share
 (
     EVENT,  # the event under way
-    LISTING,  # 1 while its complex events are listed, else 0
-    ROOT,  # the ends of complex events at it that are listed next: which of its final atoms, or of its nodes
-    N_HERE,  # complex events found that end at the event
-    N_OUT,  # complex events in the buffers
+    LISTING,  # 1 while its matches are listed, else 0
+    ROOT,  # the ends of matches at it that are listed next: which of its final atoms, or of its nodes
+    N_HERE,  # matches found that end at the event
+    N_OUT,  # matches in the buffers
     N_VALUES,  # positions in the buffers
-    FIRST_OUT,  # first complex event in the buffers that ends at the event
+    FIRST_OUT,  # first match in the buffers that ends at the event
     DEALT,  # candidates, or parts, that were dealt to the shares
     N_ENDS,  # counted ends in the buffers
     CHOSEN,  # one more than the row of an end to be compared next; 0: the choice is not under way
@@ -131,7 +131,7 @@ def choose_rows(options, demand, output, scratch, ours, regs):
 
 @helper
 def count_end(events, options, counts, place, event, regs):
-    """Note the number of complex events that end at the event under way, if there are any; return the status."""
+    """Note the number of matches that end at the event under way, if there are any; return the status."""
     if regs[N_HERE] == 0:
         return DONE
     if regs[N_ENDS] == counts.ends.shape[0]:

@@ -137,7 +137,7 @@ class TextTables(NamedTuple):
 
 
 class Filters(NamedTuple):
-    """Filters between events of a query.
+    """Join predicates of a query.
 
     Attributes
     ----------

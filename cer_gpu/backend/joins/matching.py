@@ -1,4 +1,4 @@
-"""The loop for patterns with filters between events: relevant events -> instances -> complex events.
+"""The loop for patterns with join predicates: relevant events -> instances -> matches.
 
 papers: RMA, section 4; CORE, theorem 2, whose listing this follows: depth first from the end backwards, the latest
 candidate first.  An instance whose `latest` is out of the window reaches no start through the filters of neighbours,
@@ -208,7 +208,7 @@ def _place(instances, q, i):
 
 @helper
 def _write(graph, instances, output, path, depth, n_out, n_values):
-    """Write the complex event of a path, and return the new number of values; there is room."""
+    """Write the match of a path, and return the new number of values; there is room."""
     top, end = _U(depth - 1), _U(0)
     row = _U(n_out)
     first, last = _U(path[top, ATOM]), _U(path[end, ATOM])
@@ -231,7 +231,7 @@ def _write(graph, instances, output, path, depth, n_out, n_values):
 
 @helper
 def _write_leaves(graph, instances, output, path, depth, e, picked, n, n_out, n_values):
-    """Write `n` complex events with picked starts, which share the rest of the path; return the number of values."""
+    """Write `n` matches with picked starts, which share the rest of the path; return the number of values."""
     p = _U(graph.edges[e].source)
     end = _U(path[0, INSTANCE])
     last = _U(path[0, ATOM])
@@ -288,7 +288,7 @@ def _consecutive(graph, instances, path, depth):
 @kernel
 def match_events(events, attributes, window, options, demand, filters, general, graph, instances, indexes, listing,
                  scopes, output, counts, n_events, regs):  # fmt: skip
-    """Read events, and list or count the complex events that they end, from where the last call stopped.
+    """Read events, and list or count the matches that they end, from where the last call stopped.
 
     Parameters
     ----------
@@ -377,7 +377,7 @@ def match_events(events, attributes, window, options, demand, filters, general, 
 @helper
 def _list_event(events, attributes, window, options, demand, filters, general, graph, instances, indexes, listing,
                 scopes, output, event, regs):  # fmt: skip
-    """List the complex events that end at an event, for each final atom that it is at; return the status."""
+    """List the matches that end at an event, for each final atom that it is at; return the status."""
     symbol = _U(events.symbols[event])
     number = events.places[event] if events.places.shape[0] > 0 else events.positions[event]
     ours = demand.n_shares == 1 or number % demand.n_shares == demand.share

@@ -168,7 +168,7 @@ def _index_top(graph, instances, indexes, a):
 
 @helper
 def only_begins(graph, symbol):
-    """Return the atom at which events of a symbol can only begin complex events, without a test of their own; or -1."""
+    """Return the atom at which events of a symbol can only begin matches, without a test of their own; or -1."""
     a = np.int64(graph.atoms_of[symbol, _U(0)])
     if a < 0 or graph.atoms_of[symbol, _U(1)] >= 0:
         return np.int64(-1)
@@ -180,7 +180,7 @@ def only_begins(graph, symbol):
 
 @helper
 def keep_begin(events, window, graph, instances, indexes, attributes, a, event):
-    """Keep an event that can only begin complex events, at an atom (`only_begins`)."""
+    """Keep an event that can only begin matches, at an atom (`only_begins`)."""
     _store(events, instances, attributes, a, event)
     instances.latest[a, _U(instances.heights[a])] = window.clocks[event]
     _index_top(graph, instances, indexes, a)

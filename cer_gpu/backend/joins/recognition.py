@@ -1,4 +1,4 @@
-"""The loop of a recogniser: relevant events -> the positions that end complex events, by one run with registers.
+"""The loop of a recogniser: relevant events -> the positions that end matches, by one run with registers.
 
 papers: RMA, definitions 4.3 and 6.1, and corollary 6.7; `cer_gpu.automaton.recogniser`.  An event that is not relevant
 satisfies no formula of any state, and moves the run on all the same, as its window counts all events.
@@ -84,7 +84,7 @@ def _pass_gap(automaton, state, gap):
 
 @helper
 def _holds(automaton, filters, registers, formula):
-    """Return whether the filters between events of a formula hold."""
+    """Return whether the join predicates of a formula hold."""
     arguments = automaton.arguments
     for line in range(automaton.formulas[formula, FIRST_TESTED], automaton.formulas[formula, LAST_TESTED]):
         c = _U(automaton.tested[_U(line)])
@@ -128,7 +128,7 @@ def _next_state(automaton, filters, registers, symbol, state):
 
 @kernel
 def recognise(events, attributes, filters, automaton, registers, output, report_from, share, n_shares, regs):
-    """Read events, and note the positions that end complex events, from where the last call stopped.
+    """Read events, and note the positions that end matches, from where the last call stopped.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def recognise(events, attributes, filters, automaton, registers, output, report_
     automaton : RecogniserArrays
     registers : Registers
     output : Matches
-        Complex events without a start and positions.
+        Matches without a start and positions.
     report_from : int
         Ends before this position are left out.
     share : int

@@ -343,7 +343,7 @@ def with_partner(filters, graph, instances, partners, e, k):
 
 @helper
 def ends_in_vain(graph, filters, instances, indexes, attributes, event, symbol, partition, clock, length):
-    """Return whether an event can only end complex events, and no index has an event that it could follow in one."""
+    """Return whether an event can only end matches, and no index has an event that it could follow in one."""
     a = np.int64(graph.atoms_of[symbol, _U(0)])
     if a < 0 or graph.atoms_of[symbol, _U(1)] >= 0:
         return False

@@ -2,7 +2,7 @@
 
 papers: Yannakakis (VLDB 1981), the half of a full reducer that looks ahead.  One pass from the end of a block has, for
 each hash of a key, the next event that asks an index for it.  An event whose own key none asks for, while its window
-ends within the block, is in no complex event.  Keys of equal hashes count as one, so that some events stay in vain.
+ends within the block, is in no match.  Keys of equal hashes count as one, so that some events stay in vain.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The loop of LIMIT n EVERY d: what it keeps of each partition, as a linked list of the last length of the stream.
 
 An entry is a row of `entries` (int64): NEXT, the entry behind it (a later one, or the next free one); AMOUNT, how many
-complex events were kept at an event; and CLOCK, its clock, in the bits of `clocks`, the same memory.  A partition is a
+matches were kept at an event; and CLOCK, its clock, in the bits of `clocks`, the same memory.  A partition is a
 row of `parts`: its FIRST entry, or -1, its LAST one, and KEPT, the sum of the amounts.
 """
 
@@ -17,7 +17,7 @@ from cer_gpu.backend.jit import kernel
 NEXT, AMOUNT, CLOCK, N_ENTRY = range(4)
 FIRST, LAST, KEPT, N_PART = range(4)
 
-# registers: the first free entry, or -1; how many complex events are left out; the end of the last row, and how many
+# registers: the first free entry, or -1; how many matches are left out; the end of the last row, and how many
 # of that end are within LIMIT n
 FREE, LEFT_OUT, END, N_AT_END, N_REGS = range(5)
 
@@ -25,7 +25,7 @@ _U = np.uint64
 
 
 class Kept(NamedTuple):
-    """The complex events that were kept of late.
+    """The matches that were kept of late.
 
     Attributes
     ----------
@@ -42,14 +42,14 @@ class Kept(NamedTuple):
 
 @kernel
 def keep_some(ends, amounts, partitions, clocks, n_most, length, kept, begin, chosen, regs):
-    """Keep at most `n_most` complex events of a partition in any `length`, the earliest of them.
+    """Keep at most `n_most` matches of a partition in any `length`, the earliest of them.
 
     Parameters
     ----------
     ends : int64, shape (n,)
         Positions of the ends of rows, ascending.
     amounts : int64, shape (n,), or (0,)
-        Complex events of each row; empty: one.
+        Matches of each row; empty: one.
     partitions : int32, shape (n,)
     clocks : clock, shape (n,)
         Clock of each end; within a partition they do not decrease.
@@ -59,7 +59,7 @@ def keep_some(ends, amounts, partitions, clocks, n_most, length, kept, begin, ch
     begin : int
         Row to begin at.
     chosen : int64, shape (n,), written
-        Number of complex events of each row that are kept.
+        Number of matches of each row that are kept.
     regs : int64, shape (N_REGS,), written
 
     Returns

@@ -1,7 +1,7 @@
 """Collection of partial matches that have left the window: nodes, unions and keys.
 
 Those below a union, and those that a node has gathered, are older; one pass from the newest to the oldest finds all
-that may still be part of a complex event.
+that may still be part of a match.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _U = np.uint64
 
 @kernel
 def collect_products(automaton, nodes, unions, keys, clocks, length, moved_nodes, moved_unions, used):
-    """Drop the partial matches that no complex event to come can hold, and move the others together.
+    """Drop the partial matches that no match to come can hold, and move the others together.
 
     Rows of `keys` whose lists are all empty are left as they are, for `rehash` to leave out.
 

@@ -42,7 +42,7 @@ class ProductListing(NamedTuple):
     waiting : int64, shape (longest, 5), written
     agendas : int64, shape (most agendas, 3), written
     chosen : int64, shape (deepest,), written
-        Nodes of the complex event under way.
+        Nodes of the match under way.
     ordered : int64, shape (deepest,), written
         The same, by their positions, the latest first.
     before : int64, shape (deepest, 3), written
@@ -77,7 +77,7 @@ def has_room(listing, height, n_waiting, depth):
 
 @helper
 def begin(automaton, nodes, unions, listing, node):
-    """Choose the node that ends complex events; return the numbers of waiting unions and of chosen nodes."""
+    """Choose the node that ends matches; return the numbers of waiting unions and of chosen nodes."""
     listing.chosen[0] = node
     if n_sources_of(automaton, nodes, node) == 0:
         return np.int64(0)
@@ -116,7 +116,7 @@ def advance(automaton, nodes, unions, listing, n, clock, length):
     Returns
     -------
     int, int
-        Number of waiting unions, and of the chosen nodes if these are a complex event, else 0.
+        Number of waiting unions, and of the chosen nodes if these are a match, else 0.
     """
     top = _U(n - 1)
     union, agenda = _U(listing.waiting[top, WAITING]), listing.waiting[top, AGENDA]
@@ -170,13 +170,13 @@ def note_before(automaton, nodes, listing, depth):
 
 @helper
 def write_last(automaton, nodes, unions, listing, output, n, depth, n_out, n_values, most, clock, length):
-    """Write a complex event for each node of a heap that is the last source, as long as there is room.
+    """Write a match for each node of a heap that is the last source, as long as there is room.
 
     Returns
     -------
     int, int, int
         Number of waiting unions, of rows and of values.  It stops at a node with sources of its own, and after `most`
-        complex events.
+        matches.
     """
     before, last = listing.before, _U(depth - 1)
     agenda = listing.waiting[_U(n - 1), AGENDA]
@@ -253,7 +253,7 @@ def is_consecutive(automaton, nodes, listing, depth):
 
 @helper
 def write(automaton, nodes, listing, output, depth, n_out, n_values):
-    """Write the complex event of the ordered nodes; return the new number of values; there is room."""
+    """Write the match of the ordered nodes; return the new number of values; there is room."""
     row = _U(n_out)
     first, last = _U(listing.ordered[_U(depth - 1)]), _U(listing.ordered[0])
     output.spans[0, row], output.spans[1, row] = place_of(nodes, first), place_of(nodes, last)
@@ -290,7 +290,7 @@ def count_products(automaton, nodes, unions, listing, node, clock, length):
     Returns
     -------
     uint64
-        The number; 0 if the stack was too short (a node stands for one complex event at least).
+        The number; 0 if the stack was too short (a node stands for one match at least).
     """
     waiting, agendas = listing.waiting, listing.agendas
     # a frame is a node whose factors are multiplied: the node, the next factor, the unions that waited before it; its
@@ -358,7 +358,7 @@ def count_products(automaton, nodes, unions, listing, node, clock, length):
 
 @helper
 def write_end(nodes, output, node, n_out, n_values):
-    """Write the place and time of a node as a complex event without positions; there is room."""
+    """Write the place and time of a node as a match without positions; there is room."""
     row = _U(n_out)
     output.spans[0, row] = output.spans[1, row] = place_of(nodes, node)
     if output.times.shape[1] > 0:

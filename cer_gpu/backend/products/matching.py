@@ -1,7 +1,7 @@
-"""The loop of parallelised automata: relevant events -> nodes and unions -> complex events.
+"""The loop of parallelised automata: relevant events -> nodes and unions -> matches.
 
 papers: PCEA, algorithm 1.  All transitions of one event look at what was there before it (FireTransitions); then the
-complex events that it ends are listed; then its partial matches are put into the lists that wait for them
+matches that it ends are listed; then its partial matches are put into the lists that wait for them
 (UpdateIndices).  Lists that several transitions gather alike stand in the look-up table once.
 """
 
@@ -69,7 +69,7 @@ from cer_gpu.backend.products.keys import Automaton, KeyTable, key_row_of, look_
 from cer_gpu.backend.saturating import MAX_SIGNED, plus
 from cer_gpu.backend.status import DONE, GROW_NODES, GROW_PATH, OUTPUT_FULL, TOO_MANY
 
-# registers besides those shared: how many transitions the event fired; the unions that wait; a complex event that is to
+# registers besides those shared: how many transitions the event fired; the unions that wait; a match that is to
 # be written; the first event whose keys are not looked at ahead
 N_FIRED, N_WAITING, PENDING, AHEAD, N_REGS = range(N_SHARED_REGS, N_SHARED_REGS + 5)
 
@@ -85,7 +85,7 @@ _U = np.uint64
 @kernel
 def update_events(events, attributes, window, options, demand, automaton, nodes, unions, keys, listing, output, counts,
                   n_events, regs):  # fmt: skip
-    """Read events, and list or count the complex events that they end, from where the last call stopped.
+    """Read events, and list or count the matches that they end, from where the last call stopped.
 
     Parameters
     ----------
@@ -257,7 +257,7 @@ def _feed_lists(events, attributes, window, automaton, nodes, unions, keys, list
 
 @helper
 def _list_event(options, demand, automaton, nodes, unions, listing, output, clock, length, place, regs):
-    """List or count the complex events that end with the nodes of an event; return the status."""
+    """List or count the matches that end with the nodes of an event; return the status."""
     ours = demand.n_shares == 1 or place % demand.n_shares == demand.share
     if demand.counting == 1 and demand.gathered == 0 and demand.strict == 0:
         return _count_event(options.limit, automaton, nodes, unions, listing, clock, length, regs)
@@ -295,7 +295,7 @@ def _count_event(limit, automaton, nodes, unions, listing, clock, length, regs):
 
 @helper
 def _list_node(options, demand, automaton, nodes, unions, listing, output, clock, length, place, ours, node, regs):
-    """List the complex events of a node of a final state, from where the last call stopped; return the status."""
+    """List the matches of a node of a final state, from where the last call stopped; return the status."""
     limit = np.int64(0) if demand.gathered == 1 else np.int64(options.limit)
     dealt = demand.n_shares > 1 and demand.whole == 0
     writes = (demand.counting == 0 and (ours or dealt)) or demand.gathered == 1
@@ -303,7 +303,7 @@ def _list_node(options, demand, automaton, nodes, unions, listing, output, clock
     n_here, n_out, n_values = regs[N_HERE], regs[N_OUT], regs[N_VALUES]
     n, pending, n_dealt = regs[N_WAITING], regs[PENDING], regs[DEALT]
     status = DONE
-    if demand.only_ends == 1:  # the node has a complex event in the window, whichever that is
+    if demand.only_ends == 1:  # the node has a match in the window, whichever that is
         if n_here == 0 and ours:
             if n_out + 1 >= output.offsets.shape[0]:
                 return OUTPUT_FULL

@@ -1,4 +1,4 @@
-"""Complex events of SELECT RECENT that an event to come may take back: a list of them for each row of keys.
+"""Matches of SELECT RECENT that an event to come may take back: a list of them for each row of keys.
 
 They lie in a memory of their own, one slot each (`cer_gpu.backend.recent.pending`), and a word of the row has the
 number of the latest.  Within a row neither starts nor ends go back, so that behind one that waits no more none does.
@@ -33,7 +33,7 @@ _U = np.uint64
 
 
 class Ended(NamedTuple):
-    """Complex events that may be taken back.
+    """Matches that may be taken back.
 
     Attributes
     ----------
@@ -120,7 +120,7 @@ def keep_ended(events, layout, rows, ended, row, choice, event, place, clock, at
 
 @helper
 def has_place(output, n_events, regs):
-    """Return whether the buffers have room for a complex event of so many events."""
+    """Return whether the buffers have room for a match of so many events."""
     return regs[N_OUT] + 1 < output.offsets.shape[0] and regs[N_VALUES] + n_events <= output.positions.shape[0]
 
 

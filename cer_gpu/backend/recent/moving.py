@@ -66,7 +66,7 @@ _U = np.uint64
 @kernel
 def move_events(events, attributes, window, options, demand, moves, layout, rows, ended, filters, output, counts,
                 n_events, regs):  # fmt: skip
-    """Read events, and list or count the complex events that they end, from where the last call stopped.
+    """Read events, and list or count the matches that they end, from where the last call stopped.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
         if layout.ended >= 0 and ended.free[0] == LIST_END:
             status = GROW_NODES
             break
-        # room for the one complex event that it may end
+        # room for the one match that it may end
         if demand.counting == 1:
             if regs[N_ENDS] >= counts.ends.shape[0]:
                 status = OUTPUT_FULL
@@ -224,7 +224,7 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
 
 @helper
 def _write(events, options, demand, moves, layout, rows, output, row, choice, event, place, regs):
-    """Write the complex event that an event completes, if it is wanted: what waits for the last step, and the event."""
+    """Write the match that an event completes, if it is wanted: what waits for the last step, and the event."""
     if demand.counting == 1 or place < options.report_from:
         return
     if demand.n_shares > 1 and place % demand.n_shares != demand.share:

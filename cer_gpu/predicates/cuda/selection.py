@@ -1,6 +1,6 @@
 """Selection of the relevant events of blocks on a device: kernels, and symbols for new words.
 
-Only rows and symbols of relevant events are copied back, and the values of filters between events at them.
+Only rows and symbols of relevant events are copied back, and the values of join predicates at them.
 
 Symbols are numbered in the order of the rows in which their words first occur, as on the CPU.  A kernel that meets a
 word without a symbol therefore only reports its tile: the host fetches the words of some rows from there on and numbers

@@ -71,7 +71,7 @@ def funnel_steps(
     formula
     guards
     keyed
-        The steps of SELECT RECENT, if filters between events are the equalities that they share as keys.
+        The steps of SELECT RECENT, if join predicates are the equalities that they share as keys.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def _without_filter(part: NormalForm, below: list[NormalForm]) -> NormalForm:
 
 
 def relates(formula: NormalForm) -> bool:
-    """Return True if a pattern has filters between events."""
+    """Return True if a pattern has join predicates."""
     related = any(isinstance(part, Related) for part in walk(formula))
     return related or any(absent.relations for absent in absences(formula))
 
