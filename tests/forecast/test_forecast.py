@@ -173,7 +173,7 @@ def test_a_forecast_does_not_depend_on_what_comes_after(late, halves):
         assert before.equals(whole.slice(0, before.num_rows))
 
 
-def test_batches_streams_and_checkpoints_make_no_difference(late, halves):
+def test_batches_threads_and_checkpoints_make_no_difference(late, halves):
     events, query, threshold = halves[1].slice(0, 12_000).combine_chunks(), late.query, 0.02
     every = late.forecast(events, at="events")
     share = every["probability_8_hours"].to_numpy()
@@ -183,8 +183,8 @@ def test_batches_streams_and_checkpoints_make_no_difference(late, halves):
             expected.append(i)
         seen[key] = share[i]
     assert 10 < len(expected) < 2_000
-    for cuts in ([], [1, 2, 5000], [4096, 8192]):
-        evaluator, found = query.evaluator(forecast=late, threshold=threshold), []
+    for cuts, threads in (([], 1), ([1, 2, 5000], 2), ([4096, 8192], 3)):
+        evaluator, found = query.evaluator(forecast=late, threshold=threshold, threads=threads), []
         for a, b in zip([0, *cuts], [*cuts, events.num_rows], strict=True):
             found.append(evaluator.push(events.slice(a, b - a).to_batches()[0]))
             evaluator = query.restore(evaluator.checkpoint(), forecast=late)
