@@ -48,7 +48,7 @@ test: install ## What tells within five minutes of two cores that the project wo
 	$(TESTS) -m "not long"
 
 test-rest: install .venv/s3/.installed ## What `make test` leaves out: tests marked long, and random cases, four times as many
-	CER_GPU_EXAMPLES=12 $(TESTS) -m "long or drawn"
+	CER_GPU_EXAMPLES=$(or $(CER_GPU_EXAMPLES),12) $(TESTS) -m "long or drawn"
 
 test-all: install .venv/s3/.installed ## Everything, with random cases drawn anew, ten times as many as in `make test`
 	CER_GPU_DRAWS=anew CER_GPU_EXAMPLES=30 $(TESTS)

@@ -34,7 +34,7 @@ def told(tmp_path_factory):
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), str(HERE.parent)])},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     assert lines, done.stderr[-4000:]
