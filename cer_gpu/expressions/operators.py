@@ -99,10 +99,11 @@ class Function:
     gives : callable
         Type of the result, from that of the values.
     arrow : callable
-        Returns the function of an array without a dictionary, given the digits and the type of its values.
+        Returns the function of an array without a dictionary, given the digits (of `round`; else 0) and the type of its
+        values.
     most_operands : int
     of : dict from str to Spelling
-        As of `Operator`, for functions that may read several events.
+        As of `Operator`, for functions one call of which may read several events, as ``abs(b.x - a.x)``.
     """
 
     symbol: str

@@ -6,9 +6,10 @@
 | "never" | a test that no event passes |
 | "always" | a test that every event with a value passes |
 | "unused variable" | ``AS x``, where nothing reads x |
+| "no such type" | a type that no event has; made by `cer-gpu check`, which knows the events |
 
-Nothing is said that is not certain: a test is called so only if its constants tell it.  Types that files cannot have
-are told by the bounds in the footers of Parquet files (`types_outside`): no event is read.
+Only what is certain is reported: a predicate is "never" or "always" only if its constants show it.  Types that files
+cannot have are found by the bounds in the footers of Parquet files (`types_outside`): no event is read.
 """
 
 from __future__ import annotations

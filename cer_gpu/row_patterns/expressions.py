@@ -71,6 +71,8 @@ _PARTS_OF: dict[type[Any], str] = {
 _OUTSIDE = "make a column of it first, in DuckDB, Polars or pandas, and read that"
 _INSTEAD: dict[type[Any], str] = {
     exp.Coalesce: "write x > 100 OR x IS NULL",
+    exp.Lag: "write PREV(x)",
+    exp.Lead: "write NEXT(x)",
     **dict.fromkeys((exp.Case, exp.If), "write the cases with OR and AND"),
     **dict.fromkeys((exp.DateDiff, exp.TimestampDiff), "write ts - PREV(ts) > INTERVAL '1' HOUR"),
     exp.Trunc: "of times there are DATE(ts), HOUR(ts), MONTH(ts); of numbers, ROUND(x)",

@@ -66,6 +66,8 @@ def test_measures():
         ("COALESCE(x, 0) > 1", "x > 100 OR x IS NULL"),
         ("CASE WHEN x > 1 THEN 1 ELSE 0 END = 1", "the cases with OR and AND"),
         ("GREATEST(x, 2) = 2", "make a column of it first"),
+        ("x < LAG(x)", r"write PREV\(x\)"),
+        ("x < LEAD(x)", r"write NEXT\(x\)"),
     ],
 )
 def test_what_is_not_there_has_a_way_out(condition, hint):
