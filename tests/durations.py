@@ -3,7 +3,7 @@
 `make test` is to answer within five minutes on two cores, and stays there only if no file grows. Each process measures
 its tests; the one that reports adds them up. A file is judged by the time of the processor, which other work on the
 machine changes little, and without what Numba compiles: the first test that needs a loop compiles it for all. What is
-over the limit is named; only what no slow machine explains fails the run.
+over the limit is named, and fails no run: machines differ too much in speed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import pytest
 from numba.core import event
 
 FILE_SECONDS = 10.0  # of one file without tests marked `long`
-FAILING_SECONDS = 3 * FILE_SECONDS  # machines that run the tests differ in speed by up to three times
 TOTAL_SECONDS = 600.0  # of all of them: two cores for five minutes
 SLOWEST = 20
 CPU, COMPILING = "cpu seconds", "compiling seconds"
@@ -100,12 +99,6 @@ class Durations:
         """Return the files that take longer than a file may, with their seconds."""
         return {file: times.own for file, times in self.files.items() if times.own > FILE_SECONDS}
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session):
-        failing = self.only_short and any(seconds > FAILING_SECONDS for seconds in self.too_long().values())
-        if failing and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
     def pytest_terminal_summary(self, terminalreporter):
         if not self.only_short and len(self.files) < 2:
             return
@@ -120,8 +113,7 @@ class Durations:
             terminalreporter.write_line(f"{times.cpu:8.1f} {times.compiling:8.1f} {times.wall:8.1f}  {file}")
         for file, seconds in self.too_long().items() if self.only_short else ():
             terminalreporter.write_line(
-                f"{file} takes {seconds:.1f} s without compiling; a file of `make test` may take {FILE_SECONDS:.0f} "
-                f"(over {FAILING_SECONDS:.0f} the run fails). Mark what is slow in it, with the reason: "
-                "@pytest.mark.long('...')",
+                f"{file} takes {seconds:.1f} s without compiling; a file of `make test` may take {FILE_SECONDS:.0f}. "
+                "Mark what is slow in it, with the reason: @pytest.mark.long('...')",
                 red=True,
             )

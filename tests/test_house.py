@@ -192,10 +192,11 @@ def test_docstrings_begin_with_a_verb_or_a_noun_and_say_or_none_if():
 def private_definitions(path):
     """Return the private functions, classes and methods of a module."""
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-    names = {node.name for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, kinds)}
+    names = {node.name for node in nodes_of(path) if isinstance(node, kinds)}
     return {name for name in names if name.startswith("_") and not name.startswith("__")}
 
 
+@functools.cache
 def modules_by(names_of):
     """Return the modules that have a name, by name."""
     modules = {}
@@ -222,7 +223,7 @@ def test_a_module_name_is_used_at_most_twice():
 def names_made_in(path):
     """Return the names of functions, classes, parameters, variables and attributes that a module makes."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.arg):
