@@ -13,7 +13,7 @@ endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo demo-spark test test-rest test-all test-soak lint docs site wheel sbom bench bench-quick gpu-check clean
+.PHONY: help install demo demo-spark test test-rest test-long test-all test-soak lint docs site wheel sbom bench bench-quick gpu-check clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -48,7 +48,10 @@ test: install ## What tells within five minutes of two cores that the project wo
 	$(TESTS) -m "not long"
 
 test-rest: install .venv/s3/.installed ## What `make test` leaves out: tests marked long, and random cases, four times as many
-	CER_GPU_EXAMPLES=$(or $(CER_GPU_EXAMPLES),12) $(TESTS) -m "long or drawn"
+	CER_GPU_EXAMPLES=12 $(TESTS) -m "long or drawn"
+
+test-long: install .venv/s3/.installed ## Only the tests marked long
+	$(TESTS) -m long
 
 test-all: install .venv/s3/.installed ## Everything, with random cases drawn anew, ten times as many as in `make test`
 	CER_GPU_DRAWS=anew CER_GPU_EXAMPLES=30 $(TESTS)
