@@ -10,7 +10,7 @@ import difflib
 import os
 from collections.abc import Iterable
 
-from cer_gpu.printable import printable, printable_lines
+from cer_gpu.printable import counted, printable, printable_lines
 
 NULL_HINT = "write price IS NULL or price IS NOT NULL; no comparison with NULL is ever true"
 
@@ -232,7 +232,7 @@ FEWER = "WITHIN, or a shorter one, makes them fewer; limit=... (--limit) stops e
 
 def out_of_memory(n_found: int | None = None) -> OutOfMemoryError:
     """Return the error for memory that ran out after so many matches; None: their number is not known."""
-    after = "" if n_found is None else f" after {n_found:,} match{'' if n_found == 1 else 'es'}"
+    after = "" if n_found is None else f" after {counted(n_found, 'match')}"
     return OutOfMemoryError(f"memory ran out{after}\nhint: {FEWER}")
 
 

@@ -1,4 +1,4 @@
-r"""Texts of others made safe to print: on a terminal, in a page, in a picture.
+r"""Strings of messages: those of others made safe to print, on a terminal, in a page or a picture; and counted nouns.
 
 Names of columns, files and rules, values, and queries may hold characters that move the cursor, set its colour, ring,
 or change the direction of writing.  They are shown as in a literal of Python (``\x1b``, ``\u202e``), never sent.
@@ -48,3 +48,15 @@ def html_text(text: str) -> str:
     &lt;b&gt;\x1b
     """
     return escape(printable_lines(text))
+
+
+def plural(what: str) -> str:
+    """Return the plural of a noun, such as "rows of bindings"."""
+    head, of, rest = what.partition(" of ")
+    several = f"{head[:-1]}ies" if head.endswith("y") else f"{head}es" if head.endswith("ch") else f"{head}s"
+    return f"{several}{of}{rest}"
+
+
+def counted(n: int, what: str) -> str:
+    """Return a number with its noun, such as "2 rows of bindings"."""
+    return f"{n:,} {what if n == 1 else plural(what)}"

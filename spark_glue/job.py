@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from cer_gpu.cli.tally import FORMS, counted
+from cer_gpu.cli.tally import FORMS
 from cer_gpu.errors import EventsError, OptionError, did_you_mean
 from cer_gpu.io.tables.names import TableName, is_table_name
 from cer_gpu.io.tables.opening import open_table
 from cer_gpu.io.tables.table import PlainFile, TableSnapshot
+from cer_gpu.printable import counted
 from cer_gpu.rules.alerts import ALERTS
 from spark_glue.distribution import JobOptions, ReportsOfParts, TaskReport, taking_job_options
 from spark_glue.errors import plain_errors

@@ -81,7 +81,6 @@ def test_importing_the_package_loads_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.long("a process of its own")
 def test_the_command_line_of_spark_begins_without_pyspark():
     code = "import sys; sys.modules['pyspark'] = None; import spark_glue.cli"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 
 from cer_gpu.cli.command_line import show_text
 from cer_gpu.cli.preview import Preview, QueryTable, end_of, preview, right, table_width
-from cer_gpu.cli.tally import Totals, counted
+from cer_gpu.cli.tally import Totals
 from cer_gpu.io.sinks import Sink
 from cer_gpu.output.funnel_counts import FunnelCounts
+from cer_gpu.printable import counted
 from cer_gpu.rule import NO_TACTIC, Rule, urgency
 from cer_gpu.rules.alerts import furthest_step, hosts_of, in_order_of_ends, timeline_rows
 

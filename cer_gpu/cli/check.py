@@ -22,7 +22,6 @@ from cer_gpu.cli.query_arguments import (
     read_queries,
 )
 from cer_gpu.cli.shared_options import QueryOptions, query_options, reading_options
-from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.errors import CerError, QueryError, QueryTypeError
 from cer_gpu.io.sources import open_events
@@ -31,7 +30,7 @@ from cer_gpu.lints import Lint, lint, types_outside
 from cer_gpu.lints.linting import NO_TYPE
 from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
-from cer_gpu.printable import printable, printable_lines
+from cer_gpu.printable import counted, printable, printable_lines
 
 _MAX_TYPES = 8
 """Largest number of event types that are named."""

@@ -13,7 +13,6 @@ from cer_gpu.cli.command_line import show_text, to_json
 from cer_gpu.cli.event_arguments import STANDARD, given_streams
 from cer_gpu.cli.preview import preview, table_width
 from cer_gpu.cli.shared_options import QueryOptions, events_argument, query_options, reading_options
-from cer_gpu.cli.tally import counted
 from cer_gpu.columnar.clocks import time_column_type
 from cer_gpu.columnar.fields import array_of
 from cer_gpu.engine.evaluation_options import OverridableDefault
@@ -23,6 +22,7 @@ from cer_gpu.io.text_options import TextOptions
 from cer_gpu.io.text_types import with_times
 from cer_gpu.io.value_strings import plain_values
 from cer_gpu.predicates.guards import type_column_type
+from cer_gpu.printable import counted
 
 FIRST_ROWS = 1000
 """Number of rows searched for the first values."""

@@ -25,13 +25,13 @@ from cer_gpu.cli.shared_options import (
     reading_options,
 )
 from cer_gpu.cli.signals import Signals
-from cer_gpu.cli.tally import counted
 from cer_gpu.engine.evaluation_options import Sort
 from cer_gpu.forecast.model import AT, Forecast
 from cer_gpu.forecast.reading import readable_again
 from cer_gpu.forecast_files import load_forecast_of
 from cer_gpu.io.sinks import SINK_FORMATS, open_pipe
 from cer_gpu.io.text_options import TextOptions
+from cer_gpu.printable import counted
 
 _SHOWN = 20
 """Rows that are shown."""

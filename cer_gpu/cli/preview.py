@@ -18,10 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from cer_gpu.cli.command_line import show_text
-from cer_gpu.cli.tally import FORMS, Tally, Totals, counted
+from cer_gpu.cli.tally import FORMS, Tally, Totals
 from cer_gpu.io.value_strings import plain_values
 from cer_gpu.output.funnel_counts import STOPS, FunnelCounts
-from cer_gpu.printable import printable
+from cer_gpu.printable import counted, printable
 
 _TEXT_WIDTH = 200
 """Width of a preview that goes to a file or another program, in characters."""

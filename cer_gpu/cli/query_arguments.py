@@ -20,7 +20,6 @@ from click.core import ParameterSource
 from cer_gpu.cli.command_line import Command, file_of, read_query, say_errors_of
 from cer_gpu.cli.event_arguments import Streams, analyse_over, are_events
 from cer_gpu.cli.shared_options import OF_TEXT_FILES, QueryOptions, complete_files, queries_option
-from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import (
     CompiledQuery,
     analyse,
@@ -34,6 +33,7 @@ from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.preparing.facts import FROM_QUERIES
 from cer_gpu.preparing.over_schema import OverSchema
 from cer_gpu.preparing.sets import compiled_together
+from cer_gpu.printable import counted
 from cer_gpu.query_set import QuerySet
 from cer_gpu.resolution.fields import in_another_case, names_known
 from cer_gpu.rule import Rule, urgency

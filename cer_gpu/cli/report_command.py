@@ -31,12 +31,12 @@ from cer_gpu.cli.shared_options import (
     run_options,
     skip_invalid_option,
 )
-from cer_gpu.cli.tally import counted
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.forecast_files import load_forecast_of
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.order.times import Period
 from cer_gpu.preparing.over_schema import OverQuery
+from cer_gpu.printable import counted, plural
 from cer_gpu.report import write_alerts, write_forecast, write_funnel, write_report
 from cer_gpu.report.counted import number_in_words
 from cer_gpu.report.events import rereadable
@@ -178,8 +178,7 @@ def report(
         click.echo(to_json({**facts, "out": out, "notes": [*notes, *made.notes]}))
         return 0
     n_found = made.n_matches
-    several = counted(0, what).partition(" ")[2]
-    found = f"{number_in_words(n_found)} {several}" if n_found != 1 else f"1 {what}"
+    found = f"{number_in_words(n_found)} {what if n_found == 1 else plural(what)}"
     of_all = f" of {counted(len(known), 'query')}" if given.is_set else ""
     say(f"{counted(made.n_events, 'row')}, {found}{of_all}, {made.n_bytes / 1e6:.1f} MB -> {out}")
     own = {f"{name}: {note}" if name else note for name, n in made.of.items() if n for note in known[name].notes}

@@ -45,7 +45,7 @@ from cer_gpu.cli.shared_options import (
     skip_invalid_option,
 )
 from cer_gpu.cli.signals import Signals, Stopped
-from cer_gpu.cli.tally import FORMS, Throughput, Totals, counted
+from cer_gpu.cli.tally import FORMS, Throughput, Totals
 from cer_gpu.compile_progress import NOTICES
 from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.io.sinks import SINK_ENDINGS, SINK_FORMATS, Sink
@@ -54,6 +54,7 @@ from cer_gpu.io.text_types import WiderTypes
 from cer_gpu.order.times import Period
 from cer_gpu.output.funnel_counts import FunnelCounts
 from cer_gpu.planning.outputs import funnel_names
+from cer_gpu.printable import counted
 from cer_gpu.rules.alerts import ALERTS, TIMELINE, TIMELINE_SCHEMA
 from cer_gpu.stages import MeasuredStages
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from cer_gpu.expressions.targets.arrow import exact_sum
 from cer_gpu.output.form import Output
 from cer_gpu.output.outputs import OUTPUTS
+from cer_gpu.printable import counted
 from cer_gpu.rules.alerts import ALERTS
 
 
@@ -224,10 +225,3 @@ class Throughput:
         """Return duration and rate in words."""
         start = "" if self.start is None else f" ({self.start:.2f} s to start)"
         return f"{self.seconds:.2f} s{start}" + ("" if self.rate is None else f", {self.rate:,.0f} rows/s")
-
-
-def counted(n: int, what: str) -> str:
-    """Return a number with its noun, such as "2 rows of bindings"."""
-    head, of, rest = what.partition(" of ")
-    several = f"{head[:-1]}ies" if head.endswith("y") else f"{head}es" if head.endswith("ch") else f"{head}s"
-    return f"{n:,} {head if n == 1 else several}{of}{rest}"

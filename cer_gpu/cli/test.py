@@ -11,10 +11,9 @@ import click
 from cer_gpu.cli.command_line import say_notes, show_text
 from cer_gpu.cli.query_arguments import first_of
 from cer_gpu.cli.shared_options import QueryOptions, complete_files, query_options
-from cer_gpu.cli.tally import counted
 from cer_gpu.engine.evaluation_options import OverridableDefault
 from cer_gpu.errors import CerError, OptionError
-from cer_gpu.printable import printable
+from cer_gpu.printable import counted, printable
 from cer_gpu.rule_tests import CaseOutcome, CaseRunner, read_cases, write_junit
 from cer_gpu.rule_tests.case_runner import AS_EXPECTED, ERROR, FAILED, in_all
 from cer_gpu.rule_tests.cases import case_files

@@ -10,7 +10,7 @@ from cer_gpu.backend.evaluation import evaluate_events
 from cer_gpu.backend.jit import folder_of
 from cer_gpu.cli.command_line import show_text
 from cer_gpu.cli.progress_bar import WarmingBar
-from cer_gpu.cli.tally import counted
+from cer_gpu.printable import counted
 from cer_gpu.warming import N_KINDS, warm
 
 

@@ -41,6 +41,7 @@ from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.predicates import guards
 from cer_gpu.predicates.generated import ROWS_TO_COMPILE, ROWS_TO_LOAD
 from cer_gpu.predicates.placement import AUTO, before_events
+from cer_gpu.printable import counted
 
 
 def key_lines(plan: LogicalPlan) -> list[str]:
@@ -78,7 +79,7 @@ def promises(plan: LogicalPlan, pattern: RecentPattern) -> tuple[list[str], list
     """Return what is guaranteed, and what is not."""
     n = max(len(pattern.steps) - 1, 0)
     each = " per key" if pattern.keys or plan.partition else ""
-    guaranteed = [f"at most {n:,} partial match{'' if n == 1 else 'es'}{each}, whatever came before"]
+    guaranteed = [f"at most {counted(n, 'partial match')}{each}, whatever came before"]
     missing = []
     if pattern.scans:
         missing.append(

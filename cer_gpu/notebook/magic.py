@@ -38,7 +38,7 @@ from cer_gpu.cli.shared_options import (
     reading_of,
     with_sort,
 )
-from cer_gpu.cli.tally import Tally, counted
+from cer_gpu.cli.tally import Tally
 from cer_gpu.editing.completing import completions, word_before
 from cer_gpu.editing.known import KnownEvents, compiled_or_errors
 from cer_gpu.engine.evaluation_options import OF_COMMANDS
@@ -50,7 +50,7 @@ from cer_gpu.io.files import Files
 from cer_gpu.io.sources import open_events
 from cer_gpu.io.text_options import USUAL, TextOptions
 from cer_gpu.plot import timeline
-from cer_gpu.printable import html_text
+from cer_gpu.printable import counted, html_text
 from cer_gpu.query import Query
 
 _TEXT_WIDTH = 120

@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 from cer_gpu.cache import whole_file
 from cer_gpu.compilation import TYPE_COLUMN, CompiledQuery
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
-from cer_gpu.printable import printable_lines
+from cer_gpu.printable import counted, printable_lines
 from cer_gpu.rule import TEST_ENDINGS, Rule
 from cer_gpu.rule_tests.cases import NO_MATCH, RuleCase
 from cer_gpu.rules.folder import AS_NAMED, READERS, FieldColumns, RuleFolder, read_file, read_folder
@@ -156,7 +156,7 @@ def _count_difference(expected: Sequence[Any], got: Sequence[Any]) -> str:
 
 
 def _matches_in_words(n: int) -> str:
-    return "no match" if n == 0 else f"{n:,} match{'' if n == 1 else 'es'}"
+    return "no match" if n == 0 else counted(n, "match")
 
 
 def _listed_rows(head: str, rows: Sequence[Any]) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from cer_gpu.errors import CerError
+from cer_gpu.printable import counted
 from cer_gpu.resolution.fields import in_another_case, names_known
 from cer_gpu.rule import Rule
 
@@ -111,7 +112,7 @@ class SigmaRules(Mapping[str, str]):
 
     def __repr__(self) -> str:
         """Return the numbers of rules with and without a text."""
-        return f"<SigmaRules: {_rules_text(len(self))}, {len(self._refused):,} without a text>"
+        return f"<SigmaRules: {counted(len(self), 'rule')}, {len(self._refused):,} without a text>"
 
     @property
     def errors(self) -> list[tuple[str, CerError]]:
@@ -135,10 +136,10 @@ class SigmaRules(Mapping[str, str]):
         schema
             That of the events, or None to say nothing of columns.
         """
-        lines = [f"{_rules_text(len(self))} loaded"]
+        lines = [f"{counted(len(self), 'rule')} loaded"]
         kinds = Counter(each.kind for each in self._refused)
         if kinds:
-            lines.append(f"{_rules_text(len(self._refused))} without a text:")
+            lines.append(f"{counted(len(self._refused), 'rule')} without a text:")
             lines += [f"  {count:,}: {kind}" for kind, count in kinds.most_common()]
             hints = [(each.name, hint) for each in self._refused if (hint := _hint(each.error)) is not None]
             lines += [f"  {name}: {hint}" for name, hint in hints[:MAX_HINTS]]
@@ -165,10 +166,6 @@ def _hint(error: CerError) -> str | None:
     return hint if hint.startswith("did you mean") else None
 
 
-def _rules_text(count: int) -> str:
-    return f"{count:,} rule{'' if count == 1 else 's'}"
-
-
 def silenced_notes(silenced: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Yield a line for each correlation without a text that keeps the rules it refers to from giving results."""
     for correlation, titles in silenced.items():
@@ -180,7 +177,7 @@ def _missing_field_lines(missing: Mapping[str, int], n_readers: int, schema: pa.
     if not missing:
         yield "the events have all columns that the rules read"
         return
-    yield f"columns that the events have not, read by {_rules_text(n_readers)} (a test of one does not hold):"
+    yield f"columns that the events have not, read by {counted(n_readers, 'rule')} (a test of one does not hold):"
     width = max(len(f"{count:,}") for count in missing.values())
     near = {name: f" (did you mean {other}?)" for name, other in in_another_case(missing, schema).items()}
     yield from (f"  {count:>{width},}: {name}{near.get(name, '')}" for name, count in missing.items())

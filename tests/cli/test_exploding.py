@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from command_line import finish, said_to_a_terminal, start
 
-from cer_gpu.cli import result_streams
-from cer_gpu.cli import run_command as command_run
+from cer_gpu.cli import result_streams, run_command
 from cer_gpu.cli import run_command as run_module
 
 QUERY = "SELECT * FROM S WHERE A ; B ; C"
@@ -29,7 +28,7 @@ def write(n_rows, path="many.parquet"):
 
 @pytest.fixture
 def few_are_many(monkeypatch):
-    monkeypatch.setattr(command_run, "MANY", 1)
+    monkeypatch.setattr(run_command, "MANY", 1)
 
 
 def told(text):
@@ -43,7 +42,7 @@ def told(text):
 def test_counted_rows_are_as_many_as_listed_ones(cli, monkeypatch, path, output, end):
     write(400, path)
     listed = cli("run", QUERY + end, path, "--output", output)
-    monkeypatch.setattr(command_run, "MANY", 1)
+    monkeypatch.setattr(run_command, "MANY", 1)
     counted = cli("run", QUERY + end, path, "--output", output)
     assert counted[0] == 0
     assert counted[:2] == listed[:2]

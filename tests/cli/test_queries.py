@@ -15,8 +15,7 @@ import pytest
 from command_line import EVENTS, finish, start
 
 import cer_gpu
-from cer_gpu.cli import result_streams
-from cer_gpu.cli import run_command as command_run
+from cer_gpu.cli import result_streams, run_command
 
 RULES = {
     "late": "SELECT * FROM S WHERE A AS a ; B FILTER a[price > 10] WITHIN 3 SECONDS",
@@ -212,7 +211,7 @@ def test_very_many_complex_events_of_a_folder_are_counted(cli, monkeypatch):
     pq.write_table(pa.table({"type": types, "ts": pa.array(np.arange(400), pa.timestamp("ms"))}), "events.parquet")
     write(dict.fromkeys(RULES, "SELECT * FROM S WHERE A ; B ; C"))
     listed = cli(*ASKED)
-    monkeypatch.setattr(command_run, "MANY", 1)
+    monkeypatch.setattr(run_command, "MANY", 1)
     counts = []
     monkeypatch.setattr(
         result_streams.CommandEvaluation, "counting", counted(result_streams.CommandEvaluation.counting, counts)

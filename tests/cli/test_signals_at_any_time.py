@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="signals
 SIGNALS = {"SIGINT": "interrupted", "SIGTERM": "stopped by SIGTERM", "SIGHUP": "stopped by SIGHUP"}
 SECONDS = 1.0
 """Within which a signal is answered."""
-SLACK = 10.0
+SLACK = 4.0
 """Most seconds of one answer where other processes have the processors; half of all are answered in SECONDS."""
 
 PAIRS = "SELECT * FROM S WHERE A AS a ; B AS b FILTER a.x < b.x"

@@ -15,6 +15,9 @@ def words_of(query, **options):
     return cer_gpu.compile(query, **options).explain().words
 
 
+ANY = "(?:any event|an event|(?:one or more|are not) events)"
+
+
 @strategies.property_test(0.5)
 def test_every_event_and_clause_is_said(data):
     query = data.draw(strategies.full_queries(choosing=data.draw(strategies.st.booleans())))
@@ -23,15 +26,24 @@ def test_every_event_and_clause_is_said(data):
     atoms = [t for t in compiled._plan.cea.transitions if t.guard >= 0]
     for atom in atoms:
         guard = compiled._plan.cea.guards[atom.guard]
-        lead = "(?:an event(?: \\(.*\\))? that is not )" if atom.negated else ""
-        named = "" if guard.event_type is None else re.escape(name_text(guard.event_type))
-        kind = f"(?:an?|one or more) {named} events?" if named else "a(?:ny|n) event"
+        mention = ANY if guard.event_type is None else _mention(re.escape(name_text(guard.event_type)), atom.negated)
         tests = "" if guard.predicate is None else f" with {re.escape(printable(predicate_text(guard.predicate)))}"
-        assert re.search(rf"{lead}{kind}(?: \(.*\))?{tests}", said)
+        assert re.search(rf"{mention}(?: \(.*\))?{tests}", said)
+    typed = [atom for atom in atoms if compiled._plan.cea.guards[atom.guard].event_type is not None]
+    assert len(re.findall(_mention(r"\S+", negated=False), said)) == len(typed)
     assert ("each such group is searched separately" in said) == bool(query.partition_by)
     assert ("first and " in said) == (query.within is not None)
     assert ("discarded" in said) == (query.consume != "NONE")
     assert ("(LIMIT)" in said) == (query.limit is not None)
+
+
+def _mention(event_type, negated):
+    """Return a pattern of the words for one event of a type, or several, or of another type."""
+    one, several = rf"\ban? {event_type} event\b", rf"(?:\bone or more|\bare not) {event_type} events\b"
+    if not negated:
+        return f"(?:{one}|{several})"
+    lead = r"\ban event(?: \(.*\))? that is not", r"\bone or more events(?: \(.*\))? that"
+    return f"(?:{lead[0]} {one}|{lead[1]} {several})"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from cer_gpu.cli.query_arguments import QueryArguments, Wrong, WrongQueries, fir
 from cer_gpu.cli.result_streams import AlertEvaluation, CommandEvaluation
 from cer_gpu.cli.shared_options import CommandOptions
 from cer_gpu.cli.signals import Signals, Stopped
-from cer_gpu.cli.tally import FORMS, counted
+from cer_gpu.cli.tally import FORMS
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.errors import EventsError, OptionError, TimeOrderError
@@ -34,7 +34,7 @@ from cer_gpu.follow.targets import LiveTarget, live_target
 from cer_gpu.io.files import open_paths
 from cer_gpu.io.sinks import Sink
 from cer_gpu.io.text_options import USUAL, TextOptions
-from cer_gpu.printable import printable, printable_lines
+from cer_gpu.printable import counted, printable, printable_lines
 from cer_gpu.rules.alerts import ALERTS
 from cer_gpu.stages import NO_STAGES
 
