@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     asked = parser.parse_args()
     rng = random.Random(1)
-    made, patterns = generated(asked.texts if asked.events is None else 1, rng)
+    made, patterns = generated(asked.strings if asked.events is None else 1, rng)
     by_field: dict[str, list[str]] = {}
     if asked.rules is not None and asked.rules.suffix == ".zip":
         for field, pattern in dict.fromkeys(of_sigma(asked.rules)):

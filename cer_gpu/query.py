@@ -32,7 +32,7 @@ from cer_gpu.explain.facts import explain
 from cer_gpu.explain.in_short import in_short
 from cer_gpu.io.source import Source, with_field_column
 from cer_gpu.io.sources import open_events, reading_again
-from cer_gpu.io.text_types import with_times
+from cer_gpu.io.string_types import with_times
 from cer_gpu.order.sorting import order_ties, sort_source
 from cer_gpu.order.streams import STREAM_COLUMN, by_stream, merge_sources
 from cer_gpu.output.bound_measures import measure_errors, measures_of
@@ -45,7 +45,7 @@ from cer_gpu.planning.outputs import output_of, why_not_output, with_aggregate
 from cer_gpu.planning.passes import plan_of, schema_errors, strategy_notes
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import LogicalPlan
-from cer_gpu.predicates.guards import no_type_column, text_columns
+from cer_gpu.predicates.guards import no_type_column, string_columns
 
 
 def check_type_column(source: Source, name: str | None, types: Sequence[str]) -> None:
@@ -71,7 +71,7 @@ def check_type_column(source: Source, name: str | None, types: Sequence[str]) ->
 
 def _holding(source: Source, types: Sequence[str]) -> dict[str, list[str]]:
     """Return the types of a query that the first rows have, by their columns."""
-    names = text_columns(source.schema)
+    names = string_columns(source.schema)
     found: dict[str, list[str]] = {}
     with contextlib.suppress(CerError), contextlib.closing(_first_batches(source, names)) as batches:
         for batch in batches:

@@ -2,7 +2,7 @@
 //
 // A text stands at [begin, end) of `laid`, with a CER_MARK before it and one at `end`.
 //
-// Reference: cer_gpu/backend/texts/scanning.py, which also makes the arrays.
+// Reference: cer_gpu/backend/string_codes/scanning.py, which also makes the arrays.
 #ifndef CER_GLOBS_CUH
 #define CER_GLOBS_CUH
 #include "common.cuh"

@@ -5,7 +5,7 @@
 // `in` holds addresses and numbers at the places that each kernel names; cer_gpu/predicates/cuda/guard_sets.py writes
 // it. All words but those of the guards' rows are 0 behind the last row.
 //
-// Reference: cer_gpu/expressions/targets/numpy.py, and find_globs (cer_gpu/backend/texts/scanning.py).
+// Reference: cer_gpu/expressions/targets/numpy.py, and find_globs (cer_gpu/backend/string_codes/scanning.py).
 #include "columns.cuh"
 #include "globs.cuh"
 #include "numbers.cuh"

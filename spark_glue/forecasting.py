@@ -75,7 +75,11 @@ def fit(
         if query.time_column is not None:
             ends = events.select(quoted(query.time_column)).mapInArrow(_last_times, "last long").collect()
             until = max((row["last"] for row in ends), default=None)
-        rows = _dealt(events, query, by, tasks).mapInArrow(LearningStage(query, asked, until), "part binary").collect()
+        rows = (
+            _distributed(events, query, by, tasks)
+            .mapInArrow(LearningStage(query, asked, until), "part binary")
+            .collect()
+        )
     if not rows:
         return learning.forecast(learning.part())
     return learning.forecast(joined_parts([HistoryPart.from_bytes(bytes(row["part"])) for row in rows], order))
@@ -111,9 +115,9 @@ def forecast(
         The rows of `cer_gpu.Forecast.forecast` without ``position`` and ``start``, in any order.
     """
     by = _order(events, model.query, order_by)
-    dealt = _dealt(events, model.query, by, tasks)
+    distributed = _distributed(events, model.query, by, tasks)
     stage = ForecastStage(model, _checked(at, threshold), threshold)
-    return dealt.mapInArrow(stage, forecast_schema(model, events, at=at))
+    return distributed.mapInArrow(stage, forecast_schema(model, events, at=at))
 
 
 @options_by_name
@@ -187,7 +191,7 @@ class ForecastStage:
         read = _reader(batches)
         if read is None:
             return
-        refuse_parts(by_key=is_dealt_by_key(self.model.query))
+        refuse_parts(by_key=is_distributed_by_key(self.model.query))
         for rows in self._passing(read) if self.threshold is not None else self._all(read):
             if rows.num_rows:
                 yield plain_batch(_without_positions(rows))
@@ -205,7 +209,7 @@ class ForecastStage:
         yield evaluator.finish()
 
 
-def is_dealt_by_key(query: Any) -> bool:
+def is_distributed_by_key(query: Any) -> bool:
     """Return True if the substreams of a query can be dealt to tasks by their keys."""
     return bool(query.partition_keys) and query.distribution_for(None).why_not_keys is None
 
@@ -226,17 +230,17 @@ def _order(events: Any, query: CompiledQuery, order_by: str | Sequence[str]) -> 
     return by
 
 
-def _dealt(events: DataFrame, query: CompiledQuery, by: tuple[str, ...], tasks: int | None) -> DataFrame:
+def _distributed(events: DataFrame, query: CompiledQuery, by: tuple[str, ...], tasks: int | None) -> DataFrame:
     """Return the rows dealt to tasks by their keys, or all in one partition, in their order."""
     from pyspark.sql import functions as sf
 
-    if is_dealt_by_key(query):
+    if is_distributed_by_key(query):
         keys = [sf.coalesce(*(sf.col(quoted(name)) for name in names)) for names in query.partition_keys]
         n = tasks or tasks_at_once(events.sparkSession)
-        dealt = events.repartition(n, sf.xxhash64(*keys))
+        distributed = events.repartition(n, sf.xxhash64(*keys))
     else:
-        dealt = events.coalesce(1)
-    return dealt.sortWithinPartitions(*(quoted(name) for name in by))
+        distributed = events.coalesce(1)
+    return distributed.sortWithinPartitions(*(quoted(name) for name in by))
 
 
 def _reader(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader | None:

@@ -22,7 +22,7 @@ from spark_glue.distribution import (
     way_of_rows,
 )
 from spark_glue.files.stored_events import DirectReadError, Scan
-from spark_glue.row_distribution import deal_rows
+from spark_glue.row_distribution import distribute_rows
 from spark_glue.row_positions import ADDED
 from spark_glue.sessions import active_session, job_description, settings, short, tasks_at_once
 from spark_glue.work import Work, holds_times, work_of
@@ -325,20 +325,20 @@ def plan_match(
     assert way.df is not None
     _check_names(way.df)
     with job_description(way.spark, f"{short(way.work.text)}: count the events"):
-        dealt = deal_rows(way.df, way.work, way.order, way.distribution, way.n_parts, way.events, report)
-    input_plan = "the rows lie in order" if dealt.presorted else "the rows are sorted"
-    if dealt.n_heavy:
-        input_plan += f"; those of {counted(dealt.n_heavy, 'key')} with many are cut by time"
+        distributed = distribute_rows(way.df, way.work, way.order, way.distribution, way.n_parts, way.events, report)
+    input_plan = "the rows lie in order" if distributed.presorted else "the rows are sorted"
+    if distributed.n_heavy:
+        input_plan += f"; those of {counted(distributed.n_heavy, 'key')} with many are cut by time"
     return MatchJob(
-        df=dealt.df,
+        df=distributed.df,
         work=way.work,
         distribution=way.distribution,
         reason=way.reason,
         source="rows",
         source_reason=way.source_reason,
-        n_parts=dealt.n_parts,
-        n_rows=dealt.n_rows,
-        presorted=dealt.presorted,
+        n_parts=distributed.n_parts,
+        n_rows=distributed.n_rows,
+        presorted=distributed.presorted,
         input_plan=input_plan,
     )
 

@@ -52,7 +52,7 @@ SAMPLED_A_PART = 1000
 
 
 @dataclass(frozen=True)
-class Dealt:
+class Distributed:
     """Rows of a stream, dealt to tasks.
 
     Attributes
@@ -75,7 +75,7 @@ class Dealt:
     n_heavy: int = 0
 
 
-def deal_rows(
+def distribute_rows(
     df: DataFrame,
     work: Work,
     order: Sequence[str],
@@ -83,7 +83,7 @@ def deal_rows(
     n_parts: int,
     events: pa.Schema,
     report: Any = None,
-) -> Dealt:
+) -> Distributed:
     """Deal the rows of a DataFrame to tasks.
 
     The rows are counted and cut into ranges before, unless each task gets all of them: it counts them itself then.
@@ -124,10 +124,12 @@ def deal_rows(
     if heavy.keys:
         firsts = (*(0,) * n_light, *firsts)
     task = Task(work, distribution, tuple(columns), results, firsts, total, report)
-    dealt = _dealt(numbered, work, columns, distribution, n_light if heavy.keys else n_parts, types, heavy.keys)
-    parts = _parted(dealt, [PLACE, *wire_names(columns)], total)
+    distributed = _distributed(
+        numbered, work, columns, distribution, n_light if heavy.keys else n_parts, types, heavy.keys
+    )
+    parts = _parted(distributed, [PLACE, *wire_names(columns)], total)
     found = parts.sortWithinPartitions(PLACE).mapInArrow(task, to_spark(results))
-    return Dealt(found, numbered.n_rows, numbered.presorted, total, len(heavy.keys))
+    return Distributed(found, numbered.n_rows, numbered.presorted, total, len(heavy.keys))
 
 
 def _cuts_keys(work: Work, order: Sequence[str], distribution: str, n_parts: int) -> bool:
@@ -221,7 +223,7 @@ def _counted_by_tasks(
     columns: Sequence[str],
     results: pa.Schema,
     report: Any,
-) -> Dealt:
+) -> Distributed:
     """Give all rows to each task, sorted by the order: one pass in all."""
     from pyspark.sql import functions as sf
 
@@ -250,7 +252,7 @@ def _counted_by_tasks(
     ordered = parts.sortWithinPartitions(*map(quoted, keys)).select(*map(quoted, shown))
     first = names.get(order[0], _NULL)
     task = Task(work, distribution, tuple(columns), results, (), n_parts, report, (first, order[0]))
-    return Dealt(ordered.mapInArrow(task, to_spark(results)), None, False, n_parts)
+    return Distributed(ordered.mapInArrow(task, to_spark(results)), None, False, n_parts)
 
 
 def _cut(work: Work, events: pa.Schema) -> Cut:
@@ -268,7 +270,7 @@ def _needed(work: Work, first: str) -> tuple[str, ...] | None:
     return None if times_beside(work, first) else work.needed_types
 
 
-def _dealt(
+def _distributed(
     numbered: Numbered,
     work: Work,
     columns: Sequence[str],

@@ -51,7 +51,12 @@ def progress(context: SparkContext, *, hidden: bool = False) -> Iterator[None]:
     if hidden or not console.is_terminal:
         yield
         return
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(30), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(30),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     done = threading.Event()
     with Progress(*columns, console=console, transient=True) as shown:
         bar = shown.add_task("waiting for Spark", total=None)

@@ -151,7 +151,7 @@ def parts_of_texts(draw, one, other):
     spare = st.sampled_from([at(one, "t"), at(other, "s"), ref.Const("a"), ref.Const("")])
     more = draw(st.lists(spare, max_size=2)) if draw(st.integers(0, 3)) == 3 else []
     function = draw(st.sampled_from(["contains", "contains", "startswith", "endswith"]))
-    texts = ref.Texts(function, (text, *draw(st.permutations([part, *more]))))
+    texts = ref.Strings(function, (text, *draw(st.permutations([part, *more]))))
     shape = draw(st.sampled_from(["true", "true", "true", "false", "unlike", "null"]))
     if shape == "null":
         return ref.IsNull(texts, draw(st.booleans()))

@@ -130,7 +130,7 @@ from reference_predicates import Predicate as Predicate
 from reference_predicates import PredNot as PredNot
 from reference_predicates import PredOr as PredOr
 from reference_predicates import Rises as Rises
-from reference_predicates import Texts as Texts
+from reference_predicates import Strings as Strings
 from reference_predicates import Truth as Truth
 from reference_predicates import VarAttr as VarAttr
 from reference_predicates import and_ as and_

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from reference_past import BEFORE, Over, aggregated, attribute, within_reach
-from reference_texts import TEXT_FUNCTIONS
+from reference_texts import STRING_FUNCTIONS
 
 Event = dict[str, Any]
 Truth = bool | None  # None is UNKNOWN
@@ -95,8 +95,8 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Texts:
-    """`function(operand, ...)`: one of `reference_texts.TEXT_FUNCTIONS`, NULL if an operand is NULL."""
+class Strings:
+    """`function(operand, ...)`: one of `reference_texts.STRING_FUNCTIONS`, NULL if an operand is NULL."""
 
     function: str
     operands: tuple[Expression, ...]
@@ -116,7 +116,7 @@ class Element:
     """`ANY(list)` in a test: the element of the list that is tested."""
 
 
-Expression = Attr | VarAttr | DurationConst | Const | Neg | Arith | Call | Texts | Aggregate | Element | Over
+Expression = Attr | VarAttr | DurationConst | Const | Neg | Arith | Call | Strings | Aggregate | Element | Over
 
 
 # ----------------------------------------------------------------------------------------------- predicates
@@ -341,9 +341,9 @@ def value_of(expression: Expression, event: Event, chosen: Chosen = NOTHING_CHOS
             if isinstance(a, int) and isinstance(b, int):
                 return _int_arithmetic(op, a, b)
             return _float_arithmetic(op, float(a), float(b))
-        case Texts(function, operands):
+        case Strings(function, operands):
             values = [value_of(operand, event, chosen) for operand in operands]
-            return None if None in values else TEXT_FUNCTIONS[function](*values)
+            return None if None in values else STRING_FUNCTIONS[function](*values)
         case Call("round", operand, digits):
             return _rounded(value_of(operand, event, chosen), digits)
         case Call(function, operand):

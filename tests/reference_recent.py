@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from reference_texts import TEXT_FUNCTIONS
+from reference_texts import STRING_FUNCTIONS
 
 Stream = list[dict[str, Any]]
 ANY = "*"
@@ -296,8 +296,8 @@ def compare(op: str, x: Any, y: Any) -> bool:
     """Return whether a comparison is TRUE: it is not for NULL."""
     if x is None or y is None:
         return False
-    if op in TEXT_FUNCTIONS:
-        return TEXT_FUNCTIONS[op](x, y) is True
+    if op in STRING_FUNCTIONS:
+        return STRING_FUNCTIONS[op](x, y) is True
     return {"=": x == y, "<>": x != y, "<": x < y, "<=": x <= y, ">": x > y, ">=": x >= y}[op]
 
 

@@ -92,7 +92,7 @@ def _contains(text: str, *parts: str) -> bool:
     return any(part != "" and places(text, part) != [] for part in parts)
 
 
-TEXT_FUNCTIONS: dict[str, Callable[..., Any]] = {
+STRING_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "concat": lambda *values: "".join(map(as_text, values)),
     "substring": substring,
     "between": between,

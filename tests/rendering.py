@@ -554,7 +554,7 @@ class _Writer:
                 more = [",", str(digits)] if digits else []
                 name = self.keyword(function.upper())
                 tokens, binding = [name, "(", *self.expression(operand, SUM), *more, ")"], OPERAND
-            case ref.Texts(function, operands):
+            case ref.Strings(function, operands):
                 inside = [token for operand in operands for token in (",", *self.expression(operand, SUM))]
                 tokens, binding = [self.keyword(function.upper()), "(", *inside[1:], ")"], OPERAND
             case ref.Const():

@@ -373,10 +373,10 @@ def text_values(texts=("s", "t"), numbers=("n", "m")):
     return st.recursive(
         st.sampled_from(texts).map(ref.Attr) | words,
         lambda inner: st.one_of(
-            st.tuples(inner, inner | st.sampled_from(numbers).map(ref.Attr)).map(partial(ref.Texts, "concat")),
-            st.tuples(inner, places).map(partial(ref.Texts, "substring")),
-            st.tuples(inner, places, places).map(partial(ref.Texts, "substring")),
-            st.tuples(inner, inner, inner).map(partial(ref.Texts, "between")),
+            st.tuples(inner, inner | st.sampled_from(numbers).map(ref.Attr)).map(partial(ref.Strings, "concat")),
+            st.tuples(inner, places).map(partial(ref.Strings, "substring")),
+            st.tuples(inner, places, places).map(partial(ref.Strings, "substring")),
+            st.tuples(inner, inner, inner).map(partial(ref.Strings, "between")),
             st.builds(ref.Call, st.sampled_from(["lower", "upper"]), inner),
         ),
         max_leaves=4,
@@ -390,16 +390,18 @@ def text_conditions(draw):
     one, other = draw(values), draw(values)
     match draw(st.sampled_from(["place", "number", "compared", "length", "test", "test"])):
         case "place":
-            return ref.Compare(draw(operators), ref.Texts("indexof", (one, other)), ref.Const(draw(st.integers(0, 2))))
+            return ref.Compare(
+                draw(operators), ref.Strings("indexof", (one, other)), ref.Const(draw(st.integers(0, 2)))
+            )
         case "number":
-            value = ref.Texts("number", (ref.Texts("string", (ref.Attr("n"),)),))
+            value = ref.Strings("number", (ref.Strings("string", (ref.Attr("n"),)),))
             return ref.Compare(draw(operators), value, ref.Const(draw(st.sampled_from([0, 1.5, -1]))))
         case "compared":
             return ref.Compare(draw(operators), one, ref.Const(draw(st.sampled_from(["a", "A", "b", "ab", "a1"]))))
         case "length":
             return ref.Compare(draw(operators), ref.Call("length", one), ref.Const(draw(st.integers(0, 3))))
     function = draw(st.sampled_from(["startswith", "endswith", "contains"]))
-    return ref.Compare("=", ref.Texts(function, (one, other)), ref.Const(draw(st.booleans())))
+    return ref.Compare("=", ref.Strings(function, (one, other)), ref.Const(draw(st.booleans())))
 
 
 @st.composite

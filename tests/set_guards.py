@@ -14,7 +14,7 @@ def glob(rng: random.Random) -> str:
     return "".join(rng.choices(PIECES, k=rng.randint(0, 5))).replace("'", "''")
 
 
-def of_texts(rng: random.Random) -> str:
+def of_strings(rng: random.Random) -> str:
     name, negated = rng.choice(COLUMNS["text"]), rng.choice(["", "NOT "])
     some = ", ".join(f"'{glob(rng)}'" for _ in range(rng.randint(1, 4)))
     return rng.choice(
@@ -30,7 +30,7 @@ def of_texts(rng: random.Random) -> str:
 
 def any_test(rng: random.Random, depth: int) -> str:
     if not depth or rng.random() < 0.2:
-        return of_texts(rng) if rng.random() < 0.7 else predicate(rng, 0)
+        return of_strings(rng) if rng.random() < 0.7 else predicate(rng, 0)
     parts = [any_test(rng, depth - 1) for _ in range(rng.randint(1, 3))]
     return rng.choice(["({})", "NOT ({})"]).format(rng.choice([" AND ", " OR "]).join(parts))
 

@@ -61,7 +61,7 @@ SHARED_NAMES = {
     "main": "the entry point of each command line",
     "match": "the public verb: over a frame, and over a DataFrame of Spark",
     "read_plan": "one function for classic Spark and one for Spark Connect: one is imported in place of the other",
-    "text_columns": "columns of texts: of a schema, and among side columns",
+    "string_columns": "columns of texts: of a schema, and among side columns",
 }
 # words that lost (docs/contributing/glossary.md), with the names that may keep them
 LOST_WORDS: dict[str, set[str]] = {

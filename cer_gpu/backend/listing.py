@@ -29,7 +29,7 @@ from cer_gpu.backend.tecs import (
 
 # a share of the matches: part PART of N_PARTS; of those that end at the open event, from FIRST up to END in the
 # order of their listing; what has been dealt so far, modulo the parts
-PART, N_PARTS, FIRST, END, DEALT = range(5)
+PART, N_PARTS, FIRST, END, DISTRIBUTED = range(5)
 
 _U = np.uint64
 
@@ -147,9 +147,9 @@ def weigh(arena, lists, listing, shares, low, limit):
         if limit > 0 and total > limit:
             total = np.float64(limit)
         n = share[N_PARTS]
-        share[FIRST] = np.floor((share[PART] * total + share[DEALT]) / n) if share[PART] > 0 else 0.0
-        share[END] = np.floor(((share[PART] + 1) * total + share[DEALT]) / n) if share[PART] + 1 < n else total
-        share[DEALT] = (share[DEALT] + total % n) % n
+        share[FIRST] = np.floor((share[PART] * total + share[DISTRIBUTED]) / n) if share[PART] > 0 else 0.0
+        share[END] = np.floor(((share[PART] + 1) * total + share[DISTRIBUTED]) / n) if share[PART] + 1 < n else total
+        share[DISTRIBUTED] = (share[DISTRIBUTED] + total % n) % n
         regs[WEIGHED] = 1
     return status
 

@@ -2,7 +2,7 @@
 
 Events that come partition by partition have runs of equal keys, which are found first; then the partition of each run
 is looked up, and last its events are numbered, so that each loop waits for few rows of memory.  Events of one shard of
-the keys are selected before anything is looked up for them (`deal_events`).
+the keys are selected before anything is looked up for them (`distribute_events`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _in_share(words, row, share, n_shares):
 
 
 @kernel
-def deal_events(words, codes, rows, share, n_shares, own, before, kept, places):
+def distribute_events(words, codes, rows, share, n_shares, own, before, kept, places):
     """Find the events of one share of the keys.
 
     Parameters

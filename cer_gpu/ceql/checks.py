@@ -14,7 +14,7 @@ from itertools import chain, product
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.one_event import NameTest, may_be_one, name_test
 from cer_gpu.ceql.paths import names_of
-from cer_gpu.ceql.patterns import TEXT_TESTS
+from cer_gpu.ceql.patterns import STRING_TESTS
 from cer_gpu.ceql.structure import check_recent, check_structure
 from cer_gpu.ceql.traversal import fold, walk
 from cer_gpu.ceql.variables import Variables, combine, defined_names, variables
@@ -413,9 +413,9 @@ class _Checker:
             self.error(f"FILTER names {name.name!r}, {why}", name.span, lambda: hint)
 
     def patterns(self, predicate: s.Predicate) -> None:
-        for test in (node for node in walk(predicate) if isinstance(node, s.TextTest)):
-            kind = TEXT_TESTS[test.name]
-            for pattern, text in zip(test.patterns, test.texts, strict=True):
+        for test in (node for node in walk(predicate) if isinstance(node, s.StringTest)):
+            kind = STRING_TESTS[test.name]
+            for pattern, text in zip(test.patterns, test.strings, strict=True):
                 if test.name == "LIKE" and _OF_SQL.search(text) and not set(text) & set(_REGULAR):
                     sign = "%" if "%" in text else "_"
                     self.note(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from cer_gpu.ceql.functions import AGGREGATES, OVER_NAMES
-from cer_gpu.ceql.patterns import TEXT_TESTS
+from cer_gpu.ceql.patterns import STRING_TESTS
 
 PATTERN, TEST, WINDOW, KEYS, STREAMS, SELECTION, BEGINNING = (
     "WHERE", "FILTER", "WITHIN", "PARTITION", "FROM", "SELECT", "",
@@ -168,7 +168,7 @@ FUNCTIONS = {
     **dict.fromkeys(("CONCAT_WS", "TEXTJOIN"), "concat(user, '@', domain)"),
     **dict.fromkeys(("TO_CHAR", "TOSTRING", "TO_STRING", "STR"), "string(price)"),
     **dict.fromkeys(("TO_NUMBER", "PARSEINT", "TOINT", "TO_INT"), "number(text), number(text, 16)"),
-    **dict.fromkeys(("CIDRMATCH", "IPV4_IS_IN_RANGE", "INET_CONTAINS"), TEXT_TESTS["CIDR"].call),
+    **dict.fromkeys(("CIDRMATCH", "IPV4_IS_IN_RANGE", "INET_CONTAINS"), STRING_TESTS["CIDR"].call),
     **dict.fromkeys(("ARRAY_CONTAINS", "LIST_CONTAINS", "ALL", "EXISTS"), "one element of a list: ANY(tags) = 'x'"),
     **dict.fromkeys(
         ("DATEDIFF", "TIMESTAMPDIFF", "DATE_DIFF", "AGE"), "the time between two events: b.ts - a.ts <= 5 MINUTES"

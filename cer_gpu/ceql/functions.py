@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from cer_gpu.ceql.patterns import TEXT_TESTS
+from cer_gpu.ceql.patterns import STRING_TESTS
 
 SCALAR: dict[str, tuple[int, int | None]] = {
     "abs": (1, 1),
@@ -137,7 +137,7 @@ LAG = "LAG"
 ANY_OF = "ANY"
 """``ANY(list) = v``: a test of the elements of a list."""
 
-TRUTHS = tuple(name for name, test in TEXT_TESTS.items() if test.call)
+TRUTHS = tuple(name for name, test in STRING_TESTS.items() if test.call)
 """Functions that are predicates: ``CIDR(ip, '10.0.0.0/8')``."""
 
 EMPTY = {name: function.empty for name, function in OVER_AGGREGATES.items()} | {RISES: False, DESCENDANT: False}

@@ -65,7 +65,7 @@ def aggregate_operand(expression: s.Expression, text: str) -> tuple[str, s.Expre
     if len(operands) != 1:
         raise QuerySyntaxError(f"{function} takes one operand", text, *expression.span, hint=LONE)
     for node in walk(operands[0]):
-        if isinstance(node, s.TextTest | s.Element):
+        if isinstance(node, s.StringTest | s.Element):
             raise QuerySyntaxError("expected an expression over numbers", text, *node.span, hint=LONE)
         if isinstance(node, s.Call) and node.function in AGGREGATES:
             raise QuerySyntaxError(f"{node.function} stands within {function}", text, *node.span, hint=LONE)
@@ -107,7 +107,7 @@ class _Reader:
             if isinstance(node, s.Element):
                 message = "ANY is for filters: it tests the elements of a list of one event"
                 raise self._measure_error(message, node.span, "let it stand behind FILTER: x[ANY(tags) = 'x']")
-            if isinstance(node, s.TextTest) and self._aliases is None:
+            if isinstance(node, s.StringTest) and self._aliases is None:
                 raise self._measure_error(f"{node.name}(...) is a predicate, and no measure", node.span, _MEASURE)
             return with_children(node, below)
 

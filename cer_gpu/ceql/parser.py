@@ -31,7 +31,7 @@ from cer_gpu.ceql.functions import (
 from cer_gpu.ceql.grammar import UNITS, check_nesting, tree_parser
 from cer_gpu.ceql.measures import LONE, aggregate_operand
 from cer_gpu.ceql.paths import below, dotted, names_of, path_of
-from cer_gpu.ceql.patterns import TEXT_TESTS
+from cer_gpu.ceql.patterns import STRING_TESTS
 from cer_gpu.ceql.scopes import resolved
 from cer_gpu.ceql.syntax_errors import OF_EVENT, QUALIFIED, TERMS, check_query_text, no_truth, shortened, syntax_error
 from cer_gpu.ceql.traversal import children as parts_of
@@ -231,9 +231,9 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
             operand, *patterns = operands or [None]
             if not patterns or not all(isinstance(p, s.Literal) and isinstance(p.value, str) for p in patterns):
                 raise self._syntax_error(
-                    f"{upper} takes an attribute, and texts in quotes", span_of(meta), TEXT_TESTS[upper].call
+                    f"{upper} takes an attribute, and texts in quotes", span_of(meta), STRING_TESTS[upper].call
                 )
-            return s.TextTest(upper, operand, tuple(patterns), span=span_of(meta))
+            return s.StringTest(upper, operand, tuple(patterns), span=span_of(meta))
         if upper in AGGREGATES and not quoted:
             return s.Call(upper, tuple(operands), span_of(meta))
         if lower not in SCALAR or quoted:
@@ -382,7 +382,7 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
                         raise self._syntax_error(
                             f"{self._source_text(part)} stands alone before its test", part.span, _OF_LIST
                         )
-                    if isinstance(part, s.TextTest):
+                    if isinstance(part, s.StringTest):
                         message = f"{part.name}(...) is a predicate, and no value"
                         raise self._syntax_error(
                             message, part.span, "join predicates with AND and OR, and deny one with NOT"
@@ -402,9 +402,9 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
 
     not_like = _denied("like")
 
-    def glob(self, meta: Any, children: list[Any]) -> s.TextTest:
+    def glob(self, meta: Any, children: list[Any]) -> s.StringTest:
         operand, patterns, nocase = children
-        return s.TextTest("GLOB", operand, patterns, nocase is not None, span_of(meta))
+        return s.StringTest("GLOB", operand, patterns, nocase is not None, span_of(meta))
 
     not_glob = _denied("glob")
 

@@ -18,7 +18,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True)
-class TextTestKind:
+class StringTestKind:
     """A test of a text against patterns.
 
     Attributes
@@ -154,11 +154,11 @@ def network(text: str) -> Network:
         raise ValueError(f"{error}{meant}") from None
 
 
-TEXT_TESTS = {
-    "LIKE": TextTestKind(check_regex),
-    "GLOB": TextTestKind(
+STRING_TESTS = {
+    "LIKE": StringTestKind(check_regex),
+    "GLOB": StringTestKind(
         glob_regex, hint="GLOB has *, ? and [a-z]; a sign of these stands for itself in brackets: [*], [?], [[]"
     ),
-    "CIDR": TextTestKind(network, "CIDR(ip, '10.0.0.0/8', 'fe80::/10')", "a network is '10.0.0.0/8', or 'fe80::/10'"),
+    "CIDR": StringTestKind(network, "CIDR(ip, '10.0.0.0/8', 'fe80::/10')", "a network is '10.0.0.0/8', or 'fe80::/10'"),
 }
 """All tests of texts, by their names in upper case."""

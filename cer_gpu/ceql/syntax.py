@@ -39,7 +39,7 @@ from cer_gpu.ceql.values import OverAggregate as OverAggregate
 from cer_gpu.ceql.values import OwnKey as OwnKey
 from cer_gpu.ceql.values import Predicate as Predicate
 from cer_gpu.ceql.values import Span as Span
-from cer_gpu.ceql.values import TextTest as TextTest
+from cer_gpu.ceql.values import StringTest as StringTest
 from cer_gpu.ceql.values import Within as Within
 from cer_gpu.ceql.values import aggregates_in as aggregates_in
 from cer_gpu.ceql.values import attributes as attributes

@@ -223,8 +223,8 @@ class Comparison(Operation):
 
 
 @dataclass(frozen=True)
-class TextTest(Node):
-    """``operand LIKE 'pattern'`` and its kin: one of `cer_gpu.ceql.patterns.TEXT_TESTS` (`name`).
+class StringTest(Node):
+    """``operand LIKE 'pattern'`` and its kin: one of `cer_gpu.ceql.patterns.STRING_TESTS` (`name`).
 
     It is TRUE if the text passes for one of the patterns; `nocase`: without regard to letter case.
     """
@@ -237,18 +237,18 @@ class TextTest(Node):
     parts: ClassVar[tuple[str, ...]] = ("operand",)
 
     @property
-    def texts(self) -> tuple[str, ...]:
+    def strings(self) -> tuple[str, ...]:
         """The patterns."""
         return tuple(str(pattern.value) for pattern in self.patterns)
 
 
-class Like(TextTest):
+class Like(StringTest):
     """``operand LIKE 'regex'``."""
 
     @property
     def pattern(self) -> str:
         """The regular expression."""
-        return self.texts[0]
+        return self.strings[0]
 
 
 @dataclass(frozen=True)
@@ -393,7 +393,7 @@ COUNTED_POSITION = "`POSITION`"
 """Name of the column of the positions of events in the stream, or in the substream of PARTITION BY."""
 
 
-Leaf = Comparison | TextTest | Membership | IsNull | AnyElement | Apart
+Leaf = Comparison | StringTest | Membership | IsNull | AnyElement | Apart
 Predicate = Leaf | Not | And | Or
 
 

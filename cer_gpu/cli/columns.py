@@ -18,8 +18,8 @@ from cer_gpu.columnar.fields import array_of
 from cer_gpu.engine.evaluation_options import OverridableDefault
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
+from cer_gpu.io.string_types import with_times
 from cer_gpu.io.text_options import TextOptions
-from cer_gpu.io.text_types import with_times
 from cer_gpu.io.value_strings import plain_values
 from cer_gpu.predicates.guards import type_column_type
 from cer_gpu.printable import counted

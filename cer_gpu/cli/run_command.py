@@ -49,8 +49,8 @@ from cer_gpu.cli.tally import FORMS, Throughput, Totals
 from cer_gpu.compile_progress import NOTICES
 from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.io.sinks import SINK_ENDINGS, SINK_FORMATS, Sink
+from cer_gpu.io.string_types import WiderTypes
 from cer_gpu.io.text_options import TextOptions
-from cer_gpu.io.text_types import WiderTypes
 from cer_gpu.order.times import Period
 from cer_gpu.output.funnel_counts import FunnelCounts
 from cer_gpu.planning.outputs import funnel_names

@@ -315,9 +315,9 @@ class Block:
         if name not in self._coded:
             array = self.column(name)
             if pa.types.is_dictionary(array.type):
-                coded = DictionaryEncoded(codes_of(array, validity(array.indices)), plain_texts(array.dictionary))
+                coded = DictionaryEncoded(codes_of(array, validity(array.indices)), plain_strings(array.dictionary))
             else:
-                coded = DictionaryEncoded(*self._coder(name).encode(plain_texts(array)))
+                coded = DictionaryEncoded(*self._coder(name).encode(plain_strings(array)))
             self._coded[name] = coded
         return self._coded[name]
 
@@ -346,13 +346,13 @@ class Block:
         if name not in self._stored:
             array = self.column(name)
             if pa.types.is_dictionary(array.type):
-                self._stored[name] = None, plain_texts(array.dictionary), array.indices
+                self._stored[name] = None, plain_strings(array.dictionary), array.indices
             else:
                 coded = self.coded(name)
                 self._stored[name] = coded.codes, coded.values, array
         return self._stored[name]
 
-    def texts(self, name: str) -> pa.Array:
+    def strings(self, name: str) -> pa.Array:
         """Return a string column as an array of large strings."""
         return plain_array(self.column(name)).cast(pa.large_string())
 
@@ -419,7 +419,7 @@ def _coded_together(arrays: list[pa.Array], coder: DictionaryEncoder) -> tuple[l
     return found, values
 
 
-def plain_texts(values: pa.Array) -> pa.Array:
+def plain_strings(values: pa.Array) -> pa.Array:
     """Return strings in a layout that Arrow's functions can read."""
     return values.cast(pa.large_string()) if pa.types.is_string_view(values.type) else values
 

@@ -73,11 +73,11 @@ class NamedState:
         """Return the arrays of a part of the evaluator."""
         return {name[len(part) + 1 :]: array for name, array in self.arrays.items() if name.startswith(part + ".")}
 
-    def add_texts(self, part: str, texts: dict[int, pa.Array]) -> None:
+    def add_texts(self, part: str, strings: dict[int, pa.Array]) -> None:
         """Add numbered arrays of texts."""
-        self.tables |= {f"{part}{i}": pa.table({"text": values}) for i, values in texts.items()}
+        self.tables |= {f"{part}{i}": pa.table({"text": values}) for i, values in strings.items()}
 
-    def texts(self, part: str) -> dict[int, pa.Array]:
+    def strings(self, part: str) -> dict[int, pa.Array]:
         """Return the arrays of texts of a part, by number."""
         return {
             int(name[len(part) :]): table["text"].combine_chunks()

@@ -264,7 +264,7 @@ class StreamingExecution(QueryExecution):
         return [*self._types_met.notes, *tallies]
 
     @property
-    def dealt_by_key(self) -> bool:  # type: ignore[override]
+    def distributed_by_key(self) -> bool:  # type: ignore[override]
         """True if shares of the keys make up the whole; no thread would know the numbers of rows before its own."""
         distribution = self.physical.distribution
         if self.physical.output.by_starts and self.pipeline.numbers_rows:

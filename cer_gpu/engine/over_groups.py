@@ -170,21 +170,21 @@ class OverAggregates:
         of_keys: dict[int, pa.Array] = {}
         for group, (name, first) in zip((self._substreams, *self._own), self._named_groups(), strict=True):
             if group.partitions is not None:
-                found, texts = group.partitions.snapshot()
+                found, strings = group.partitions.snapshot()
                 arrays |= {f"{name}.{each}": array for each, array in found.items()}
-                of_keys |= {first + number: array for number, array in texts.items()}
+                of_keys |= {first + number: array for number, array in strings.items()}
         for i, (state, column) in enumerate(zip(self._states, self._bound.columns, strict=True)):
             n_keys = self._group.get(column, self._substreams).n_keys
             arrays |= {f"{i}.{name}": array for name, array in state.snapshot(n_keys).items()}
-        counted = {i: each.texts() for i, each in enumerate(self._states) if isinstance(each, _WITH_STRINGS)}
+        counted = {i: each.strings() for i, each in enumerate(self._states) if isinstance(each, _WITH_STRINGS)}
         return arrays, of_keys, counted
 
-    def restore(self, arrays: dict[str, Any], texts: dict[int, pa.Array], counted: dict[int, pa.Array]) -> None:
+    def restore(self, arrays: dict[str, Any], strings: dict[int, pa.Array], counted: dict[int, pa.Array]) -> None:
         """Go on from a snapshot."""
         for group, (name, first) in zip((self._substreams, *self._own), self._named_groups(), strict=True):
             group.n_events = int(arrays["n_events"][0])
             if group.partitions is not None:
-                ours = {n - first: array for n, array in texts.items() if first <= n < first + _MAX_KEYS}
+                ours = {n - first: array for n, array in strings.items() if first <= n < first + _MAX_KEYS}
                 group.partitions.restore({n: arrays[f"{name}.{n}"] for n in ("keys", "counts")}, ours)
         for i, state in enumerate(self._states):
             own = f"{i}."

@@ -42,7 +42,7 @@ from cer_gpu.columnar.memory import read_only, zeros
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.numbers import floats
 from cer_gpu.expressions.over_aggregates import OverColumn
-from cer_gpu.expressions.side_columns import TextNumbers
+from cer_gpu.expressions.side_columns import StringIds
 
 MIN_ENTRIES = 1 << 10
 """Entries of a new pool."""
@@ -273,7 +273,7 @@ class DistinctState(AggregateState):
 
     def __init__(self, column: OverColumn, clock: np.dtype[Any], one_clock: bool) -> None:
         super().__init__(column, clock, one_clock)
-        self._strings = TextNumbers(pc.utf8_lower if column.aggregate.nocase else None)
+        self._strings = StringIds(pc.utf8_lower if column.aggregate.nocase else None)
         self._buckets = np.zeros(0, np.int32)
         self._sweep_at = MIN_SWEPT_STRINGS
 
@@ -294,12 +294,12 @@ class DistinctState(AggregateState):
 
     def _drop_strings(self) -> None:
         """Drop the texts that no entry has, once there are many."""
-        if self._strings.n_texts < self._sweep_at:
+        if self._strings.n_strings < self._sweep_at:
             return
         used = slice(1, int(self._pool.free[UNUSED]))
         numbers = self._pool.cells[used, VALUE]
         self._pool.cells[used, VALUE] = self._strings.keep(numbers)[numbers]
-        self._sweep_at = max(MIN_SWEPT_STRINGS, 2 * self._strings.n_texts)
+        self._sweep_at = max(MIN_SWEPT_STRINGS, 2 * self._strings.n_strings)
         self._buckets = np.zeros(0, np.int32)
 
     def _aggregate(self, events: WindowEvents, n_rows: int, n_keys: int) -> pa.Array:
@@ -320,13 +320,13 @@ class DistinctState(AggregateState):
         super().restore(arrays)
         self._buckets = np.zeros(0, np.int32)
 
-    def texts(self) -> pa.Array:
+    def strings(self) -> pa.Array:
         """Return the texts, in the order of their numbers."""
-        return self._strings.texts()
+        return self._strings.strings()
 
-    def restore_strings(self, texts: pa.Array) -> None:
+    def restore_strings(self, strings: pa.Array) -> None:
         """Go on with the texts of a snapshot."""
-        self._strings.restore(texts)
+        self._strings.restore(strings)
 
 
 class SumState(AggregateState):
@@ -443,13 +443,13 @@ class DescentState:
         """Go on from a snapshot."""
         self._known = np.array(arrays["known"])
 
-    def texts(self) -> pa.Array:
+    def strings(self) -> pa.Array:
         """Return the ids."""
         return self._ids
 
-    def restore_strings(self, texts: pa.Array) -> None:
+    def restore_strings(self, strings: pa.Array) -> None:
         """Go on with the ids of a snapshot."""
-        self._ids = texts
+        self._ids = strings
 
 
 class RisesState:

@@ -284,4 +284,4 @@ class Partitioner:
         if state.facts.get("owns_partitions"):
             if not isinstance(self.partitions, Partitions):
                 self.partitions = self._new_partitions()
-            self.partitions.restore(state.part("partitions"), state.texts("texts"))
+            self.partitions.restore(state.part("partitions"), state.strings("texts"))

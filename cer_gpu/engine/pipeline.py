@@ -24,7 +24,7 @@ from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.engine.stream_columns import StreamColumns
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.derived import makers_of, reads_one_event
-from cer_gpu.expressions.side_columns import SideColumns, TextNumbers, text_columns
+from cer_gpu.expressions.side_columns import SideColumns, StringIds, string_columns
 from cer_gpu.output.form import Output
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
@@ -87,7 +87,7 @@ class Pipeline:
         self._numbered = numbered
         self.tiers: set[str] = set()
         self._positions = Scratch(np.int64)
-        self._shared, self._strings = shared, TextNumbers()
+        self._shared, self._strings = shared, StringIds()
         self._compared = self._side_columns(binding)
         self.guards = self._guards_of(binding)
         self._makers = makers_of(binding.derived)
@@ -97,7 +97,7 @@ class Pipeline:
     def restart(self, options: EvaluationOptions) -> None:
         """Begin another part of the stream; compiled code, and the symbols seen, stay."""
         self.rebind(self._first)
-        self._strings = TextNumbers()
+        self._strings = StringIds()
         if self._compared is not None:
             self._compared.restart(self._strings)
         physical, binding = self.physical, self._first
@@ -290,11 +290,11 @@ class Pipeline:
     def _sweep_strings(self) -> None:
         """Drop the strings that no partial match holds, once there are many."""
         bound = self.binding.compared
-        if bound is None or not (self._strings.wants_sweep and self.runtime.keeps_texts):
+        if bound is None or not (self._strings.wants_sweep and self.runtime.keeps_strings):
             return
         self._release_deferred()  # deferred events have their numbers already
-        columns = [1 + column for column in text_columns(bound.columns)]
-        self.runtime.renumber_texts(columns, self._strings.keep(self.runtime.texts_in(columns)))
+        columns = [1 + column for column in string_columns(bound.columns)]
+        self.runtime.renumber_strings(columns, self._strings.keep(self.runtime.strings_in(columns)))
 
     def _defer_or_run(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
         """Process events that may have partners, once one comes that may end a match with them."""
@@ -422,7 +422,7 @@ class Pipeline:
         if self._window is not None:
             state.add_arrays("window", self._window.snapshot())
         if self.binding.compared is not None:
-            state.add_texts("compared", {0: self._strings.texts()})
+            state.add_texts("compared", {0: self._strings.strings()})
         for stage in (self.partitioner, self._retained, self._stream_columns, self._pending):
             if stage is not None:
                 stage.snapshot(state)
@@ -439,7 +439,7 @@ class Pipeline:
         if self._window is not None:
             self._window.restore(state.part("window"))
         if self.binding.compared is not None:
-            self._strings.restore(state.texts("compared")[0])
+            self._strings.restore(state.strings("compared")[0])
         for stage in (self.partitioner, self._retained, self._stream_columns, self._pending):
             if stage is not None:
                 stage.restore(state)

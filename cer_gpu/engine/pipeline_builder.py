@@ -31,7 +31,7 @@ from cer_gpu.engine.pending_matches import PendingMatches
 from cer_gpu.engine.pending_results import PendingResults, PendingStarts
 from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.engine.throttle import Throttle
-from cer_gpu.expressions.side_columns import TextNumbers
+from cer_gpu.expressions.side_columns import StringIds
 from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.form import Output, RowChoice
@@ -235,7 +235,7 @@ class PipelineBuilder:
         # with a slice of the results ("head", "tail"), the shard is one of what that leaves
         self._shard = None if self._plan.pipes else options.shard
 
-    def run_options(self, strings: TextNumbers) -> RunOptions:
+    def run_options(self, strings: StringIds) -> RunOptions:
         """Derive the options of the runtime; `strings` interns the strings that join predicates compare."""
         physical, plan, binding, options = self._physical, self._plan, self._binding, self._options
         window, width = NO_WINDOW, -1
@@ -256,7 +256,7 @@ class PipelineBuilder:
             or 0,
             consume=CONSUME_PARTITION if consume and not plan.partition else consume,
             labelled=physical.labelled,
-            share=None if physical.deals_rows else options.shard,
+            share=None if physical.distributes_rows else options.shard,
             report_from=_NEVER if plan.limit == 0 else options.report_from,
             placed=binding.position_column is not None and bool(plan.partition),
             gap=binding.gap if physical.output.by_starts else None,
@@ -266,7 +266,7 @@ class PipelineBuilder:
             joins=binding.joins,
             parallel=binding.parallel,
             recent=binding.recent,
-            texts=strings,
+            strings=strings,
             memory=MemoryLimit(options.max_memory),
             time_type=binding.time_type,
             taker=self._options.event_taker,

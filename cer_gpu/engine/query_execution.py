@@ -49,7 +49,7 @@ class QueryExecution(ABC):
         First event whose row is not handed over, or a later one than any; None: rows are not in the order of starts.
     clocks : tuple of str
         Columns of times, which must not decrease.
-    dealt_by_key : bool
+    distributed_by_key : bool
         True if shares of the keys make up the whole, in the order of ends.
     limits_rows : bool
         True if the limit is one of rows.
@@ -60,7 +60,7 @@ class QueryExecution(ABC):
     plan: LogicalPlan | None = None
     clocks: tuple[str, ...] = ()
     next_deadline: int | None = None
-    dealt_by_key = False
+    distributed_by_key = False
     limits_rows = True
     among_threads = False
     first_held: int | None = None

@@ -136,10 +136,10 @@ class SharedState:
     def snapshot(self, state: NamedState) -> None:
         """Add the shared partitions to a checkpoint."""
         for key, shared in self._partitions.items():
-            arrays, texts = shared.all.snapshot()
+            arrays, strings = shared.all.snapshot()
             state.facts[f"shared.{key!r}"] = shared.is_given_up
             state.add_arrays(f"shared.{key!r}", arrays)
-            state.add_texts(f"shared.{key!r}", texts)
+            state.add_texts(f"shared.{key!r}", strings)
 
     def restore(self, state: NamedState) -> None:
         """Go on from a checkpoint: partitions are restored as soon as a query shares them."""
@@ -149,7 +149,7 @@ class SharedState:
         name = f"shared.{key!r}"
         if self._kept is not None and name in self._kept.facts:
             shared.is_given_up = self._kept.facts[name]
-            shared.all.restore(self._kept.part(name), self._kept.texts(name))
+            shared.all.restore(self._kept.part(name), self._kept.strings(name))
         return shared
 
     def next_block(self, queries: Callable[[], Iterable[PartitionUser]]) -> None:

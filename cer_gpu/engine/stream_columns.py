@@ -82,27 +82,29 @@ class StreamColumns:
     def snapshot(self, state: NamedState) -> None:
         """Add the state to a checkpoint."""
         if self._lags is not None:
-            arrays, texts, state.tables["lags"] = self._lags.snapshot()
+            arrays, strings, state.tables["lags"] = self._lags.snapshot()
             state.add_arrays("lags", arrays)
-            state.add_texts("lag_texts", texts)
+            state.add_texts("lag_texts", strings)
         if self._over_aggregates is not None:
-            arrays, texts, counted = self._over_aggregates.snapshot()
+            arrays, strings, counted = self._over_aggregates.snapshot()
             state.add_arrays("pasts", arrays)
-            state.add_texts("past_texts", texts)
+            state.add_texts("past_texts", strings)
             state.add_texts("past_values", counted)
         if self._positions is not None:
-            arrays, texts = self._positions.snapshot()
+            arrays, strings = self._positions.snapshot()
             state.add_arrays("positions", arrays)
-            state.add_texts("position_texts", texts)
+            state.add_texts("position_texts", strings)
 
     def restore(self, state: NamedState) -> None:
         """Go on from a checkpoint."""
         if self._lags is not None:
-            self._lags.restore(state.part("lags"), state.texts("lag_texts"), state.tables["lags"])
+            self._lags.restore(state.part("lags"), state.strings("lag_texts"), state.tables["lags"])
         if self._over_aggregates is not None:
-            self._over_aggregates.restore(state.part("pasts"), state.texts("past_texts"), state.texts("past_values"))
+            self._over_aggregates.restore(
+                state.part("pasts"), state.strings("past_texts"), state.strings("past_values")
+            )
         if self._positions is not None:
-            self._positions.restore(state.part("positions"), state.texts("position_texts"))
+            self._positions.restore(state.part("positions"), state.strings("position_texts"))
 
 
 def _partition_keys(binding: Binding) -> PartitionKeys | None:
@@ -157,14 +159,14 @@ class Positions:
         arrays: dict[str, Any] = {"n_events": np.array([self._n_events])}
         if self._partitions is None:
             return arrays, {}
-        of_keys, texts = self._partitions.snapshot()
-        return arrays | {f"keys.{name}": array for name, array in of_keys.items()}, texts
+        of_keys, strings = self._partitions.snapshot()
+        return arrays | {f"keys.{name}": array for name, array in of_keys.items()}, strings
 
-    def restore(self, arrays: dict[str, Any], texts: dict[int, pa.Array]) -> None:
+    def restore(self, arrays: dict[str, Any], strings: dict[int, pa.Array]) -> None:
         """Go on from a snapshot."""
         self._n_events = int(arrays["n_events"][0])
         if self._partitions is not None:
-            self._partitions.restore({n: arrays[f"keys.{n}"] for n in ("keys", "counts")}, texts)
+            self._partitions.restore({n: arrays[f"keys.{n}"] for n in ("keys", "counts")}, strings)
 
 
 class Lags:
@@ -293,13 +295,13 @@ class Lags:
         if self._partitions is None:
             tail = self._tail or {}
             return arrays, {}, pa.table([tail[a] for a in self._names if a in tail], [self._names[a] for a in tail])
-        of_keys, texts = self._partitions.snapshot()
+        of_keys, strings = self._partitions.snapshot()
         n = self._partitions.n
         positions, rows = self._retained.snapshot()
         arrays |= {"counts": self._counts[:n], "rings": self._rings[:n], "positions": positions}
-        return arrays | {f"keys.{name}": array for name, array in of_keys.items()}, texts, rows
+        return arrays | {f"keys.{name}": array for name, array in of_keys.items()}, strings, rows
 
-    def restore(self, arrays: dict[str, Any], texts: dict[int, pa.Array], rows: pa.Table) -> None:
+    def restore(self, arrays: dict[str, Any], strings: dict[int, pa.Array], rows: pa.Table) -> None:
         """Go on from a snapshot."""
         assert self._retained is not None
         self._n_events = int(arrays["n_events"][0])
@@ -307,7 +309,7 @@ class Lags:
             if rows.num_columns:
                 self._tail = {a: rows[name].combine_chunks() for a, name in self._names.items()}
             return
-        self._partitions.restore({n: arrays[f"keys.{n}"] for n in ("keys", "counts")}, texts)
+        self._partitions.restore({n: arrays[f"keys.{n}"] for n in ("keys", "counts")}, strings)
         self._grow_rings(self._partitions.n)
         n = self._partitions.n
         self._counts[:n], self._rings[:n] = arrays["counts"], arrays["rings"]

@@ -301,8 +301,8 @@ class EqlConditions:
         """Return the operands of a test, and the function that builds it of their values."""
         match node:
             case e.Match():
-                texts = [self._as_text(node.left, constant) for constant in self._constants(node)]
-                return [node.left], lambda values: self._matched(node, texts, values[0])
+                strings = [self._as_text(node.left, constant) for constant in self._constants(node)]
+                return [node.left], lambda values: self._matched(node, strings, values[0])
             case e.FunctionCall() if node.name.lower() in CONDITION_FUNCTIONS:
                 check_call(node, self._around.text)
                 return self._called(node)
@@ -343,19 +343,19 @@ class EqlConditions:
 
     def _matched(self, node: e.Match, constants: list[e.ConstantValue], value: s.Expression) -> FittedTruth:
         """Return the test that a value equals, or matches, one of some constants."""
-        texts = [constant for constant in constants if isinstance(constant.value, str)]
-        others = [constant for constant in constants if constant not in texts]
+        strings = [constant for constant in constants if isinstance(constant.value, str)]
+        others = [constant for constant in constants if constant not in strings]
         tests: list[FittedTruth] = []
         if node.op == "regex":
-            patterns = tuple(s.Literal(rf"(?s)\A(?:{self._regex(each)})\z", span=each.span) for each in texts)
+            patterns = tuple(s.Literal(rf"(?s)\A(?:{self._regex(each)})\z", span=each.span) for each in strings)
             tests.append(s.Like("LIKE", value, patterns, node.nocase, node.span))
         elif node.op == "in" and not node.nocase:
-            literals = tuple(s.Literal(each.value, each.text, each.span) for each in texts)  # type: ignore[arg-type]
-            tests += [s.Membership(value, literals, node.span)] if texts else []
-        elif texts:
-            globs = [self._glob(node, str(each.value)) for each in texts]
-            patterns = tuple(s.Literal(glob, span=each.span) for glob, each in zip(globs, texts, strict=True))
-            tests.append(s.TextTest("GLOB", value, patterns, node.nocase or node.op == ":", node.span))
+            literals = tuple(s.Literal(each.value, each.text, each.span) for each in strings)  # type: ignore[arg-type]
+            tests += [s.Membership(value, literals, node.span)] if strings else []
+        elif strings:
+            globs = [self._glob(node, str(each.value)) for each in strings]
+            patterns = tuple(s.Literal(glob, span=each.span) for glob, each in zip(globs, strings, strict=True))
+            tests.append(s.StringTest("GLOB", value, patterns, node.nocase or node.op == ":", node.span))
         for each in others:
             tests.append(s.Comparison("=", value, _literal_of(each), node.span))
         return joined_truths(s.Or, tests, node.span)
@@ -373,24 +373,24 @@ class EqlConditions:
         if name in ("cidrmatch", "wildcard", "match"):
             if not constant:
                 raise self._around.error(f"{node.name} takes strings behind its field", span)
-            texts = [str(other.value) for other in others if isinstance(other, e.ConstantValue)]
+            strings = [str(other.value) for other in others if isinstance(other, e.ConstantValue)]
             if name == "cidrmatch":
                 literals = tuple(
-                    s.Literal(self._network(t, o.span), span=o.span) for t, o in zip(texts, others, strict=True)
+                    s.Literal(self._network(t, o.span), span=o.span) for t, o in zip(strings, others, strict=True)
                 )
-                return [first], lambda values: s.TextTest("CIDR", values[0], literals, span=span)
+                return [first], lambda values: s.StringTest("CIDR", values[0], literals, span=span)
             op = "like" if name == "wildcard" else "regex"
             return self._tested(e.Match(op, node.nocase, first, tuple(others), span))
         signs = {"startswith": ("", "*"), "endswith": ("*", ""), "stringcontains": ("*", "*")}
         if constant and not isinstance(first, e.ConstantValue):
             before, after = signs[name]
-            texts = [str(other.value) for other in others if isinstance(other, e.ConstantValue)]
+            strings = [str(other.value) for other in others if isinstance(other, e.ConstantValue)]
             if name == "stringcontains":  # an empty text is in no other
-                texts = [text for text in texts if text]
-            patterns = tuple(s.Literal(f"{before}{glob_of_text(text)}{after}", span=span) for text in texts)
+                strings = [text for text in strings if text]
+            patterns = tuple(s.Literal(f"{before}{glob_of_text(text)}{after}", span=span) for text in strings)
             if not patterns:
                 return [first], lambda values: False
-            return [first], lambda values: s.TextTest("GLOB", values[0], patterns, node.nocase, span)
+            return [first], lambda values: s.StringTest("GLOB", values[0], patterns, node.nocase, span)
         called = CONDITION_FUNCTIONS[name] + "~" * node.nocase
         return operands, lambda values: _is(s.Call(called, tuple(values), span), True, span)
 

@@ -11,7 +11,7 @@ from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql import functions
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import names_of, string_literal
-from cer_gpu.ceql.patterns import TEXT_TESTS
+from cer_gpu.ceql.patterns import STRING_TESTS
 
 _PLAIN = re.compile(r"[^\W\d]\w*")
 _RESERVED = frozenset("AND AS BETWEEN FALSE FILTER IN IS LIKE NOT NULL OR RANGE TRUE".split())  # noqa: SIM905
@@ -67,11 +67,11 @@ def _predicate(predicate: s.Predicate, around: int) -> str:
             text, own = " OR ".join(_predicate(operand, _BOTH) for operand in predicate.operands), _EITHER
         case s.And():
             text, own = " AND ".join(_predicate(operand, _SINGLE) for operand in predicate.operands), _BOTH
-        case s.Not(operand=s.TextTest() | s.Membership() | s.IsNull() as leaf) if not _is_call(leaf):
+        case s.Not(operand=s.StringTest() | s.Membership() | s.IsNull() as leaf) if not _is_call(leaf):
             text, own = _leaf(leaf, "NOT "), _SINGLE
         case s.Not():
             text, own = f"NOT {_predicate(predicate.operand, _SINGLE)}", _SINGLE
-        case s.Comparison() | s.TextTest() | s.Membership() | s.IsNull() | s.AnyElement() | s.Apart():
+        case s.Comparison() | s.StringTest() | s.Membership() | s.IsNull() | s.AnyElement() | s.Apart():
             text, own = _leaf(predicate), _SINGLE
     return f"({text})" if own < around else text
 
@@ -89,11 +89,11 @@ def _leaf(leaf: s.Leaf, negation: str = "") -> str:
             return _expression(call)
         case s.Comparison():
             return f"{_expression(leaf.left)} {leaf.op} {_expression(leaf.right)}"
-        case s.TextTest() if _is_call(leaf):
-            return f"{leaf.name}({', '.join([_expression(leaf.operand), *map(string_literal, leaf.texts)])})"
-        case s.TextTest():
-            patterns = ", ".join(map(string_literal, leaf.texts))
-            patterns = patterns if len(leaf.texts) == 1 else f"{{{patterns}}}"
+        case s.StringTest() if _is_call(leaf):
+            return f"{leaf.name}({', '.join([_expression(leaf.operand), *map(string_literal, leaf.strings)])})"
+        case s.StringTest():
+            patterns = ", ".join(map(string_literal, leaf.strings))
+            patterns = patterns if len(leaf.strings) == 1 else f"{{{patterns}}}"
             nocase = " NOCASE" if leaf.nocase else ""
             return f"{_expression(leaf.operand)} {negation}{leaf.name} {patterns}{nocase}"
         case s.AnyElement():
@@ -114,7 +114,7 @@ def _clock_words(clock: s.Attribute) -> str:
 
 
 def _is_call(leaf: s.Leaf) -> bool:
-    return isinstance(leaf, s.TextTest) and TEXT_TESTS[leaf.name].call != ""
+    return isinstance(leaf, s.StringTest) and STRING_TESTS[leaf.name].call != ""
 
 
 def _of_element(test: s.Predicate) -> str:

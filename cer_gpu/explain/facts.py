@@ -46,7 +46,7 @@ from cer_gpu.explain.models import (
 )
 from cer_gpu.explain.parallel_facts import ParallelFacts
 from cer_gpu.explain.plain_words import in_words
-from cer_gpu.explain.step_names import place_names, step_names, tests_text
+from cer_gpu.explain.step_names import place_names, step_names, tests_string
 from cer_gpu.io.source import Source
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding, Bindings
@@ -314,8 +314,8 @@ def graph_facts(
         Variables beside which `GraphAtom.kept` has others, or None if it has not.
     """
     graph = plan.graph
-    tests = [tests_text(atom.tests, guards) for atom in graph.atoms]
-    kept = [kept_texts(atom.kept, streams, selected) for atom in graph.atoms]
+    tests = [tests_string(atom.tests, guards) for atom in graph.atoms]
+    kept = [kept_strings(atom.kept, streams, selected) for atom in graph.atoms]
     events = [i for i, atom in enumerate(graph.atoms) if not atom.bars]
     numbers = {atom: number for number, atom in enumerate(events, 1)}
 
@@ -350,7 +350,7 @@ def graph_facts(
     }
 
 
-def kept_texts(kept: Iterable[str], streams: Sequence[str], selected: Sequence[str] | None) -> list[str]:
+def kept_strings(kept: Iterable[str], streams: Sequence[str], selected: Sequence[str] | None) -> list[str]:
     """Return the texts of the variables that keep an event, sorted; without those that are not `selected`, if given."""
     return sorted(variable_text(name, streams) for name in kept if selected is None or name in selected)
 
@@ -513,7 +513,7 @@ def automaton_facts(cea: CEA, streams: Sequence[str] = (), selected: Sequence[st
                 "barred": _barred(cea, t),
                 "takes_back": TAKES_BACK in t.kept,
                 "text": text(t),
-                "kept": kept_texts(t.kept, streams, selected),
+                "kept": kept_strings(t.kept, streams, selected),
             }
             for t in cea.transitions
         ],

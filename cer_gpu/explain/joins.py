@@ -145,7 +145,7 @@ class FilterPlaces:
     def __post_init__(self) -> None:
         """Name the edges, and find the filters between distant events."""
         plan = self.plan
-        self.texts = [predicate_text(relation.predicate) for relation in plan.graph.relations]
+        self.strings = [predicate_text(relation.predicate) for relation in plan.graph.relations]
         self.edges = [_edge_text(edge_plan.edge, self.names) for edge_plan in plan.edges]
         pairs = dict.fromkeys(pair for pairs in plan.distant.values() for pair in pairs)
         self.distant = [pair for pair in pairs if _may_be_apart(plan.graph, pair)]
@@ -180,15 +180,15 @@ class FilterPlaces:
                 {
                     "text": edge,
                     "index": _INDEXES.get(edge_plan.index, edge_plan.index),
-                    "by_index": [self.texts[pair.relation] for pair in by_index],
-                    "tested": [self.texts[pair.relation] for pair in others],
+                    "by_index": [self.strings[pair.relation] for pair in by_index],
+                    "tested": [self.strings[pair.relation] for pair in others],
                 }
             )
         return facts
 
     def relation_facts(self) -> list[dict[str, Any]]:
         """Return the join predicates, each with its kind, the reason for it, and its places."""
-        places: list[dict[str, None]] = [{} for _ in self.texts]
+        places: list[dict[str, None]] = [{} for _ in self.strings]
         for number, place in self._of_relations():
             places[number][place] = None
         facts = []
@@ -196,7 +196,7 @@ class FilterPlaces:
             separable = isinstance(self.plan.bound.conditions[number], Comparison)
             facts.append(
                 {
-                    "text": self.texts[number],
+                    "text": self.strings[number],
                     "variables": list(relation.variables),
                     "separable": separable,
                     "why": "each side reads one event" if separable else _inseparable(relation.predicate),

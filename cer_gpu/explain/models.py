@@ -328,8 +328,8 @@ def join_facts(
         Reason why no parallelised automaton evaluates it (`why_not_parallel`), or None if none was looked for.
     """
     whys = ["the pattern has a conjunction (ALL)"] if plan.cea is None else []
-    if places.texts:
-        whys.append(f"there {'are join predicates' if len(places.texts) > 1 else 'is a join predicate'}")
+    if places.strings:
+        whys.append(f"there {'are join predicates' if len(places.strings) > 1 else 'is a join predicate'}")
     missing = list(_not_guaranteed(plan, places, why_not_registers))
     speed = "by index: candidates are found by equal keys or by position, or all of them match"
     if places.searched:
@@ -432,7 +432,7 @@ def _compared_at(places: FilterPlaces) -> str:
 
 
 def _guaranteed(places: FilterPlaces) -> Iterator[str]:
-    yield f"exact: every match{' that satisfies the join predicates' if places.texts else ''} exactly once"
+    yield f"exact: every match{' that satisfies the join predicates' if places.strings else ''} exactly once"
     yield "each event in reach is stored once for each step that it satisfies"
     if not places.searched:
         yield "no search from step to step: candidates are found by equal keys or by position, or all of them match"

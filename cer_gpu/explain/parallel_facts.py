@@ -17,7 +17,7 @@ from cer_gpu.automaton.semi_joins import SemiJoin
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import mapped
 from cer_gpu.explain.ceql_text import expression_text, name_text, predicate_text, variable_text
-from cer_gpu.explain.step_names import at_once, listed, tests_text
+from cer_gpu.explain.step_names import at_once, listed, tests_string
 
 MAX_SHOWN_VALUES = 12
 """Most equal values that one line of a q-tree shows."""
@@ -141,7 +141,7 @@ class ParallelFacts:
 
     def _transition_rule(self, t: ParallelTransition) -> dict[str, Any]:
         atoms = [self.pattern.graph.atoms[place] for place in t.places]
-        tests = tests_text(dict.fromkeys(test for atom in atoms for test in atom.tests), self.guards)
+        tests = tests_string(dict.fromkeys(test for atom in atoms for test in atom.tests), self.guards)
         kept = frozenset[str]().union(*(atom.kept for atom in atoms))
         return {
             "sources": [self._numbers[source.state] for source in t.sources],

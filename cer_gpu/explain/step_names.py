@@ -85,7 +85,7 @@ def listed(names: Iterable[str]) -> str:
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
-def tests_text(tests: Iterable[tuple[int, bool]], guards: Sequence[Guard]) -> str:
+def tests_string(tests: Iterable[tuple[int, bool]], guards: Sequence[Guard]) -> str:
     """Return the text of the tests of one event (`GraphAtom.tests`)."""
     return " AND ".join(guard_text(guards[guard], negated) for guard, negated in tests)
 

@@ -119,8 +119,8 @@ class Binder(ExpressionKinds):
                 return self.computed(self.comparison(predicate.op, *sides, negated, predicate.span))
             case s.Membership():
                 return self.membership(predicate, negated)
-            case s.TextTest():
-                return self.text_test(predicate, negated)
+            case s.StringTest():
+                return self.string_test(predicate, negated)
             case s.AnyElement():
                 return self.any_element(predicate, negated)
             case s.IsNull():
@@ -174,14 +174,14 @@ class Binder(ExpressionKinds):
 
     def membership(self, predicate: s.Membership, negated: bool) -> t.BoundPredicate:
         """Bind ``operand IN {v, ...}``: TRUE if it equals one of the values."""
-        if all(_is_text(v) for v in predicate.values) and self.kind(predicate.operand) == STRING:
+        if all(_is_string(v) for v in predicate.values) and self.kind(predicate.operand) == STRING:
             values = tuple(Pattern(str(v.value), plain=True) for v in predicate.values)  # type: ignore[union-attr]
             return self.by_value(predicate.operand, string_tests.OneOfPatterns(values), negated)
         equal = (s.Comparison("=", predicate.operand, value, value.span) for value in predicate.values)
         tests = [self.bound_test(each, negated) for each in equal]
         return (t.And if negated else t.Or)(tuple(tests))
 
-    def text_test(self, test: s.TextTest, negated: bool) -> t.BoundPredicate:
+    def string_test(self, test: s.StringTest, negated: bool) -> t.BoundPredicate:
         """Bind LIKE, GLOB or CIDR."""
         kind = self.kind(test.operand)
         if kind not in (STRING, NOTHING):
@@ -323,7 +323,7 @@ class Binder(ExpressionKinds):
             raise self.error(f"cannot compare {self.describe(left)} with {self.describe(right)}", span)
         function, a, b = of_arrow(op), left.name, right.name
         if self.kind(left) == STRING:
-            return self.inputs.give(lambda block: arrow_rows(function(block.texts(a), block.texts(b)), negated))
+            return self.inputs.give(lambda block: arrow_rows(function(block.strings(a), block.strings(b)), negated))
         common = common_decimal(self.column(left), self.column(right))
         if common is None:
             raise self.error(
@@ -409,7 +409,7 @@ class Binder(ExpressionKinds):
                 equal = string_tests.OneOfPatterns((Pattern(str(right.value), plain=True),))
                 return self.by_value(left, equal, negated != (op == "<>"))
             value, compare = pa.scalar(str(right.value), pa.string()), of_arrow(op)
-            return self.by_value(left, lambda texts: compare(texts, value), negated)
+            return self.by_value(left, lambda strings: compare(strings, value), negated)
         return self.columns_by_arrow(op, left, right, negated, span)
 
     def by_value(self, column: s.Expression, test: Callable[[pa.Array], pa.Array], negated: bool) -> t.BoundPredicate:
@@ -420,7 +420,7 @@ class Binder(ExpressionKinds):
             raise self.error(f"expected a column, found {self.describe(column)}", column.span)
         codes = self.inputs.column(column.name, CODES)
         if isinstance(test, string_tests.OneOfPatterns):
-            return t.Lookup(codes, self.inputs.text_table(codes, test, negated))
+            return t.Lookup(codes, self.inputs.string_table(codes, test, negated))
         return t.Lookup(codes, self.inputs.table(codes, lambda values: arrow_rows(test(values), negated)))
 
     # ---- expressions ----------------------------------------------------------------------------------------
@@ -497,7 +497,7 @@ def _compare_constants(op: str, x: Any, y: Any) -> bool:
     return bool(OPERATORS[op].of[t.I8].numpy(x, y))
 
 
-def _is_text(expression: s.Expression) -> bool:
+def _is_string(expression: s.Expression) -> bool:
     return isinstance(expression, s.Literal) and isinstance(expression.value, str)
 
 

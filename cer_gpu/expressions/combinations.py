@@ -123,7 +123,7 @@ def column_of(results: pa.Array, codes: pa.Array) -> pa.Array:
     return pa.DictionaryArray.from_arrays(codes, results) if is_string(results.type) else results.take(codes)
 
 
-class OfOneText:
+class OneStringTest:
     """A function of one text, and of constants, over the blocks of a stream: called once for each distinct text.
 
     Parameters
@@ -148,11 +148,11 @@ class OfOneText:
         if self._known is None:
             made = self._compute(values)
         else:
-            texts, made = self._known
-            if same_memory(values, texts):
+            strings, made = self._known
+            if same_memory(values, strings):
                 return made
-            n = len(texts)
-            if len(values) >= n and values.slice(0, n).equals(texts):  # a dictionary that has grown
+            n = len(strings)
+            if len(values) >= n and values.slice(0, n).equals(strings):  # a dictionary that has grown
                 made = pa.concat_arrays([made, self._compute(values.slice(n))])
             else:
                 made = self._compute(values)

@@ -35,7 +35,7 @@ from cer_gpu.columnar.columns import (
 )
 from cer_gpu.errors import EventsError, did_you_mean
 from cer_gpu.expressions.combinations import (
-    OfOneText,
+    OneStringTest,
     RowsOperand,
     Uniform,
     Varying,
@@ -49,14 +49,14 @@ from cer_gpu.expressions.functions import MAX_DIGITS
 from cer_gpu.expressions.inputs import ExpressionBinder, Inputs
 from cer_gpu.expressions.operators import FUNCTIONS, Function
 from cer_gpu.expressions.over_aggregates import OverColumn, bind_over_column, over_column_name
-from cer_gpu.expressions.string_functions import A_VALUE, KIND_OF_OPERAND, NOCASE, TEXT_FUNCTIONS, TextFunction
+from cer_gpu.expressions.string_functions import A_VALUE, KIND_OF_OPERAND, NOCASE, STRING_FUNCTIONS, StringFunction
 from cer_gpu.expressions.targets.numpy import values_of
 from cer_gpu.expressions.terms import MIRRORED, Value
 
 Derive = Callable[[s.Call], s.Expression]
 """Returns the expression that stands for a call."""
 
-_BY_NAME = {each.symbol: each for each in TEXT_FUNCTIONS}
+_BY_NAME = {each.symbol: each for each in STRING_FUNCTIONS}
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class CallColumn:
     Attributes
     ----------
     function : str
-        Name in `TEXT_FUNCTIONS`.
+        Name in `STRING_FUNCTIONS`.
     operands : tuple
         Each the name of a column of texts, a number or truth with its inputs, or a constant (`Uniform`).
     type : pyarrow.DataType
@@ -94,7 +94,7 @@ class CallColumn:
             return lambda block: pa.nulls(block.n_rows)
         varying = [each for each in self.operands if not isinstance(each, Uniform)]
         if len(varying) == 1 and isinstance(varying[0], str):
-            return OfOneText(varying[0], self._of_texts)
+            return OneStringTest(varying[0], self._of_strings)
         compute = _BY_NAME[self.function].compute
         return lambda block: column_of(
             *combined(compute, [self._operand(each, block) for each in self.operands], self._plain_result_type)
@@ -104,9 +104,9 @@ class CallColumn:
     def _plain_result_type(self) -> pa.DataType:
         return self.type.value_type if pa.types.is_dictionary(self.type) else self.type
 
-    def _of_texts(self, texts: pa.Array) -> pa.Array:
-        given = [each if isinstance(each, Uniform) else texts.to_pylist() for each in self.operands]
-        return results_of(_BY_NAME[self.function].compute, given, len(texts), self._plain_result_type)
+    def _of_strings(self, strings: pa.Array) -> pa.Array:
+        given = [each if isinstance(each, Uniform) else strings.to_pylist() for each in self.operands]
+        return results_of(_BY_NAME[self.function].compute, given, len(strings), self._plain_result_type)
 
     def _operand(self, operand: str | tuple[Value, Inputs] | Uniform, block: Block) -> RowsOperand:
         if isinstance(operand, Uniform):
@@ -195,7 +195,7 @@ def _bind_operand(operand: s.Expression, binder: ExpressionBinder) -> str | tupl
     return Uniform(bool(number) if kind == BOOLEAN and number is not None else number)
 
 
-def _result_type(function: TextFunction, operands: tuple[str | tuple[Value, Inputs] | Uniform, ...]) -> pa.DataType:
+def _result_type(function: StringFunction, operands: tuple[str | tuple[Value, Inputs] | Uniform, ...]) -> pa.DataType:
     if any(isinstance(each, Uniform) and each.value is None for each in operands):
         return pa.null()
     return pa.dictionary(pa.int32(), function.type) if is_string(function.type) else function.type
@@ -239,7 +239,7 @@ class FunctionColumn:
         if not isinstance(operand, str):
             return lambda block: made(_term_array(*operand, block))
         if is_string(self.operand_type):
-            return OfOneText(operand, made)
+            return OneStringTest(operand, made)
         return lambda block: made(block.array(operand))
 
 
@@ -375,7 +375,7 @@ def _call(call: s.Call, binder: ExpressionBinder) -> s.Expression:
         raise binder.error(f"there is no function {call.function!r}", call.span, hint)
     if any(isinstance(part, s.Element) for part in walk(call)):
         return call  # of the elements of a list, whose binder sees it (`cer_gpu.expressions.lists`)
-    if isinstance(function, TextFunction):
+    if isinstance(function, StringFunction):
         return call_of_several(call, binder, lambda each: _call(each, binder))
     if not 1 <= len(call.operands) <= function.most_operands:
         expected = "one operand" if function.most_operands == 1 else "a number and perhaps the digits after the point"

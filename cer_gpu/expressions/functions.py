@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.columnar.clocks import has_zone, per_second
-from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, TEMPORAL, is_string, kind_of, plain_texts
+from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, TEMPORAL, is_string, kind_of, plain_strings
 from cer_gpu.errors import EventsError
 
 MAX_DIGITS = 15
@@ -67,7 +67,7 @@ def integer_type(_: pa.DataType) -> pa.DataType:
     return pa.int64()
 
 
-def text_type(_: pa.DataType) -> pa.DataType:
+def string_type(_: pa.DataType) -> pa.DataType:
     """Return the type of texts that are made."""
     return pa.large_string()
 
@@ -93,11 +93,11 @@ def rounded(digits: int, data_type: pa.DataType) -> Compute:
     return lambda values: pc.round(values.cast(rounded_type(data_type)), min(digits, max(0, data_type.scale)))
 
 
-def of_texts(function: Compute) -> Callable[[int, pa.DataType], Compute]:
+def of_strings(function: Compute) -> Callable[[int, pa.DataType], Compute]:
     """Return a function of texts, which gives texts or integers."""
 
     def computed(values: pa.Array) -> pa.Array:
-        found = function(plain_texts(values))
+        found = function(plain_strings(values))
         return found.cast(pa.large_string() if is_string(found.type) else pa.int64())
 
     return lambda digits, data_type: computed
@@ -111,14 +111,14 @@ def is_value(data_type: pa.DataType) -> bool:
 def as_text(_: int, data_type: pa.DataType) -> Compute:
     """Return the function ``string``: ``42``, ``42.0``, ``true``, ``2024-01-31 12:00:00``."""
     if pa.types.is_floating(data_type):
-        return _texts_of_floats
-    return lambda values: plain_texts(values).cast(pa.large_string())
+        return _strings_of_floats
+    return lambda values: plain_strings(values).cast(pa.large_string())
 
 
-def _texts_of_floats(values: pa.Array) -> pa.Array:
-    texts = values.cast(pa.float64()).cast(pa.large_string())
-    whole = pc.binary_join_element_wise(texts, pa.scalar(".0", pa.large_string()), pa.scalar("", pa.large_string()))
-    return pc.if_else(pc.match_substring_regex(texts, "[.en]"), texts, whole)
+def _strings_of_floats(values: pa.Array) -> pa.Array:
+    strings = values.cast(pa.float64()).cast(pa.large_string())
+    whole = pc.binary_join_element_wise(strings, pa.scalar(".0", pa.large_string()), pa.scalar("", pa.large_string()))
+    return pc.if_else(pc.match_substring_regex(strings, "[.en]"), strings, whole)
 
 
 def part_of_time(function: Compute) -> Callable[[int, pa.DataType], Compute]:

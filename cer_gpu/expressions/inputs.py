@@ -20,7 +20,7 @@ from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.resident import is_resident
 from cer_gpu.errors import QueryTypeError
 from cer_gpu.expressions.numbers import floats
-from cer_gpu.expressions.string_sets import TestTable, TextSet
+from cer_gpu.expressions.string_sets import StringSet, TestTable
 from cer_gpu.expressions.string_tests import OneOfPatterns
 from cer_gpu.expressions.terms import BIT, F8, I8, STORED, U8, WIDE, Column, Constant, ExternalPredicate, Value
 
@@ -111,7 +111,7 @@ class Inputs:
     constants : dict from type to list
     tables : list of (Column, DictionaryCache)
         Column of codes, and the table made of its dictionary: bool, FALSE for NULL.
-    text_sets : dict from str to TextSet
+    string_sets : dict from str to StringSet
         Tests of the texts of a column that are answered together, by its name.
     given : list of callable
     constants_once : bool
@@ -122,13 +122,13 @@ class Inputs:
     columns: list[tuple[str, str]] = field(default_factory=list)
     constants: dict[str, list[Any]] = field(default_factory=lambda: {I8: [], U8: [], F8: [], WIDE: []})
     tables: list[tuple[Column, DictionaryCache]] = field(default_factory=list)
-    text_sets: dict[str, TextSet] = field(default_factory=dict)
+    string_sets: dict[str, StringSet] = field(default_factory=dict)
     given: list[Callable[[Block], Rows]] = field(default_factory=list)
     constants_once: bool = False
 
     def fresh(self) -> Inputs:
         """Return the same slots for another evaluation, with its own tables of dictionaries and lists."""
-        sets = {name: each.fresh() for name, each in self.text_sets.items()}
+        sets = {name: each.fresh() for name, each in self.string_sets.items()}
 
         def fresh(column: Column, table: DictionaryCache) -> DictionaryCache:
             if isinstance(table, TestTable):
@@ -140,7 +140,7 @@ class Inputs:
         given = [each.fresh(known) if isinstance(each, StatefulPredicate) else each for each in self.given]
         columns = list(self.columns)
         constants = {dtype: list(values) for dtype, values in self.constants.items()}
-        return replace(self, columns=columns, constants=constants, tables=tables, text_sets=sets, given=given)
+        return replace(self, columns=columns, constants=constants, tables=tables, string_sets=sets, given=given)
 
     def column(self, name: str, read: str = NUMBERS) -> Column:
         """Return the term for an existing column or field."""
@@ -179,12 +179,12 @@ class Inputs:
         self.tables.append((codes, DictionaryCache(compute)))
         return len(self.tables) - 1
 
-    def text_table(self, codes: Column, test: OneOfPatterns, negated: bool) -> int:
+    def string_table(self, codes: Column, test: OneOfPatterns, negated: bool) -> int:
         """Add a test of texts, or its negation, that is answered together with others; return its slot."""
         name = self.columns[codes.slot][0]
-        if name not in self.text_sets:
-            self.text_sets[name] = TextSet()
-        self.tables.append((codes, TestTable(self.text_sets[name], test, negated)))
+        if name not in self.string_sets:
+            self.string_sets[name] = StringSet()
+        self.tables.append((codes, TestTable(self.string_sets[name], test, negated)))
         return len(self.tables) - 1
 
     def give(self, rows: Callable[[Block], Rows]) -> ExternalPredicate:

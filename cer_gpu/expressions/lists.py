@@ -26,7 +26,7 @@ from cer_gpu.expressions.inputs import Inputs, StatefulPredicate
 from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.expressions.terms import BoundPredicate, Lookup
 
-MAX_TEXTS = 64
+MAX_STRINGS = 64
 """Most texts whose elements are put together one by one."""
 
 FEW_ELEMENTS_OF = 8
@@ -192,7 +192,7 @@ class ElementTests:
         coded, table = read.block.coded(name), self._inputs.tables[test.table][1]
         codes = np.flatnonzero(~table(coded.values)[:-1]) if negated else table.codes(coded.values)
         begins, places = read.places.get(name) or self._by_text(name, coded, read)
-        if len(codes) > MAX_TEXTS or FEW_ELEMENTS_OF * np.sum(begins[codes + 1] - begins[codes]) > len(read.rows):
+        if len(codes) > MAX_STRINGS or FEW_ELEMENTS_OF * np.sum(begins[codes + 1] - begins[codes]) > len(read.rows):
             return None
         parts = [places[begins[code] : begins[code + 1]] for code in codes.tolist()]
         nulls = places[begins[-1] :] if negated else places[:0]

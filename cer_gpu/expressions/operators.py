@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from cer_gpu.backend import operations
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, is_string, kind_of
 from cer_gpu.expressions import functions, numbers
-from cer_gpu.expressions.string_functions import TEXT_FUNCTIONS, TextFunction
+from cer_gpu.expressions.string_functions import STRING_FUNCTIONS, StringFunction
 from cer_gpu.expressions.terms import COMPARISONS, F8, I8, U8, WIDE
 
 MIXED = "float and wide"
@@ -166,7 +166,7 @@ def _arithmetic(
     return Operator(symbol, 2, of, exact=checked, overflow=_WIDENS)
 
 
-_RECORDS: tuple[Operator | Function | TextFunction, ...] = (
+_RECORDS: tuple[Operator | Function | StringFunction, ...] = (
     _comparison_operator("=", operator.eq, "cer_eq", pc.equal),
     _comparison_operator("<>", operator.ne, "cer_ne", pc.not_equal),
     _comparison_operator("<", operator.lt, "cer_lt", pc.less),
@@ -260,10 +260,10 @@ _RECORDS: tuple[Operator | Function | TextFunction, ...] = (
         },
     ),
     Function("round", "a number", functions.is_number, functions.rounded_type, functions.rounded, most_operands=2),
-    Function("lower", "a text", is_string, functions.text_type, functions.of_texts(pc.utf8_lower)),
-    Function("upper", "a text", is_string, functions.text_type, functions.of_texts(pc.utf8_upper)),
-    Function("string", "a single value", functions.is_value, functions.text_type, functions.as_text),
-    Function("length", "a text", is_string, functions.integer_type, functions.of_texts(pc.utf8_length)),
+    Function("lower", "a text", is_string, functions.string_type, functions.of_strings(pc.utf8_lower)),
+    Function("upper", "a text", is_string, functions.string_type, functions.of_strings(pc.utf8_upper)),
+    Function("string", "a single value", functions.is_value, functions.string_type, functions.as_text),
+    Function("length", "a text", is_string, functions.integer_type, functions.of_strings(pc.utf8_length)),
     *(
         Function(part, "a timestamp or a time of day", functions.is_clock, functions.integer_type, computed)
         for part, computed in (
@@ -282,11 +282,11 @@ _RECORDS: tuple[Operator | Function | TextFunction, ...] = (
         )
     ),
     Function("date", "a timestamp or a date", functions.is_date, functions.day_type, functions.day_of_time),
-    *TEXT_FUNCTIONS,
+    *STRING_FUNCTIONS,
 )
 OPERATORS: Mapping[str, Operator] = {each.symbol: each for each in _RECORDS if isinstance(each, Operator)}
 """Operators by their symbols."""
-FUNCTIONS: Mapping[str, Function | TextFunction] = {
+FUNCTIONS: Mapping[str, Function | StringFunction] = {
     each.symbol: each for each in _RECORDS if not isinstance(each, Operator)
 }
 """Functions by their names."""

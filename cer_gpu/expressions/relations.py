@@ -39,12 +39,12 @@ from cer_gpu.expressions.relation_terms import Argument, Comparison, Condition, 
 from cer_gpu.expressions.side_columns import (
     MAX_COLUMNS,
     Bound,
-    ExactText,
+    ExactString,
     GridCell,
     OrderKey,
     Raw,
     SideColumn,
-    TextNumber,
+    StringId,
     Truth,
     inclusive,
     is_side,
@@ -101,9 +101,9 @@ class BoundRelations:
             return self.names  # its tests may read any of them
         others: list[str] = []
         for column in self.columns:
-            if isinstance(column, TextNumber):
+            if isinstance(column, StringId):
                 others.append(column.column)
-            elif isinstance(column, Bound | ExactText | GridCell | Raw | OrderKey) and not is_side(column):
+            elif isinstance(column, Bound | ExactString | GridCell | Raw | OrderKey) and not is_side(column):
                 others += self._read_by(t.columns_in(column.term))
         computed = set(self._read_by(sides_of(self.columns).columns)) - set(others)
         return tuple(name for name in self.names if name not in computed)
@@ -295,7 +295,7 @@ class RelationBinder(Binder):
     ) -> t.BoundPredicate:
         """Bind a comparison by the types of its sides."""
         if any(isinstance(side, s.Call) and side.function in TESTS for side in (left, right)):
-            return self.text_relation(op, left, right, negated, span)
+            return self.string_relation(op, left, right, negated, span)
         sides = left, right
         are_lengths = [length_of(side) is not None or self.is_length(side) for side in sides]
         if not all(are_lengths) and any(length_of(side) is not None or self.is_distance(side) for side in sides):
@@ -303,7 +303,7 @@ class RelationBinder(Binder):
             raise self.error(f"cannot compare {named}", span, _BY_DIFFERENCE)
         return super().comparison(op, left, right, negated, span)
 
-    def text_relation(
+    def string_relation(
         self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span
     ) -> t.BoundPredicate:
         """Bind a comparison of ``contains(x.a, y.b)``, or of its kin, with TRUE or FALSE."""
@@ -332,7 +332,7 @@ class RelationBinder(Binder):
         if isinstance(text, s.Attribute) and isinstance(other, s.Attribute):
             one, two = (t.OfEvent(argument_of(side), t.Text(side.name, False)) for side in (text, other))
             if one.event != two.event:
-                return t.TextRelation(function, one, two, negated)
+                return t.StringRelation(function, one, two, negated)
         found = self.derive(s.Call(function, (text, other), text.span))
         return self.bound_test(s.Comparison("=", found, s.Literal(True), text.span), negated)
 
@@ -358,7 +358,7 @@ class RelationBinder(Binder):
         kind = "the value of" if length_of(side) is None else "the length of time"
         return f"{kind} {self.text[slice(*side.span)]}"
 
-    def text_test(self, test: s.TextTest, negated: bool) -> t.BoundPredicate:
+    def string_test(self, test: s.StringTest, negated: bool) -> t.BoundPredicate:
         """Refuse LIKE, GLOB and CIDR of several events."""
         raise self.error(f"{test.name} reads a column of one event", test.span)
 
@@ -463,7 +463,7 @@ class RelationBinder(Binder):
         """Return a column of an expression over one event that equals those of any types for equal values."""
         x = of_event(self.derive(expression))
         if self.single.is_distance(x):
-            return ExactText(*self.single.length_of_event(x))
+            return ExactString(*self.single.length_of_event(x))
         kind, scale = self.single.kind(x), Fraction(1)
         if isinstance(x, s.Attribute) and (kind == TEMPORAL or self.single.are_durations(x, x)):
             scale = per_second(self.single.column(x))
@@ -472,7 +472,7 @@ class RelationBinder(Binder):
         plain = scale == 1 and kind != DECIMAL
         value = self.single.number(x) if plain else self.single.stored(x)
         assert isinstance(value, t.Value)  # it reads an event
-        return ExactText(value, scale)
+        return ExactString(value, scale)
 
     # ---- separable comparisons ----------------------------------------------------------------------------
 
@@ -487,7 +487,7 @@ class RelationBinder(Binder):
             op = t.OPPOSITE[op]
         match left, right:
             case t.OfEvent(operand=t.Text() as x), t.OfEvent(operand=t.Text() as y):
-                return op, TextNumber(x.column), TextNumber(y.column)
+                return op, StringId(x.column), StringId(y.column)
             case t.OfEvent(dtype=t.F8), t.OfEvent(dtype=t.WIDE):
                 return None if op == "<>" else (inclusive(op), *_integer_bound(left, op, right))
             case (t.OfEvent(dtype=t.WIDE), t.ToWide(operand=t.OfEvent() as y, factor=1)) if op != "<>":

@@ -11,8 +11,8 @@ Raw        an int64, or the bits of a float64, for arithmetic with values of oth
 OrderKey   an integer in the order of the values: of int64, uint64 or float64 (-0.0 is 0.0; NaN is not valid); a wide
            integer that does not fit int64 is an error
 Bound      for ``x op value`` with an integer x: the bound as an int64 that is included; 2 for x < 2.5, 3 for x > 2.5
-TextNumber the number of a text, one numbering for all columns and batches
-ExactText  the number of a number or time of any type, as an exact text; only where types are unlike
+StringId the number of a text, one numbering for all columns and batches
+ExactString  the number of a number or time of any type, as an exact text; only where types are unlike
 Truth      1 where a test of the event alone is TRUE, else 0
 GridCell   the cell of a number in the grid of a band (`cer_gpu.expressions.bands`)
 ========== =====================================================================================
@@ -32,8 +32,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.arrays import Bools, Int32, Int64
-from cer_gpu.backend.joins.filters import TextTables
-from cer_gpu.columnar.columns import Block, RowsOfBlock, plain_texts
+from cer_gpu.backend.joins.filters import StringTables
+from cer_gpu.columnar.columns import Block, RowsOfBlock, plain_strings
 from cer_gpu.columnar.dictionary_encoding import DictionaryCache, DictionaryEncoder
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.inputs import BlockInputs, Inputs
@@ -56,7 +56,7 @@ MAX_COLUMNS = 63
 """Most columns of a query: one word says which are valid."""
 
 
-class TextNumbers:
+class StringIds:
     """One numbering of the texts of several columns, and their order.
 
     Texts get numbers as they come; `ranks` has the place of each in the order by code point.
@@ -80,7 +80,7 @@ class TextNumbers:
         self._sweep_at = SWEEP_FROM
 
     @property
-    def n_texts(self) -> int:
+    def n_strings(self) -> int:
         """Number of texts met."""
         return self._coder.n_values
 
@@ -88,59 +88,59 @@ class TextNumbers:
         """Return the numbers of the texts of a column; those of NULL rows are arbitrary."""
         column = view.whole.column(name)
         if not pa.types.is_dictionary(column.type):
-            return self.of_array(plain_texts(view.column(name)))
+            return self.of_array(plain_strings(view.column(name)))
         coded = view.coded(name)
         if name not in self._of_dictionary:
             self._of_dictionary[name] = DictionaryCache(self._numbers_of)
         numbers: Int64 = self._of_dictionary[name](coded.values)[coded.codes].astype(np.int64)
         return numbers
 
-    def of_array(self, texts: pa.Array) -> Int64:
+    def of_array(self, strings: pa.Array) -> Int64:
         """Return the numbers of plain texts; those of NULL are arbitrary."""
-        return self._numbers_of(texts).astype(np.int64)
+        return self._numbers_of(strings).astype(np.int64)
 
-    def _numbers_of(self, texts: pa.Array) -> Int32:
-        return self._coder.number(texts if self._change is None else self._change(plain_texts(texts)))
+    def _numbers_of(self, strings: pa.Array) -> Int32:
+        return self._coder.number(strings if self._change is None else self._change(plain_strings(strings)))
 
-    def of_texts(self, texts: Sequence[str]) -> Int64:
+    def of_strings(self, strings: Sequence[str]) -> Int64:
         """Return the numbers of texts."""
-        return self.of_array(pa.array(texts, pa.string()))
+        return self.of_array(pa.array(strings, pa.string()))
 
     def ranks(self) -> Int64:
         """Return the rank of each text, by its number."""
-        if self._n_ranked < self.n_texts:
-            self._n_ranked = self.n_texts
+        if self._n_ranked < self.n_strings:
+            self._n_ranked = self.n_strings
             order = pc.sort_indices(self._coder.values()).to_numpy()
             self._ranks = np.empty(len(order), np.int64)
             self._ranks[order] = np.arange(len(order))
         return self._ranks
 
-    def tables(self, *, ranked: bool) -> TextTables:
+    def tables(self, *, ranked: bool) -> StringTables:
         """Return the texts as the loops read them, valid until there are more; `ranked`: with their order."""
-        return TextTables(self.ranks() if ranked else self._no_ranks, *self._coder.stored)
+        return StringTables(self.ranks() if ranked else self._no_ranks, *self._coder.stored)
 
     @property
     def wants_sweep(self) -> bool:
         """True if there are many more texts than after the last sweep."""
-        return self.n_texts >= self._sweep_at
+        return self.n_strings >= self._sweep_at
 
     def keep(self, numbers: Int64) -> Int64:
         """Drop all texts but those of some numbers, and return the new number of each text by its old one."""
         kept = np.unique(numbers)
-        renumbered = np.full(self.n_texts, -1, np.int64)
+        renumbered = np.full(self.n_strings, -1, np.int64)
         renumbered[kept] = np.arange(len(kept))
         self.restore(self._coder.values().take(pa.array(kept)))
         self._sweep_at = max(SWEEP_FROM, 2 * len(kept))
         return renumbered
 
-    def texts(self) -> pa.Array:
+    def strings(self) -> pa.Array:
         """Return the texts in the order of their numbers."""
         return self._coder.values()
 
-    def restore(self, texts: pa.Array) -> None:
+    def restore(self, strings: pa.Array) -> None:
         """Replace all texts by these, numbered in their order."""
         self._restart()
-        self._coder.number(texts)
+        self._coder.number(strings)
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Raw:
 
     term: Value
 
-    def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
+    def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: StringIds) -> Keys:
         """Return the values of a block's rows, and which are not NULL."""
         values, valid = values_at(self.term, inputs, view)
         return _as_int64(values), valid
@@ -161,7 +161,7 @@ class OrderKey:
 
     term: Value
 
-    def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
+    def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: StringIds) -> Keys:
         """Return the keys of a block's rows, and which are valid."""
         values, valid = values_at(self.term, inputs, view)
         if values.dtype == object:
@@ -196,7 +196,7 @@ class Bound:
     plus: int = 0
     unsigned: bool = False
 
-    def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
+    def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: StringIds) -> Keys:
         """Return the bounds of a block's rows, and True for those under which some integer passes."""
         values, valid = values_at(self.term, inputs, view)
         least, greatest = (0, 2**64 - 1) if self.unsigned else (LEAST, GREATEST)
@@ -210,31 +210,31 @@ def inclusive(op: str) -> str:
 
 
 @dataclass(frozen=True)
-class TextNumber:
+class StringId:
     """The number of a text."""
 
     column: str
 
-    def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
+    def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: StringIds) -> Keys:
         """Return the numbers of a block's rows, and which are not NULL."""
         return numbers.of(self.column, view), view.valid(self.column)
 
 
 @dataclass(frozen=True)
-class ExactText:
+class ExactString:
     """The number of the text of an exact value, which is an int64 or float64 divided by `scale`; NaN is not valid."""
 
     term: Value
     scale: Fraction
 
-    def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
+    def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: StringIds) -> Keys:
         """Return the numbers of a block's rows, and which are valid."""
         values, valid = values_at(self.term, inputs, view)
         if values.dtype == np.float64:
             valid = both(valid, ~np.isnan(values))
             values = np.where(np.isnan(values), 0.0, values)
         distinct, rows = np.unique(values, return_inverse=True)
-        return numbers.of_texts([self._number_text(value) for value in distinct.tolist()])[rows], valid
+        return numbers.of_strings([self._number_text(value) for value in distinct.tolist()])[rows], valid
 
     def _number_text(self, value: float) -> str:
         return str(value) if isinstance(value, float) and math.isinf(value) else str(Fraction(value) / self.scale)
@@ -246,7 +246,7 @@ class Truth:
 
     test: BoundPredicate
 
-    def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
+    def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: StringIds) -> Keys:
         """Return the truth of a block's rows."""
         rows = np.broadcast_to(rows_of(self.test, inputs, view), view.n_rows)
         return rows.astype(np.int64), None
@@ -273,7 +273,7 @@ class GridCell:
     width: float | int
     ahead: int
 
-    def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
+    def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: StringIds) -> Keys:
         """Return the cells of a block's rows, and which are valid."""
         values, valid = values_at(self.term, inputs, view)
         if isinstance(self.width, int):
@@ -298,12 +298,12 @@ class GridCell:
         return cells.astype(np.int64), valid
 
 
-SideColumn = Raw | OrderKey | Bound | TextNumber | ExactText | Truth | GridCell
+SideColumn = Raw | OrderKey | Bound | StringId | ExactString | Truth | GridCell
 
 
-def text_columns(columns: Sequence[SideColumn]) -> list[int]:
+def string_columns(columns: Sequence[SideColumn]) -> list[int]:
     """Return the columns that hold numbers of texts."""
-    return [k for k, column in enumerate(columns) if isinstance(column, TextNumber | ExactText)]
+    return [k for k, column in enumerate(columns) if isinstance(column, StringId | ExactString)]
 
 
 def is_side(column: SideColumn) -> TypeGuard[Raw | OrderKey]:
@@ -333,7 +333,7 @@ class SideColumns:
         Columns that a device can compute.
     """
 
-    def __init__(self, columns: Sequence[SideColumn], inputs: Inputs, numbers: TextNumbers) -> None:
+    def __init__(self, columns: Sequence[SideColumn], inputs: Inputs, numbers: StringIds) -> None:
         self._columns, self._inputs, self._numbers = columns, inputs.fresh(), numbers
         self.sides: Sides = sides_of(columns)
         self._constants = inputs.constant_arrays()
@@ -348,7 +348,7 @@ class SideColumns:
         """Return what a device needs to compute `sides` of a block."""
         return BlockInputs(block.n_rows, self._inputs.stored_of(self.sides.columns, block), self._constants)
 
-    def restart(self, numbers: TextNumbers) -> None:
+    def restart(self, numbers: StringIds) -> None:
         """Go on with another numbering of texts, at another part of the stream."""
         self._numbers, self._computed = numbers, None
 

@@ -23,7 +23,7 @@ KIND_OF_OPERAND = {A_TEXT: STRING, AN_INTEGER: INTEGER, A_TRUTH: BOOLEAN, A_VALU
 
 
 @dataclass(frozen=True)
-class TextFunction:
+class StringFunction:
     """A function of several values of one event.
 
     Attributes
@@ -131,25 +131,25 @@ def _parse_number(text: str, base: int | None = None) -> float | None:
     return float(-value if text[0] == "-" else value)
 
 
-TEXT_FUNCTIONS = (
-    TextFunction(
+STRING_FUNCTIONS = (
+    StringFunction(
         "concat",
         (A_VALUE,),
         1,
         pa.large_string(),
-        lambda *texts: "".join(texts),
+        lambda *strings: "".join(strings),
         "concat(user, '@', domain)",
         repeats=True,
     ),
-    TextFunction(
+    StringFunction(
         "substring", (A_TEXT, AN_INTEGER, AN_INTEGER), 2, pa.large_string(), _substring, "substring(name, 0, 3)"
     ),
-    TextFunction(
+    StringFunction(
         "between", (A_TEXT, A_TEXT, A_TEXT, A_TRUTH), 3, pa.large_string(), _between, "between(path, '[', ']')"
     ),
-    TextFunction("between~", (A_TEXT, A_TEXT, A_TEXT, A_TRUTH), 3, pa.large_string(), _between_nocase, ""),
-    TextFunction("indexof", (A_TEXT, A_TEXT, AN_INTEGER), 2, pa.int64(), _index_of, "indexof(path, '.')"),
-    TextFunction(
+    StringFunction("between~", (A_TEXT, A_TEXT, A_TEXT, A_TRUTH), 3, pa.large_string(), _between_nocase, ""),
+    StringFunction("indexof", (A_TEXT, A_TEXT, AN_INTEGER), 2, pa.int64(), _index_of, "indexof(path, '.')"),
+    StringFunction(
         "startswith",
         (A_TEXT, A_TEXT),
         2,
@@ -158,7 +158,7 @@ TEXT_FUNCTIONS = (
         "startswith(name, 'ab')",
         repeats=True,
     ),
-    TextFunction(
+    StringFunction(
         "endswith",
         (A_TEXT, A_TEXT),
         2,
@@ -167,7 +167,7 @@ TEXT_FUNCTIONS = (
         "endswith(name, '.exe')",
         repeats=True,
     ),
-    TextFunction(
+    StringFunction(
         "contains",
         (A_TEXT, A_TEXT),
         2,
@@ -176,7 +176,7 @@ TEXT_FUNCTIONS = (
         "contains(name, 'ab')",
         repeats=True,
     ),
-    TextFunction("number", (A_TEXT, AN_INTEGER), 1, pa.float64(), _parse_number, "number('0x1f')"),
+    StringFunction("number", (A_TEXT, AN_INTEGER), 1, pa.float64(), _parse_number, "number('0x1f')"),
 )
 """Records of the functions."""
 

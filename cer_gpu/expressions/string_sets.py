@@ -17,7 +17,7 @@ from cer_gpu.columnar.dictionary_encoding import DictionaryCache, same_memory
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions.by_arrow import arrow_rows
 from cer_gpu.expressions.globs.compiling import Pattern
-from cer_gpu.expressions.globs.glob_sets import NO_TEXTS, FoundPatterns, GlobSet, merged
+from cer_gpu.expressions.globs.glob_sets import NO_STRINGS, FoundPatterns, GlobSet, merged
 from cer_gpu.expressions.string_tests import OneOfPatterns
 
 TOGETHER_FROM = 1 << 19
@@ -116,7 +116,7 @@ class _Tests:
         return self._together
 
 
-class TextSet:
+class StringSet:
     """Tests of the texts of one column, over one dictionary after the other.
 
     Attributes
@@ -127,7 +127,7 @@ class TextSet:
 
     def __init__(self, tests: _Tests | None = None) -> None:
         self._tests = _Tests() if tests is None else tests
-        self._texts: pa.Array | None = None  # kept alive, so that no other array gets its address
+        self._strings: pa.Array | None = None  # kept alive, so that no other array gets its address
         self._work = 0
         self._together: Together | None = None
         self._parts: dict[bool, list[FoundPatterns]] = {}
@@ -135,9 +135,9 @@ class TextSet:
         self._holds: Bools = np.zeros(0, np.bool_)  # for each test, if one of the texts read satisfies it
         self.turn: int = 0
 
-    def fresh(self) -> TextSet:
+    def fresh(self) -> StringSet:
         """Return the same tests for another evaluation."""
-        return TextSet(self._tests)
+        return StringSet(self._tests)
 
     def number(self, test: OneOfPatterns) -> int:
         """Return the number of a test, by which it is asked."""
@@ -152,20 +152,20 @@ class TextSet:
         """Return the patterns of all tests so far."""
         return self._tests.together()
 
-    def read(self, texts: pa.Array) -> None:
+    def read(self, strings: pa.Array) -> None:
         """Go on to a dictionary."""
-        before = self._texts
-        if texts is before or (before is not None and same_memory(texts, before)):
+        before = self._strings
+        if strings is before or (before is not None and same_memory(strings, before)):
             return
-        self._texts = texts
+        self._strings = strings
         n = 0 if before is None else len(before)
-        if n and n <= len(texts) and texts.type == before.type and texts.slice(0, n).equals(before):  # type: ignore[union-attr]
-            if len(texts) > n:
+        if n and n <= len(strings) and strings.type == before.type and strings.slice(0, n).equals(before):  # type: ignore[union-attr]
+            if len(strings) > n:
                 self.turn += 1
-                self._work += self._tests.n_readings * (texts.nbytes - before.nbytes + READING)  # type: ignore[union-attr]
+                self._work += self._tests.n_readings * (strings.nbytes - before.nbytes + READING)  # type: ignore[union-attr]
             return
         self.turn += 1
-        self._work += self._tests.n_readings * (texts.nbytes + READING)
+        self._work += self._tests.n_readings * (strings.nbytes + READING)
         self._begin_dictionary()
 
     def _begin_dictionary(self) -> None:
@@ -175,16 +175,16 @@ class TextSet:
 
     def keeps(self) -> bool:
         """Return True if the tables of the tests are kept for this dictionary."""
-        return len(self._tests.tests) * len(self._texts or ()) <= KEPT_BYTES
+        return len(self._tests.tests) * len(self._strings or ()) <= KEPT_BYTES
 
     def rows(self, number: int) -> Bools:
         """Return for each text of the dictionary at hand if a test holds; of NULL the answer is arbitrary."""
-        texts = self._texts
-        assert texts is not None
+        strings = self._strings
+        assert strings is not None
         places = self._pattern_places(number)
         if places is None:
-            return arrow_rows(self._tests.tests[number](texts), False)
-        rows = np.zeros(len(texts), np.bool_)
+            return arrow_rows(self._tests.tests[number](strings), False)
+        rows = np.zeros(len(strings), np.bool_)
         for part in self._find_patterns(places.nocase):
             part.mark(places.patterns, rows)
         return rows
@@ -196,7 +196,7 @@ class TextSet:
             return None
         found = self._find_patterns(places.nocase)
         if not self._holds[number]:
-            return NO_TEXTS
+            return NO_STRINGS
         parts = [part.of(places.patterns) for part in found]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
@@ -212,16 +212,16 @@ class TextSet:
 
     def _find_patterns(self, nocase: bool) -> list[FoundPatterns]:
         """Return the texts of each pattern of a set, in parts of the dictionary."""
-        assert self._texts is not None
+        assert self._strings is not None
         assert self._together is not None
         parts, n_read = self._parts.setdefault(nocase, []), self._n_read.get(nocase, 0)
-        if n_read < len(self._texts) or not parts:
-            texts = self._texts.slice(n_read)
-            texts = texts.fill_null("") if texts.null_count else texts  # the bytes of a NULL are arbitrary
-            parts.append(self._together.sets[nocase].find(texts, n_read))
+        if n_read < len(self._strings) or not parts:
+            strings = self._strings.slice(n_read)
+            strings = strings.fill_null("") if strings.null_count else strings  # the bytes of a NULL are arbitrary
+            parts.append(self._together.sets[nocase].find(strings, n_read))
             self._holds[self._together.asking(nocase, parts[-1])] = True
-            self._n_read[nocase] = len(self._texts)
-            n_pairs = sum(len(part.texts) for part in parts)
+            self._n_read[nocase] = len(self._strings)
+            n_pairs = sum(len(part.strings) for part in parts)
             if len(parts) > MAX_DICTIONARY_PARTS or (len(parts) > 1 and n_pairs <= FEW_PAIRS * len(self._tests.tests)):
                 parts[:] = [merged(parts)]
         return parts
@@ -232,28 +232,28 @@ class TestTable(DictionaryCache):
 
     Parameters
     ----------
-    of : TextSet
+    of : StringSet
     test : OneOfPatterns
     negated
 
     Attributes
     ----------
-    of : TextSet
+    of : StringSet
     number : int
         The number of the test in its set.
     negated : bool
     test : OneOfPatterns
     """
 
-    def __init__(self, of: TextSet, test: OneOfPatterns, negated: bool) -> None:
-        self.of: TextSet = of
+    def __init__(self, of: StringSet, test: OneOfPatterns, negated: bool) -> None:
+        self.of: StringSet = of
         self.negated: bool = negated
         self.number: int = of.number(test)
         self.test: OneOfPatterns = test
         self._turn = -1
         self._table: Array | None = None
 
-    def fresh_in(self, of: TextSet) -> TestTable:
+    def fresh_in(self, of: StringSet) -> TestTable:
         """Return the table of the same test, of another evaluation."""
         return TestTable(of, self.test, self.negated)
 

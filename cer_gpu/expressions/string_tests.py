@@ -44,9 +44,9 @@ class OneOfPatterns:
     patterns: tuple[Pattern, ...]
     nocase: bool = False
 
-    def __call__(self, texts: pa.Array) -> pa.Array:
+    def __call__(self, strings: pa.Array) -> pa.Array:
         """Return the answer for an array of distinct texts, which is read for this test alone."""
-        return self._answer(texts)
+        return self._answer(strings)
 
     @cached_property
     def _answer(self) -> Answer:
@@ -71,12 +71,12 @@ class OneOfPatterns:
         return 1 + len(self.patterns if self.nocase else self._globs)
 
 
-def answer(test: s.TextTest) -> Answer:
+def answer(test: s.StringTest) -> Answer:
     """Return the function that answers a test of texts; its patterns, which may be wrong, are first read by a call."""
     if test.name == "GLOB":
-        return _glob(test.texts, test.nocase)
-    made = cache(partial(ANSWERS[test.name], test.texts, test.nocase))
-    return lambda texts: made()(texts)
+        return _glob(test.strings, test.nocase)
+    made = cache(partial(ANSWERS[test.name], test.strings, test.nocase))
+    return lambda strings: made()(strings)
 
 
 def _like(patterns: Sequence[str], nocase: bool) -> Answer:
@@ -101,20 +101,20 @@ def _regex_groups(regexes: Iterable[str]) -> list[list[str]]:
     return groups
 
 
-def _match_regex(texts: pa.Array, pattern: str, nocase: bool) -> pa.Array:
+def _match_regex(strings: pa.Array, pattern: str, nocase: bool) -> pa.Array:
     run = _RUN.match(pattern)
     if run is None:
-        return pc.match_substring_regex(texts, pattern, ignore_case=nocase)
-    found = pc.greater_equal(pc.utf8_length(texts), int(run[1]))
-    cut = pc.fill_null(pc.and_(found, pc.match_substring(texts, "\n")), False)
-    return pc.replace_with_mask(found, cut, pc.match_substring_regex(texts.filter(cut), pattern, ignore_case=nocase))
+        return pc.match_substring_regex(strings, pattern, ignore_case=nocase)
+    found = pc.greater_equal(pc.utf8_length(strings), int(run[1]))
+    cut = pc.fill_null(pc.and_(found, pc.match_substring(strings, "\n")), False)
+    return pc.replace_with_mask(found, cut, pc.match_substring_regex(strings.filter(cut), pattern, ignore_case=nocase))
 
 
-def _any_answer(answers: Sequence[Answer], texts: pa.Array) -> pa.Array:
+def _any_answer(answers: Sequence[Answer], strings: pa.Array) -> pa.Array:
     """Return True for the texts of which one answer is True."""
-    found = answers[0](texts)
+    found = answers[0](strings)
     for other in answers[1:]:
-        found = pc.or_(found, other(texts))
+        found = pc.or_(found, other(strings))
     return found
 
 
@@ -140,25 +140,25 @@ def _network_bounds(networks: Iterable[ipaddress.IPv4Network]) -> npt.NDArray[np
     return np.array([(int(n.network_address), int(n.broadcast_address) + 1) for n in disjoint], np.int64).reshape(-1)
 
 
-def _in_networks(bounds: npt.NDArray[np.int64], six: Sequence[tuple[int, int]], texts: pa.Array) -> pa.Array:
+def _in_networks(bounds: npt.NDArray[np.int64], six: Sequence[tuple[int, int]], strings: pa.Array) -> pa.Array:
     """Answer for texts: `bounds` as of `_network_bounds`, `six` the addresses and masks of the networks of IPv6."""
-    found = np.zeros(len(texts), np.bool_)
+    found = np.zeros(len(strings), np.bool_)
     if len(bounds):
-        octets = pc.extract_regex(texts, _IPV4)
+        octets = pc.extract_regex(strings, _IPV4)
         valid = np.asarray(octets.is_valid())
-        numbers = np.zeros(len(texts), np.int64)
+        numbers = np.zeros(len(strings), np.int64)
         for k in range(4):
             octet = pc.struct_field(octets, [k]).filter(pa.array(valid)).cast(pa.int64())
             numbers[valid] = numbers[valid] << 8 | octet.to_numpy()
         found |= valid & (np.searchsorted(bounds, numbers, side="right") % 2 == 1)
     if six:  # their many ways to be written are for the standard library: once for each distinct text with a colon
-        for i in np.flatnonzero(np.asarray(pc.fill_null(pc.match_substring(texts, ":"), False))).tolist():
+        for i in np.flatnonzero(np.asarray(pc.fill_null(pc.match_substring(strings, ":"), False))).tolist():
             try:
-                address = int(ipaddress.IPv6Address(texts[i].as_py()))
+                address = int(ipaddress.IPv6Address(strings[i].as_py()))
             except ValueError:
                 continue
             found[i] = any(address & mask == of for of, mask in six)
-    return pa.array(found, mask=np.asarray(texts.is_null()))
+    return pa.array(found, mask=np.asarray(strings.is_null()))
 
 
 ANSWERS: dict[str, Callable[[Sequence[str], bool], Answer]] = {"LIKE": _like, "GLOB": _glob, "CIDR": _cidr}

@@ -135,7 +135,7 @@ class Compare:
 
 
 @dataclass(frozen=True)
-class TextRelation:
+class StringRelation:
     """Test of two texts by their numbers: `left` contains `right`, begins or ends with it; or its negation.
 
     Attributes
@@ -206,7 +206,7 @@ class TestOfEvent:
 
 
 BoundPredicate = (
-    Compare | TextRelation | IsNotNull | Lookup | ExternalPredicate | ConstantPredicate | And | Or | TestOfEvent
+    Compare | StringRelation | IsNotNull | Lookup | ExternalPredicate | ConstantPredicate | And | Or | TestOfEvent
 )
 
 
@@ -279,7 +279,7 @@ def parts(term: Value | BoundPredicate) -> Iterator[Value | BoundPredicate]:
         case Apply():
             for operand in term.operands:
                 yield from parts(operand)
-        case Compare() | TextRelation():
+        case Compare() | StringRelation():
             yield from parts(term.left)
             yield from parts(term.right)
         case Lookup():

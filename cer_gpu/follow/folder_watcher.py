@@ -197,7 +197,7 @@ class FolderWatcher:
     def open(self, arrival: Arrival, first: int, expected: pa.Schema | None) -> Source | None:
         """Open a file, or return None for text without lines."""
         found = format_of(arrival.name)
-        if not arrival.size and found is not None and found.is_text:
+        if not arrival.size and found is not None and found.is_string:
             return None
         return open_next(arrival.file, first, expected, self._options)
 

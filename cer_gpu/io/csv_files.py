@@ -16,6 +16,18 @@ from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.fields import retyped
 from cer_gpu.errors import EventsError
 from cer_gpu.io.source import Source
+from cer_gpu.io.string_types import (
+    UTC,
+    WiderTypes,
+    common_type,
+    first_misfit,
+    fitted,
+    inexact_integer,
+    mixed_zones,
+    time_type,
+    type_of_strings,
+    zones_differ,
+)
 from cer_gpu.io.text_files import (
     checked_for_rounding,
     declared,
@@ -27,18 +39,6 @@ from cer_gpu.io.text_files import (
     time_type_of_format,
 )
 from cer_gpu.io.text_options import USUAL, TextOptions, time_type_by
-from cer_gpu.io.text_types import (
-    UTC,
-    WiderTypes,
-    common_type,
-    first_misfit,
-    fitted,
-    inexact_integer,
-    mixed_zones,
-    time_type,
-    type_of_texts,
-    zones_differ,
-)
 
 DELIMITERS = ",;\t|"
 """Separators that a header tells, the first of those that it has equally many of."""
@@ -135,28 +135,28 @@ class _Csv:
         fields = []
         for i, field in enumerate(schema):
             kind = field.type
-            texts = None if first is None or not is_string(kind) else first.column(i)
+            strings = None if first is None or not is_string(kind) else first.column(i)
             if field.name in self._formats:
-                kind = time_type_of_format(self._formats[field.name], texts, known.get(field.name))
+                kind = time_type_of_format(self._formats[field.name], strings, known.get(field.name))
             elif field.name not in known:
-                kind = self._type_of(field.name, kind, texts)
+                kind = self._type_of(field.name, kind, strings)
             fields.append(field.with_type(kind))
         return pa.schema(fields)
 
-    def _type_of(self, name: str, kind: pa.DataType, texts: pa.Array | None) -> pa.DataType:
+    def _type_of(self, name: str, kind: pa.DataType, strings: pa.Array | None) -> pa.DataType:
         """Return the type of a column that pyarrow says is of a type; strings may still be times."""
         if pa.types.is_timestamp(kind):
             coarse = pa.timestamp("us", kind.tz)
             return kind if kind.unit == "ns" and not self._reads(name, coarse) else coarse
-        if texts is None:
+        if strings is None:
             return kind
-        if self._options.time_format and (found := time_type_by(texts, self._options.time_format)) is not None:
+        if self._options.time_format and (found := time_type_by(strings, self._options.time_format)) is not None:
             self._formats[name] = self._options.time_format
             return found
-        if (found := time_type(texts)) is not None:
+        if (found := time_type(strings)) is not None:
             return found
-        if (rows := mixed_zones(texts)) is not None:
-            values = [(row, texts[row].as_py()) for row in rows]
+        if (rows := mixed_zones(strings)) is not None:
+            values = [(row, strings[row].as_py()) for row in rows]
             self._conflicts[name] = mixed_zones_message(name, self._name, *values[0], self._name, *values[1])
             return pa.timestamp("us", UTC)  # so that the conflict is the error
         return kind
@@ -201,9 +201,9 @@ class _Csv:
         n_rows = 0
         with self._open_reader(self._stream(), {name: pa.string()}, [name]) as reader:
             for batch in reader:
-                texts = batch.column(0)
-                if (row := inexact_integer(texts)) is not None:
-                    raise EventsError(rounded_message(self._name, name, n_rows + row, texts[row]))
+                strings = batch.column(0)
+                if (row := inexact_integer(strings)) is not None:
+                    raise EventsError(rounded_message(self._name, name, n_rows + row, strings[row]))
                 n_rows += batch.num_rows
 
     def _finished(self, batch: pa.RecordBatch, final: Mapping[str, pa.DataType], first: int) -> pa.RecordBatch:
@@ -249,15 +249,15 @@ class _Csv:
         with self._open_reader(self._stream(), strings, names, strings_can_be_null=True) as reader:
             for batch in reader:
                 for name in names:
-                    texts = self._point(batch.column(name))
-                    found[name] = common_type(found[name], type_of_texts(texts)) or pa.string()
-                    if name not in misfits and (row := first_misfit(texts, types[name])) is not None:
+                    strings = self._point(batch.column(name))
+                    found[name] = common_type(found[name], type_of_strings(strings)) or pa.string()
+                    if name not in misfits and (row := first_misfit(strings, types[name])) is not None:
                         misfits[name] = n_rows + row, batch.column(name)[row].as_py()
-                    if name not in first and texts.null_count < len(texts):
-                        row = pc.index(pc.is_valid(texts), True).as_py()
-                        first[name] = n_rows + row, texts[row].as_py()
-                    if pa.types.is_integer(types[name]) and (row := inexact_integer(texts)) is not None:
-                        inexact.setdefault(name, (n_rows + row, texts[row].as_py()))
+                    if name not in first and strings.null_count < len(strings):
+                        row = pc.index(pc.is_valid(strings), True).as_py()
+                        first[name] = n_rows + row, strings[row].as_py()
+                    if pa.types.is_integer(types[name]) and (row := inexact_integer(strings)) is not None:
+                        inexact.setdefault(name, (n_rows + row, strings[row].as_py()))
                 n_rows += batch.num_rows
         if not misfits:
             return EventsError(f"{self._name} cannot be read: {error}")
@@ -282,9 +282,9 @@ class _Csv:
             widened,
         )
 
-    def _point(self, texts: pa.Array) -> pa.Array:
+    def _point(self, strings: pa.Array) -> pa.Array:
         """Return texts with a decimal point where they have a comma."""
-        return pc.replace_substring(texts, ",", ".") if self._options.decimal_comma else texts
+        return pc.replace_substring(strings, ",", ".") if self._options.decimal_comma else strings
 
 
 def _head(opened: Any) -> bytes:
@@ -292,14 +292,14 @@ def _head(opened: Any) -> bytes:
         return bytes(opened.read(_HEAD_BYTES))
 
 
-def empty_as_null(texts: pa.Array) -> pa.Array:
+def empty_as_null(strings: pa.Array) -> pa.Array:
     """Return strings with NULL in place of empty ones."""
-    if texts.offset or not len(texts) or not pa.types.is_string(texts.type):
-        return pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
-    _, offsets, data = texts.buffers()
-    ends = np.frombuffer(offsets, np.int32, len(texts) + 1)
+    if strings.offset or not len(strings) or not pa.types.is_string(strings.type):
+        return pc.if_else(pc.equal(strings, ""), pa.scalar(None, strings.type), strings)
+    _, offsets, data = strings.buffers()
+    ends = np.frombuffer(offsets, np.int32, len(strings) + 1)
     is_filled = ends[1:] > ends[:-1]
     if is_filled.all():
-        return texts
+        return strings
     valid = pa.py_buffer(np.packbits(is_filled, bitorder="little"))
-    return pa.Array.from_buffers(texts.type, len(texts), [valid, offsets, data])
+    return pa.Array.from_buffers(strings.type, len(strings), [valid, offsets, data])

@@ -327,8 +327,8 @@ def _ordered_files(
 
 def _hive_strings(names: Sequence[str]) -> dict[str, str]:
     """Return the texts of the columns that the folders on the way to a file tell."""
-    texts = dict(utf8(name).split("=", 1) for name in names[:-1] if "=" in name.lstrip("="))
-    return {name: unquote(value) for name, value in texts.items()}
+    strings = dict(utf8(name).split("=", 1) for name in names[:-1] if "=" in name.lstrip("="))
+    return {name: unquote(value) for name, value in strings.items()}
 
 
 def _one_file(file: StoredFile) -> list[StoredFile]:
@@ -355,7 +355,7 @@ def _one_file(file: StoredFile) -> list[StoredFile]:
 
 def _is_binary_name(file: StoredFile) -> bool:
     format = format_of(file.name)
-    return format is not None and not format.is_text
+    return format is not None and not format.is_string
 
 
 def _members(file: StoredFile) -> list[tuple[list[str], StoredFile]]:
@@ -403,15 +403,15 @@ def _nearest_name_hint(store: fs.FileSystem, place: str) -> str | None:
 
 def _folder_columns(files: Sequence[StoredFile]) -> dict[str, pa.DataType]:
     """Return the columns that folders tell: integers, dates, or else text."""
-    texts: dict[str, list[str]] = {}
+    strings: dict[str, list[str]] = {}
     for file in files:
         for name, text in file.folders.items():
-            texts.setdefault(name, []).append(text)
-    return {name: _folder_column_type(values) for name, values in texts.items()}
+            strings.setdefault(name, []).append(text)
+    return {name: _folder_column_type(values) for name, values in strings.items()}
 
 
-def _folder_column_type(texts: Sequence[str]) -> pa.DataType:
-    values = [text for text in texts if text != _NO_VALUE]
+def _folder_column_type(strings: Sequence[str]) -> pa.DataType:
+    values = [text for text in strings if text != _NO_VALUE]
     for kind, (form, parse) in _KINDS.items():
         if not all(form.fullmatch(value) for value in values):
             continue

@@ -20,7 +20,7 @@ from cer_gpu.columnar.fields import attribute_type, names_in, retyped
 from cer_gpu.io.compression import COMPRESSIONS, ZIP_ENDING, RawStream, check_size, named_codec
 from cer_gpu.io.csv_files import csv_source
 from cer_gpu.io.json_documents import JsonDocuments, are_lines, is_json
-from cer_gpu.io.json_lines import TEXT_BYTES, json_source
+from cer_gpu.io.json_lines import STRING_BYTES, json_source
 from cer_gpu.io.logs.converted import CONVERTER
 from cer_gpu.io.logs.log_formats import HEAD_BYTES, LOG_FORMATS, LogFormat, recognised_log
 from cer_gpu.io.source import BATCH_ROWS, READ_ERRORS, Parts, Source, with_batches
@@ -54,10 +54,10 @@ def _open_parquet(stored: StoredFile) -> Source:
 
     def read(columns: list[str], begin: int, end: int, *, several_threads: bool = False) -> Iterator[pa.RecordBatch]:
         types = {".".join(names_in(schema, name)): attribute_type(schema, name) for name in columns}
-        names, texts = list(types), [name for name, data_type in types.items() if is_string(data_type)]
+        names, strings = list(types), [name for name, data_type in types.items() if is_string(data_type)]
         with (
             stored.open() as opened,
-            pq.ParquetFile(opened, pre_buffer=buffered, buffer_size=piece, read_dictionary=texts) as file,
+            pq.ParquetFile(opened, pre_buffer=buffered, buffer_size=piece, read_dictionary=strings) as file,
         ):
             if (most := most_rows.get(tuple(names))) is None:
                 most = most_rows[tuple(names)] = _rows_at_once(file, types)
@@ -205,7 +205,7 @@ def _open_json_lines(stored: StoredFile, options: TextOptions, expected: pa.Sche
 
 
 def _open_json(stored: StoredFile, options: TextOptions, expected: pa.Schema | None = None) -> Source:
-    head = stored.head(TEXT_BYTES)
+    head = stored.head(STRING_BYTES)
     if len(head) < _SMALL_BYTES and not JsonDocuments(io.BytesIO(head), str(stored)).read(1):
         return _no_rows(expected or pa.schema([]))
     return _json(stored, options, expected, as_lines=are_lines(head))
@@ -223,7 +223,7 @@ def _no_rows(schema: pa.Schema) -> Source:
 def _json(stored: StoredFile, options: TextOptions, expected: pa.Schema | None, *, as_lines: bool) -> Source:
     name = str(stored)
     opened = _Opened(
-        stored, TEXT_BYTES, (lambda stream: stream) if as_lines else (lambda stream: JsonDocuments(stream, name))
+        stored, STRING_BYTES, (lambda stream: stream) if as_lines else (lambda stream: JsonDocuments(stream, name))
     )
     return opened.limited(json_source(opened, options, expected, name=name))
 
@@ -281,7 +281,7 @@ class Format:
         Endings of names, in lower case.
     open
         Returns the rows of a file.
-    is_text
+    is_string
         True if the whole file may be compressed: its name then ends in one of `COMPRESSIONS`, too.
     open_as
         Returns the rows of a file as those of a stream with a schema; None if they have their own types.
@@ -294,7 +294,7 @@ class Format:
     name: str
     endings: tuple[str, ...]
     open: Callable[[StoredFile, TextOptions], Source]
-    is_text: bool = False
+    is_string: bool = False
     open_as: Callable[[StoredFile, TextOptions, pa.Schema], Source] | None = None
     sniffed: bool = False
     time_column: str | None = None
@@ -306,13 +306,13 @@ class Format:
         return self.open_as(stored, options, expected)
 
 
-_JSON = Format("JSON", (".json",), _open_json, is_text=True, open_as=_open_json, sniffed=True)
+_JSON = Format("JSON", (".json",), _open_json, is_string=True, open_as=_open_json, sniffed=True)
 _LOGS = tuple(
     Format(
         format.name,
         format.endings,
         partial(_open_log, format),
-        is_text=True,
+        is_string=True,
         sniffed=True,
         time_column=format.time_column,
     )
@@ -322,9 +322,9 @@ _FORMATS = (
     Format("Parquet", (".parquet", ".pq", ".parq"), lambda stored, _: _open_parquet(stored)),
     Format("Arrow IPC", (".arrow", ".feather", ".ipc", ".arrows"), lambda stored, _: _open_ipc(stored)),
     Format("ORC", (".orc",), lambda stored, _: _open_orc(stored)),
-    Format("CSV", (".csv",), partial(_open_csv, ","), is_text=True),
-    Format("CSV", (".tsv",), partial(_open_csv, "\t"), is_text=True),
-    Format("JSON lines", (".jsonl", ".ndjson"), _open_json_lines, is_text=True, open_as=_open_json_lines),
+    Format("CSV", (".csv",), partial(_open_csv, ","), is_string=True),
+    Format("CSV", (".tsv",), partial(_open_csv, "\t"), is_string=True),
+    Format("JSON lines", (".jsonl", ".ndjson"), _open_json_lines, is_string=True, open_as=_open_json_lines),
     _JSON,
     *_LOGS,
 )
@@ -349,7 +349,7 @@ def format_of(name: str) -> Format | None:
     is_compressed = named_codec(name) is not None
     plain = name.rsplit(".", 1)[0] if is_compressed else name
     for format in _FORMATS:
-        if format.endings and plain.endswith(format.endings) and (format.is_text or not is_compressed):
+        if format.endings and plain.endswith(format.endings) and (format.is_string or not is_compressed):
             return format
     return None
 

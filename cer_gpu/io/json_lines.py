@@ -17,6 +17,17 @@ from cer_gpu.columnar.record_batches import empty_batch
 from cer_gpu.errors import EventsError
 from cer_gpu.io.json_documents import JsonDocuments
 from cer_gpu.io.source import Source
+from cer_gpu.io.string_types import (
+    UTC,
+    WiderTypes,
+    common_type,
+    first_misfit,
+    fitted,
+    mixed_zones,
+    time_type,
+    to_times,
+    zones_differ,
+)
 from cer_gpu.io.text_files import (
     checked_for_rounding,
     declared,
@@ -29,19 +40,8 @@ from cer_gpu.io.text_files import (
     zone_word,
 )
 from cer_gpu.io.text_options import USUAL, TextOptions, time_type_by
-from cer_gpu.io.text_types import (
-    UTC,
-    WiderTypes,
-    common_type,
-    first_misfit,
-    fitted,
-    mixed_zones,
-    time_type,
-    to_times,
-    zones_differ,
-)
 
-TEXT_BYTES = 1 << 22
+STRING_BYTES = 1 << 22
 """Bytes of JSON lines to parse at once; the types of columns are those of the first so many."""
 _MIXED = pa.binary()
 """Stands for the type of values of several types, which JSON itself has not."""
@@ -55,7 +55,7 @@ def json_source(
     probe: Callable[[], Any] | None = None,
     name: str = "the file",
 ) -> Source:
-    """Return the rows of JSON lines, each an object; columns have the types of the first `TEXT_BYTES`.
+    """Return the rows of JSON lines, each an object; columns have the types of the first `STRING_BYTES`.
 
     Texts that are times in ISO 8601 become timestamps, in structs, too.  A column that is not among the first rows is
     left out.
@@ -191,13 +191,13 @@ class _JsonLines:
         names = columns or self._schema.names[:1]
         final = {name: types.get(name, self._types.get(name, pa.null())) for name in names}
         raw = pa.schema([(name, self._raw_type(name, kind)) for name, kind in final.items()])
-        texts = [name for name in names if name in self._as_text or self._is_read_as_text(name, final[name])]
+        strings = [name for name in names if name in self._as_text or self._is_read_as_text(name, final[name])]
         opened, n_rows = self._stream(), 0
         column_types = dict(self._options.column_types)
         inferred = [name for name in names if name not in column_types and self._is_rereadable]
         try:
             with reading_to_its_end(opened, self._at_first):
-                for batch in checked_for_rounding(self._batches(opened, raw, texts), inferred, self._check_exact):
+                for batch in checked_for_rounding(self._batches(opened, raw, strings), inferred, self._check_exact):
                     yield self._finished(batch, final, n_rows)
                     n_rows += batch.num_rows
         except pa.ArrowInvalid as error:
@@ -224,23 +224,23 @@ class _JsonLines:
         own = self._raw.get(name, pa.null())
         return is_string(kind) and not is_string(own) and not pa.types.is_null(own)
 
-    def _batches(self, opened: Any, raw: pa.Schema, texts: list[str]) -> Iterator[pa.RecordBatch]:
-        """Yield parsed rows; `texts` are columns of several types."""
-        if not texts and not isinstance(opened, JsonDocuments):  # Arrow's threads are to hold no objects of Python
-            read, parse = pa_json.ReadOptions(block_size=TEXT_BYTES), _only(raw)
+    def _batches(self, opened: Any, raw: pa.Schema, strings: list[str]) -> Iterator[pa.RecordBatch]:
+        """Yield parsed rows; `strings` are columns of several types."""
+        if not strings and not isinstance(opened, JsonDocuments):  # Arrow's threads are to hold no objects of Python
+            read, parse = pa_json.ReadOptions(block_size=STRING_BYTES), _only(raw)
             with pa_json.open_json(opened, read_options=read, parse_options=parse) as reader:
                 yield from reader
             return
-        others = pa.schema([field for field in raw if field.name not in texts])
+        others = pa.schema([field for field in raw if field.name not in strings])
         for block in _blocks(opened):
             try:
                 yield _parsed(block, raw)
                 continue
             except pa.ArrowInvalid as error:
-                if "changed from" not in str(error) or not texts:
+                if "changed from" not in str(error) or not strings:
                     raise
             rows = [json.loads(line) for line in block.splitlines() if line.strip()]
-            columns = {name: pa.array([_as_text(row.get(name)) for row in rows], pa.string()) for name in texts}
+            columns = {name: pa.array([_as_text(row.get(name)) for row in rows], pa.string()) for name in strings}
             if others:
                 batch = _parsed(block, others)
                 columns |= dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -292,7 +292,7 @@ class _JsonLines:
 
     def _wider_json_type(self, error: Exception, raw: pa.Schema) -> Exception:
         """Return the error for a value that has not the type of its column: with the type that all values have."""
-        hint = f"hint: columns have the types of the first {TEXT_BYTES >> 20} MiB: {raw.to_string()}"
+        hint = f"hint: columns have the types of the first {STRING_BYTES >> 20} MiB: {raw.to_string()}"
         plain = EventsError(f"{self._name}: cannot be read: {error}\n{hint}")
         if not self._is_rereadable:
             return plain
@@ -324,9 +324,9 @@ class _JsonLines:
 
 
 def _blocks(opened: Any) -> Iterator[bytes]:
-    """Yield whole lines, about `TEXT_BYTES` at a time."""
+    """Yield whole lines, about `STRING_BYTES` at a time."""
     rest = b""
-    while more := opened.read(TEXT_BYTES):
+    while more := opened.read(STRING_BYTES):
         rest += more
         end = rest.rfind(b"\n") + 1
         if end and rest[:end].strip():

@@ -12,8 +12,8 @@ from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.fields import retyped
 from cer_gpu.errors import EventsError
 from cer_gpu.io.source import Source, with_batches
+from cer_gpu.io.string_types import common_type, fitted, zones_differ
 from cer_gpu.io.text_files import mixed_zones_message, zone_word
-from cer_gpu.io.text_types import common_type, fitted, zones_differ
 
 
 @dataclass(frozen=True)

@@ -435,15 +435,15 @@ class _CsvWriter:
         # Arrow's writer, which is faster, quotes all columns or none
         self._plain = None
         if not any(map(is_quoted, schema.types)):
-            self._texts = pa.schema([(name, TEXT) for name in schema.names])
+            self._strings = pa.schema([(name, TEXT) for name in schema.names])
             options = pa_csv.WriteOptions(include_header=False, quoting_style="none")
-            self._plain = pa_csv.CSVWriter(file, self._texts, write_options=options)
+            self._plain = pa_csv.CSVWriter(file, self._strings, write_options=options)
 
     def write(self, batch: pa.RecordBatch) -> None:
         if self._plain is None:
             self._file.write(csv_lines(batch))
         else:
-            self._plain.write(pa.RecordBatch.from_arrays([to_csv(c) for c in batch.columns], schema=self._texts))
+            self._plain.write(pa.RecordBatch.from_arrays([to_csv(c) for c in batch.columns], schema=self._strings))
 
     def close(self) -> None:
         if self._plain is not None:

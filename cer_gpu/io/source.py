@@ -264,11 +264,11 @@ def plain_uuids(batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch
     for i, (name, kind) in enumerate(zip(batch.schema.names, batch.schema.types, strict=True)):
         if kind == pa.uuid():  # the other columns are not looked at: those that nobody reads may be damaged
-            batch = batch.set_column(i, name, uuid_texts(batch.column(i)))
+            batch = batch.set_column(i, name, uuid_strings(batch.column(i)))
     return batch
 
 
-def uuid_texts(uuids: pa.Array) -> pa.Array:
+def uuid_strings(uuids: pa.Array) -> pa.Array:
     """Return UUIDs as texts of 36 characters, in lower case."""
     n, offset = len(uuids), uuids.offset
     valid = validity(uuids.storage)
@@ -279,9 +279,9 @@ def uuid_texts(uuids: pa.Array) -> pa.Array:
         else np.frombuffer(stored, np.uint8)[16 * offset : 16 * (offset + n)]
     )
     own = own.reshape(n, 16)
-    texts = np.full((n, 36), ord("-"), np.uint8)
-    texts[:, _PLACES[::2]] = _DIGITS[own >> 4]
-    texts[:, _PLACES[1::2]] = _DIGITS[own & 15]
+    strings = np.full((n, 36), ord("-"), np.uint8)
+    strings[:, _PLACES[::2]] = _DIGITS[own >> 4]
+    strings[:, _PLACES[1::2]] = _DIGITS[own & 15]
     offsets = np.arange(n + 1, dtype=np.int32) * np.int32(36)
-    found = pa.Array.from_buffers(pa.string(), n, [None, pa.py_buffer(offsets), pa.py_buffer(texts.reshape(-1))])
+    found = pa.Array.from_buffers(pa.string(), n, [None, pa.py_buffer(offsets), pa.py_buffer(strings.reshape(-1))])
     return found if valid is None else pc.if_else(pa.array(valid), found, pa.scalar(None, pa.string()))

@@ -18,12 +18,12 @@ from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.io.csv_files import csv_source, delimiter_of
 from cer_gpu.io.files import Files, open_paths
 from cer_gpu.io.frames import open_frame
-from cer_gpu.io.json_lines import TEXT_BYTES, json_source
+from cer_gpu.io.json_lines import STRING_BYTES, json_source
 from cer_gpu.io.source import BATCH_ROWS, READ_ERRORS, Source, check_columns, check_names, with_plain_uuids
+from cer_gpu.io.string_types import WiderTypes
 from cer_gpu.io.tables.names import TABLE_PACKAGES
 from cer_gpu.io.tables.opening import open_table, table_name_of
 from cer_gpu.io.text_options import USUAL, TextOptions
-from cer_gpu.io.text_types import WiderTypes
 
 _Result = TypeVar("_Result")
 
@@ -316,14 +316,14 @@ def _open_text(file: _Rest, options: TextOptions) -> Source:
     """Open CSV or JSON lines; the schema is that of the first lines."""
     if file.peek(len(BOM_UTF8)) == BOM_UTF8:
         file.read(len(BOM_UTF8))
-    head = file.peek(TEXT_BYTES)
+    head = file.peek(STRING_BYTES)
     lines = head[: head.rfind(b"\n") + 1] or head
 
     def probe() -> Any:
         return _in_arrow(lines)
 
     def stream() -> Any:
-        return _in_arrow(head) if len(head) < TEXT_BYTES else file
+        return _in_arrow(head) if len(head) < STRING_BYTES else file
 
     if head.lstrip()[:1] in (b"{", b"["):
         source = json_source(stream, options, probe=probe, name="standard input")

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from cer_gpu.columnar.clocks import has_zone
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.errors import EventsError
+from cer_gpu.io.string_types import UTC, fitted, name_of_type
 from cer_gpu.io.text_options import EPOCH_FORMAT, parse_times, time_type_by
-from cer_gpu.io.text_types import UTC, fitted, name_of_type
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.memory_limit import size_in_bytes
 from cer_gpu.errors import OptionError
 from cer_gpu.io.compression import MAX_DECOMPRESSED
-from cer_gpu.io.text_types import UTC, name_of_type, type_of_name
+from cer_gpu.io.string_types import UTC, name_of_type, type_of_name
 
 EPOCH_FORMAT = "epoch"
 _FORMS = {
@@ -65,19 +65,19 @@ def parse_times(values: pa.Array, format: str) -> pa.Array:
     """
     if format == EPOCH_FORMAT:
         return _epoch(values)
-    texts = pc.utf8_trim_whitespace(values.cast(pa.string()))
+    strings = pc.utf8_trim_whitespace(values.cast(pa.string()))
     fractions = None
     if _BEFORE_FRACTION.search(format):
         before, _, behind = format.partition("%f")
         mark = before[-1]
         before = before[:-1]
         pattern = f"^(?P<a>{_regex_of_format(before)})(?:[{mark}](?P<f>\\d{{1,9}}))?(?P<b>{_regex_of_format(behind)})$"
-        parts = pc.extract_regex(texts, pattern)
+        parts = pc.extract_regex(strings, pattern)
         fractions = pc.struct_field(parts, "f")
-        texts = pc.binary_join_element_wise(pc.struct_field(parts, "a"), pc.struct_field(parts, "b"), "")
+        strings = pc.binary_join_element_wise(pc.struct_field(parts, "a"), pc.struct_field(parts, "b"), "")
         format = before + behind
     unit = "us" if fractions is None or (pc.max(pc.utf8_length(fractions)).as_py() or 0) <= 6 else "ns"
-    times = pc.strptime(texts, format=format, unit=unit, error_is_null=True)
+    times = pc.strptime(strings, format=format, unit=unit, error_is_null=True)
     if fractions is None:
         return times
     n_digits = len(str(UNITS_PER_SECOND[unit])) - 1
@@ -93,22 +93,22 @@ def _epoch(values: pa.Array) -> pa.Array:
     """Return seconds since 1970, with any fraction, as times in UTC."""
     if pa.types.is_integer(values.type):
         return values.cast(pa.timestamp("s", UTC)).cast(pa.timestamp("us", UTC))
-    texts = pc.utf8_trim_whitespace(values) if is_string(values.type) else values.cast(pa.string())
-    parts = pc.extract_regex(texts, r"^(?P<s>-?\d{1,12})(?:[.,](?P<f>\d{1,9})\d*)?$")
+    strings = pc.utf8_trim_whitespace(values) if is_string(values.type) else values.cast(pa.string())
+    parts = pc.extract_regex(strings, r"^(?P<s>-?\d{1,12})(?:[.,](?P<f>\d{1,9})\d*)?$")
     fractions = pc.struct_field(parts, "f").fill_null("")
     unit = "us" if (pc.max(pc.utf8_length(pc.utf8_rtrim(fractions, "0"))).as_py() or 0) <= 6 else "ns"
     n_digits = len(str(UNITS_PER_SECOND[unit])) - 1
     units = pc.utf8_slice_codeunits(pc.utf8_rpad(fractions, 9, "0"), 0, n_digits).cast(pa.int64())
-    negative = pc.starts_with(texts, "-").fill_null(False)
+    negative = pc.starts_with(strings, "-").fill_null(False)
     seconds = pc.struct_field(parts, "s").cast(pa.int64())
     whole = pc.multiply(seconds, UNITS_PER_SECOND[unit])
     timestamps = pc.if_else(negative, pc.subtract(whole, units), pc.add(whole, units))
     return timestamps.cast(pa.timestamp(unit, UTC))
 
 
-def time_type_by(texts: pa.Array, format: str) -> pa.DataType | None:
+def time_type_by(strings: pa.Array, format: str) -> pa.DataType | None:
     """Return the type of times of strings in a format, or None if some have another one, or there are none."""
-    nonblank = texts.drop_null()
+    nonblank = strings.drop_null()
     nonblank = nonblank.filter(pc.not_equal(nonblank, "")) if is_string(nonblank.type) else nonblank
     if len(nonblank):
         with contextlib.suppress(pa.ArrowInvalid):

@@ -73,19 +73,19 @@ def plain_values(values: pa.Array) -> pa.Array:
     if pa.types.is_duration(kind):
         return _durations(values)
     if _is_binary(kind):
-        texts = [None if v is None else base64.b64encode(v).decode("ascii") for v in values.to_pylist()]
-        return pa.array(texts, TEXT)
+        strings = [None if v is None else base64.b64encode(v).decode("ascii") for v in values.to_pylist()]
+        return pa.array(strings, TEXT)
     if _is_simple(kind):
         return values.cast(TEXT)
-    return pc.if_else(values.is_valid(), json_texts(values), pa.scalar(None, TEXT))
+    return pc.if_else(values.is_valid(), json_strings(values), pa.scalar(None, TEXT))
 
 
-def json_texts(values: pa.Array) -> pa.Array:
+def json_strings(values: pa.Array) -> pa.Array:
     """Return values as JSON, in large strings, none of which is NULL."""
     if _is_layout(values.type):
-        return _through_layout(values, json_texts).fill_null("null")
-    texts = _together(*_json_parts(values))
-    return texts if values.null_count == 0 else pc.if_else(values.is_valid(), texts, "null")
+        return _through_layout(values, json_strings).fill_null("null")
+    strings = _together(*_json_parts(values))
+    return strings if values.null_count == 0 else pc.if_else(values.is_valid(), strings, "null")
 
 
 def to_csv(values: pa.Array) -> pa.Array:
@@ -160,30 +160,30 @@ def _is_simple(kind: pa.DataType) -> bool:
 
 
 def _floats(values: pa.Array) -> pa.Array:
-    texts = values.cast(TEXT)
+    strings = values.cast(TEXT)
     if pa.types.is_float16(values.type):
         values = values.cast(pa.float32())
     # a whole number without an exponent would look like an integer
     whole = pc.and_(pc.equal(pc.floor(values), values), pc.is_finite(values))
     if not pc.any(whole).as_py():
-        return texts
-    bare = pc.and_not(whole, pc.match_substring(texts, "e"))
-    return pc.if_else(bare, _together(texts, ".0"), texts)
+        return strings
+    bare = pc.and_not(whole, pc.match_substring(strings, "e"))
+    return pc.if_else(bare, _together(strings, ".0"), strings)
 
 
 def _timestamps(values: pa.Array) -> pa.Array:
     kind = values.type
     utc = values.view(pa.timestamp(kind.unit))
-    texts = utc.cast(TEXT)
+    strings = utc.cast(TEXT)
     per_second = UNITS_PER_SECOND[kind.unit]
     bounds = pc.min_max(utc.view(pa.int64())).as_py()
     if bounds["min"] is None or (
         _FIRST_SECOND * per_second <= bounds["min"] and bounds["max"] < (_LAST_SECOND + 1) * per_second
     ):
-        texts = pc.binary_replace_slice(texts, 10, 11, "T")
+        strings = pc.binary_replace_slice(strings, 10, 11, "T")
     else:
-        texts = pc.replace_substring_regex(texts, r"^([-\d]+) ", r"\1T")
-    return texts if kind.tz is None else _together(texts, "Z")
+        strings = pc.replace_substring_regex(strings, r"^([-\d]+) ", r"\1T")
+    return strings if kind.tz is None else _together(strings, "Z")
 
 
 def _durations(values: pa.Array) -> pa.Array:
@@ -234,37 +234,37 @@ def _two(numbers: pa.Array) -> pa.Array:
     return pc.utf8_lpad(numbers.cast(TEXT), 2, "0")
 
 
-def _escaped(texts: pa.Array) -> pa.Array:
+def _escaped(strings: pa.Array) -> pa.Array:
     """Escape texts for JSON strings, without the quotes."""
-    offsets, data = _bytes(texts)
+    offsets, data = _bytes(strings)
     # few texts change, if any: only those with one of these bytes
     found = np.flatnonzero((data < 0x20) | (data == ord('"')) | (data == ord("\\")))
     if not len(found):
-        return texts
+        return strings
     rows = np.unique(np.searchsorted(offsets, found + offsets[0], side="right") - 1)
-    mask = np.zeros(len(texts), np.bool_)
+    mask = np.zeros(len(strings), np.bool_)
     mask[rows] = True
-    changed = texts.take(pa.array(rows)).to_pylist()
+    changed = strings.take(pa.array(rows)).to_pylist()
     escaped = [None if t is None else json.dumps(t, ensure_ascii=False)[1:-1] for t in changed]
-    return pc.replace_with_mask(texts, pa.array(mask), pa.array(escaped, TEXT))
+    return pc.replace_with_mask(strings, pa.array(mask), pa.array(escaped, TEXT))
 
 
-def _utf8(texts: pa.Array) -> pa.Array:
+def _utf8(strings: pa.Array) -> pa.Array:
     """Replace all bytes of texts that are not UTF-8."""
-    _, data = _bytes(texts)
+    _, data = _bytes(strings)
     if not len(data) or data.max() < 0x80:
-        return texts
+        return strings
     try:
-        texts.validate(full=True)
+        strings.validate(full=True)
     except pa.ArrowInvalid:
-        raw = texts.view(pa.large_binary()).to_pylist()
+        raw = strings.view(pa.large_binary()).to_pylist()
         return pa.array([None if v is None else v.decode("utf-8", "replace") for v in raw], TEXT)
-    return texts
+    return strings
 
 
-def _bytes(texts: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+def _bytes(strings: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
     """Return the offsets of large strings, and the bytes between the first and the last offset."""
-    offsets, data = bytes_of(texts)
+    offsets, data = bytes_of(strings)
     return offsets, data[offsets[0] : offsets[-1]]
 
 
@@ -274,7 +274,7 @@ def _one_to_json(value: pa.Scalar) -> str:
     if inner is None or not inner.is_valid:
         return "null"
     if isinstance(value, pa.UnionScalar):
-        return str(json_texts(pa.array([inner], inner.type))[0])
+        return str(json_strings(pa.array([inner], inner.type))[0])
     return json.dumps(inner.as_py())
 
 
@@ -283,8 +283,8 @@ def _one_to_json(value: pa.Scalar) -> str:
 
 def _together(*parts: pa.Array | str, separator: str = "") -> pa.Array:
     """Join texts row by row; a row is NULL if one of its texts is."""
-    texts = [pa.scalar(part, TEXT) if isinstance(part, str) else part for part in _merge_constants(parts)]
-    return pc.binary_join_element_wise(*texts, pa.scalar(separator, TEXT)) if len(texts) > 1 else texts[0]
+    strings = [pa.scalar(part, TEXT) if isinstance(part, str) else part for part in _merge_constants(parts)]
+    return pc.binary_join_element_wise(*strings, pa.scalar(separator, TEXT)) if len(strings) > 1 else strings[0]
 
 
 def _merge_constants(parts: Iterable[pa.Array | str]) -> Iterator[pa.Array | str]:
@@ -315,7 +315,7 @@ def _json_parts(values: pa.Array) -> list[pa.Array | str]:
     if pa.types.is_map(kind):
         # a cast would be wrong for a slice
         entries = pa.StructArray.from_arrays([values.keys, values.items], ["key", "value"])
-        return [json_texts(pa.ListArray.from_arrays(pa.array(values.offsets.to_numpy()), entries))]
+        return [json_strings(pa.ListArray.from_arrays(pa.array(values.offsets.to_numpy()), entries))]
     if _is_list(kind):
         return ["[", _join_json_lists(values, ", "), "]"]
     if _is_simple(kind):
@@ -327,7 +327,7 @@ def _object_parts(names: list[str], columns: list[pa.Array], n_rows: int) -> lis
     parts: list[pa.Array | str] = []
     for name, column in zip(names, columns, strict=True):
         parts.append((", " if parts else "{") + json.dumps(name, ensure_ascii=False) + ": ")
-        parts += [json_texts(column)] if column.null_count or _is_layout(column.type) else _json_parts(column)
+        parts += [json_strings(column)] if column.null_count or _is_layout(column.type) else _json_parts(column)
     return [*parts, "}"] if parts else [pa.repeat(pa.scalar("{}", TEXT), n_rows)]
 
 
@@ -335,11 +335,11 @@ def _join_json_lists(lists: pa.Array, separator: str) -> pa.Array:
     """Return the JSON of the values of each list, joined to one text; the text of a NULL list is empty."""
     offsets = np.zeros(len(lists) + 1, np.int64)
     np.cumsum(pc.list_value_length(lists).fill_null(0), out=offsets[1:])
-    texts = json_texts(pc.list_flatten(lists))
-    return pc.binary_join(pa.LargeListArray.from_arrays(pa.array(offsets), texts), pa.scalar(separator, TEXT))
+    strings = json_strings(pc.list_flatten(lists))
+    return pc.binary_join(pa.LargeListArray.from_arrays(pa.array(offsets), strings), pa.scalar(separator, TEXT))
 
 
-def _data(texts: pa.Array) -> pa.Buffer:
+def _data(strings: pa.Array) -> pa.Buffer:
     """Return the concatenated bytes of texts."""
-    _, data = _bytes(texts)
+    _, data = _bytes(strings)
     return pa.py_buffer(data)

@@ -254,7 +254,7 @@ def _of_leaf(leaf: Any, about: Assumptions) -> Truths:
             return _of_comparison(leaf, about)
         case s.Membership():
             return _of_membership(leaf, about)
-    there = _there(leaf.operand) if isinstance(leaf, s.TextTest) else {}
+    there = _there(leaf.operand) if isinstance(leaf, s.StringTest) else {}
     return Truths({(OF_TEST, leaf): frozenset({True}), **there}, {(OF_TEST, leaf): frozenset({False}), **there})
 
 

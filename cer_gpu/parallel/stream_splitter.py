@@ -55,7 +55,7 @@ class StreamSplitter:
     @property
     def max_shards(self) -> int | None:
         """Most shards of the work that are not empty, or None if keys can be dealt, to any number of shards."""
-        by_key = any(each.dealt_by_key for each in self.group.executions.values())
+        by_key = any(each.distributed_by_key for each in self.group.executions.values())
         return None if by_key else len(self.group.executions)
 
     # ---- parts ----------------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ class StreamSplitter:
         """
         executions = self.group.executions
         many = len(executions) >= MIN_OF_SHARE * n
-        whole = [name for name, each in executions.items() if many or not each.dealt_by_key]
+        whole = [name for name, each in executions.items() if many or not each.distributed_by_key]
         own = {name: each for name, each in executions.items() if name not in whole or name in whole[k::n]}
         return self._part_group(own, whole, key_shard=(k, n))
 

@@ -65,7 +65,7 @@ class Numbers:
         """Do nothing: there is no state beside the words."""
 
 
-class Texts:
+class Strings:
     """Encoder of texts and byte strings: a word is the number of a value in a dictionary of those met so far."""
 
     width = 1
@@ -93,40 +93,40 @@ class Texts:
         return known_codes(codes, valid), self._of_dictionary(array.dictionary)
 
     @property
-    def n_texts(self) -> int:
+    def n_strings(self) -> int:
         """Number of texts that have a word."""
         return self._coder.n_values
 
     @property
     def n_aside(self) -> int:
         """Number of texts outside the current dictionary; its own texts, if forgotten, would soon get words again."""
-        return max(self.n_texts - self._n_in_dictionary, 0)
+        return max(self.n_strings - self._n_in_dictionary, 0)
 
     def keep(self, words: KeyWords) -> None:
         """Forget the texts of all other words, and number these anew."""
         used, codes = np.unique(words, return_inverse=True)
-        texts = self.texts().take(pa.array(used))
+        strings = self.strings().take(pa.array(used))
         words[:] = codes
-        self.restore(texts)
+        self.restore(strings)
 
-    def texts(self) -> pa.Array:
+    def strings(self) -> pa.Array:
         """Return the texts in the order of their words."""
         return self._coder.values()
 
-    def restore(self, texts: pa.Array) -> None:
+    def restore(self, strings: pa.Array) -> None:
         """Replace all texts by these, with their indices as words."""
         self._forget_strings()
-        self._coder.number(texts)
+        self._coder.number(strings)
 
     def _forget_strings(self) -> None:
         self._coder = DictionaryEncoder(bounded=False)
         self._of_dictionary = DictionaryCache(self._coder.number)
 
 
-def encoder_of(kind: pa.DataType) -> Numbers | Texts:
+def encoder_of(kind: pa.DataType) -> Numbers | Strings:
     """Return the encoder of the values of a type."""
-    is_text = is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-    return Texts() if is_text else Numbers(kind)
+    of_strings = is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    return Strings() if of_strings else Numbers(kind)
 
 
 class Runs(NamedTuple):
@@ -181,7 +181,7 @@ class KeyIndex:
 class ByHash(KeyIndex):
     """Hash table of keys of any kind, with an encoder for each column."""
 
-    def __init__(self, encoders: list[Numbers | Texts]) -> None:
+    def __init__(self, encoders: list[Numbers | Strings]) -> None:
         super().__init__()
         self._encoders = encoders
         self._table = np.empty((0, 2), np.int64)
@@ -207,10 +207,10 @@ class ByHash(KeyIndex):
         return len(present) > 0
 
 
-class ByText(KeyIndex):
+class ByString(KeyIndex):
     """Array from the words of texts to partition ids, for keys of one text: no event needs a hash."""
 
-    def __init__(self, encoder: Texts) -> None:
+    def __init__(self, encoder: Strings) -> None:
         super().__init__()
         self._encoder = encoder
         self._table = np.empty(0, np.int32)
@@ -233,7 +233,7 @@ class ByText(KeyIndex):
 
     def _know_all(self) -> None:
         """Enter new texts as unassigned."""
-        n = self._encoder.n_texts
+        n = self._encoder.n_strings
         if 0 < n == self._n_known:
             return
         if n >= len(self._table):
@@ -244,11 +244,11 @@ class ByText(KeyIndex):
         self._n_known = n
 
 
-def index_of(encoders: list[Numbers | Texts]) -> KeyIndex:
+def index_of(encoders: list[Numbers | Strings]) -> KeyIndex:
     """Return the index for keys with these encoders."""
     match encoders:
-        case [Texts() as only]:
-            return ByText(only)
+        case [Strings() as only]:
+            return ByString(only)
         case _:
             return ByHash(encoders)
 

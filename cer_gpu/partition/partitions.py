@@ -10,20 +10,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.arrays import Bools, Int32, Int64
-from cer_gpu.backend.partitions import deal_events, number_events
+from cer_gpu.backend.partitions import distribute_events, number_events
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import Name
-from cer_gpu.columnar.columns import as_type, codes_of, is_string, plain_texts, plain_type, take_rows, validity
+from cer_gpu.columnar.columns import as_type, codes_of, is_string, plain_strings, plain_type, take_rows, validity
 from cer_gpu.columnar.dictionary_encoding import DictionaryCache, DictionaryEncoder, hashes_of
 from cer_gpu.columnar.fields import array_of, column_type, fields_hint
 from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.errors import QueryTypeError
-from cer_gpu.partition.key_index import KeyWords, Texts, encoder_of, index_of, joined_words
+from cer_gpu.partition.key_index import KeyWords, Strings, encoder_of, index_of, joined_words
 
 SWEEP_PARTITIONS_FROM = 1 << 15
 """Least number of partitions for a sweep, which drops those that hold nothing."""
 
-SWEEP_TEXTS_FROM = 1 << 16
+SWEEP_STRINGS_FROM = 1 << 16
 """Least number of old texts for a sweep: events that only count leave the texts of their keys behind."""
 
 
@@ -141,7 +141,7 @@ class PartitionKeys:
 def _readable_dictionary(column: pa.Array) -> pa.Array:
     """Return a column with a dictionary in a layout that Arrow's functions read."""
     if pa.types.is_string_view(column.type.value_type):
-        return pa.DictionaryArray.from_arrays(column.indices, plain_texts(column.dictionary))
+        return pa.DictionaryArray.from_arrays(column.indices, plain_strings(column.dictionary))
     return column
 
 
@@ -150,8 +150,8 @@ def _in_lower_case(key: pa.Array) -> pa.Array:
     if pa.types.is_null(key.type):
         return key
     if not pa.types.is_dictionary(key.type):
-        return pc.utf8_lower(plain_texts(key))
-    values = pc.utf8_lower(plain_texts(key.dictionary)).dictionary_encode()  # several may have become one
+        return pc.utf8_lower(plain_strings(key))
+    values = pc.utf8_lower(plain_strings(key.dictionary)).dictionary_encode()  # several may have become one
     return pa.DictionaryArray.from_arrays(values.indices.take(key.indices), values.dictionary)
 
 
@@ -249,13 +249,13 @@ class Partitions:
         self._index = index_of(self._encoders)
         self._resize(64)
         self._sweep_at = SWEEP_PARTITIONS_FROM
-        self._sweep_texts_at = SWEEP_TEXTS_FROM
+        self._sweep_strings_at = SWEEP_STRINGS_FROM
 
     @property
     def wants_sweep(self) -> bool:
         """True if there are many more partitions, or texts, than after the last sweep."""
-        texts = (encoder.n_aside for encoder in self._encoders if isinstance(encoder, Texts))
-        return self.n >= self._sweep_at or any(n > self._sweep_texts_at for n in texts)
+        strings = (encoder.n_aside for encoder in self._encoders if isinstance(encoder, Strings))
+        return self.n >= self._sweep_at or any(n > self._sweep_strings_at for n in strings)
 
     def assign(self, keys: list[pa.Array], symbols: Int32, rows: Int32) -> tuple[Int32, Int32, Int32, Int64]:
         """Find the partitions of the relevant events of a block.
@@ -300,7 +300,7 @@ class Partitions:
             encoder.keep(self._keys[: self.n, column])
             column += encoder.width
         self._sweep_at = max(SWEEP_PARTITIONS_FROM, 4 * self.n)
-        self._sweep_texts_at = SWEEP_TEXTS_FROM + 2 * self.n
+        self._sweep_strings_at = SWEEP_STRINGS_FROM + 2 * self.n
         self._resize(min(len(self._keys), _room_for(2 * self.n)))
 
     def _resize(self, capacity: int) -> None:
@@ -314,21 +314,21 @@ class Partitions:
 
     def snapshot(self) -> tuple[dict[str, Any], dict[int, pa.Array]]:
         """Return the state: arrays, and the values of keys that are texts."""
-        texts = {i: encoder.texts() for i, encoder in enumerate(self._encoders) if isinstance(encoder, Texts)}
-        return {"keys": self._keys[: self.n], "counts": self._counts[: self.n]}, texts
+        strings = {i: encoder.strings() for i, encoder in enumerate(self._encoders) if isinstance(encoder, Strings)}
+        return {"keys": self._keys[: self.n], "counts": self._counts[: self.n]}, strings
 
-    def restore(self, snapshot: dict[str, Any], texts: dict[int, pa.Array]) -> None:
+    def restore(self, snapshot: dict[str, Any], strings: dict[int, pa.Array]) -> None:
         """Go on from a snapshot."""
         for i, encoder in enumerate(self._encoders):
-            if isinstance(encoder, Texts):
-                encoder.restore(texts[i])
+            if isinstance(encoder, Strings):
+                encoder.restore(strings[i])
         n = len(snapshot["keys"])
         self._resize(_room_for(n))
         self._keys[:n], self._counts[:n] = snapshot["keys"], snapshot["counts"]
         self.n = n
         self._resize(len(self._keys))  # rebuilds the index
         self._sweep_at = max(SWEEP_PARTITIONS_FROM, 4 * self.n)
-        self._sweep_texts_at = SWEEP_TEXTS_FROM + 2 * self.n
+        self._sweep_strings_at = SWEEP_STRINGS_FROM + 2 * self.n
 
 
 def _room_for(n: int) -> int:
@@ -339,7 +339,7 @@ def _room_for(n: int) -> int:
 _NO_CODES = read_only(np.empty(0, np.int32))
 
 
-class _TextWords:
+class _StringWords:
     """Words of texts and byte strings that depend on their values alone."""
 
     def __init__(self) -> None:
@@ -361,7 +361,7 @@ class _TextWords:
         return words, read_only(codes.astype(np.int32, copy=False))
 
 
-class DealtPartitions(Partitions):
+class DistributedPartitions(Partitions):
     """Partitions of one shard of the keys: the events of all others are left out before anything is looked up for them.
 
     Every thread that reads a stream for its shard of the keys does this for all events, so it should cost little.
@@ -378,7 +378,7 @@ class DealtPartitions(Partitions):
         super().__init__(types, every=every, numbered=numbered)
         self._shard = shard
         encoders = [encoder_of(kind) for kind in types]
-        self._words = [_TextWords() if isinstance(each, Texts) else each for each in encoders]
+        self._words = [_StringWords() if isinstance(each, Strings) else each for each in encoders]
         self._own, self._before = Scratch(np.int32), Scratch(np.int32)
         self._kept, self._places = Scratch(np.int32), Scratch(np.int32)
 
@@ -388,7 +388,7 @@ class DealtPartitions(Partitions):
             taken = pa.array(rows)
             keys = [take_rows(key, taken) for key in keys]
         keys = [
-            words.coded(key) if isinstance(words, _TextWords) else key
+            words.coded(key) if isinstance(words, _StringWords) else key
             for words, key in zip(self._words, keys, strict=True)
         ]
         n = len(keys[0])
@@ -396,7 +396,7 @@ class DealtPartitions(Partitions):
         relevant = read_only(rows) if self._every else _NO_CODES  # else all of the keys are theirs
         kept, places = self._kept.empty(len(relevant) + 1), self._places.empty(len(relevant) + 1)
         words, codes = self._words_of(keys)
-        n_own, n_kept = deal_events(words, codes, relevant, *self._shard, own, before, kept, places)
+        n_own, n_kept = distribute_events(words, codes, relevant, *self._shard, own, before, kept, places)
         own = own[:n_own]
         chosen = pa.array(own)
         keys = [take_rows(key, chosen) for key in keys]
@@ -410,13 +410,13 @@ class DealtPartitions(Partitions):
     def _words_of(self, keys: list[pa.Array]) -> tuple[KeyWords, Int32]:
         """Return words of the keys that depend on their values alone, and the codes by which events have them."""
         match self._words, keys:
-            case [_TextWords() as only], [key]:
+            case [_StringWords() as only], [key]:
                 return only.of(key)
         words = []
         for encode, key in zip(self._words, keys, strict=True):
-            if isinstance(encode, _TextWords):
-                of_texts, codes = encode.of(key)
-                words.append(of_texts[codes])
+            if isinstance(encode, _StringWords):
+                of_strings, codes = encode.of(key)
+                words.append(of_strings[codes])
             else:
                 words.append(encode(key, None))
         return joined_words(words), _NO_CODES
@@ -428,4 +428,4 @@ def partitions_of(
     """Return the partitions of shard k of n of the keys, for a deal (k, n), or of all; as `Partitions`."""
     if key_shard is None:
         return Partitions(types, every=every, numbered=numbered)
-    return DealtPartitions(types, key_shard, every=every, numbered=numbered)
+    return DistributedPartitions(types, key_shard, every=every, numbered=numbered)

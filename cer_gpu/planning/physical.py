@@ -179,7 +179,7 @@ class PhysicalPlan:
         return self.counted or (self.output.most_at_an_end == 1 and not self.waits)
 
     @property
-    def deals_rows(self) -> bool:
+    def distributes_rows(self) -> bool:
         """True if a shard is one of what is known or chosen, and the runtime finds everything."""
         chosen_later = self.plan.every is not None or bool(self.plan.pipes)
         return self.limits_rows or self.waits or self.output.whole_ends or chosen_later

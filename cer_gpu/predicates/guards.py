@@ -422,9 +422,9 @@ class GuardEvaluator:
             by_type.setdefault(guard.event_type, []).append(i)
         of_any_type = by_type.pop(None, [])
         assert self.bound.type_column is not None
-        texts = type_names(values, self.bound.type_column)
-        self.types_met.add(texts)
-        return self.bound.pack([[*by_type.get(text, []), *of_any_type] for text in texts])
+        strings = type_names(values, self.bound.type_column)
+        self.types_met.add(strings)
+        return self.bound.pack([[*by_type.get(text, []), *of_any_type] for text in strings])
 
     def _stream_words(self, values: pa.Array) -> npt.NDArray[Any]:
         return self.bound.pack(
@@ -479,7 +479,7 @@ def type_column_type(schema: pa.Schema, name: str) -> pa.DataType:
     return data_type
 
 
-def text_columns(schema: pa.Schema) -> list[str]:
+def string_columns(schema: pa.Schema) -> list[str]:
     """Return the columns of text, each name once."""
     kinds = ((field.name, field.type) for field in schema)
     plain = ((name, kind.value_type if pa.types.is_dictionary(kind) else kind) for name, kind in kinds)
@@ -497,10 +497,10 @@ def no_type_column(schema: pa.Schema, name: str, holding: Mapping[str, Sequence[
     holding
         Columns that have types of the query among their values, with these.
     """
-    texts = list(holding) or text_columns(schema)
-    near = nearest(name, texts)
+    strings = list(holding) or string_columns(schema)
+    near = nearest(name, strings)
     first = [near] if near else []
-    could = [*first, *(each for each in texts if each not in first)]
+    could = [*first, *(each for each in strings if each not in first)]
     if could:
         held = holding.get(could[0], ())
         reason = f", which has {' and '.join(map(repr, held[:3]))}" if held else ""

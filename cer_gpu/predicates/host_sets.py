@@ -16,9 +16,9 @@ from cer_gpu.arrays import Array, Int32, Int64
 from cer_gpu.backend.compaction import group_rows
 from cer_gpu.backend.sets import finding as kernels
 from cer_gpu.backend.sets.finding import GuardSteps, NumberTests, PassMemory, choose_triggers, find_rows, keys_of
-from cer_gpu.backend.texts import coding
-from cer_gpu.backend.texts.coding import TextsMet, code_texts, place_texts
-from cer_gpu.columnar.columns import STRING, Block, codes_of, kind_of, plain_array, plain_texts, validity
+from cer_gpu.backend.string_codes import coding
+from cer_gpu.backend.string_codes.coding import StringsMet, code_strings, place_strings
+from cer_gpu.columnar.columns import STRING, Block, codes_of, kind_of, plain_array, plain_strings, validity
 from cer_gpu.columnar.dictionary_encoding import same_memory
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.columnar.memory import read_only
@@ -39,7 +39,7 @@ PLAN_EVERY = 8
 ENOUGH_BYTES = 1 << 16
 """Bytes of texts that tell which grams are rare."""
 
-TEXTS_KEPT, TEXT_BYTES_KEPT = 1 << 19, 1 << 27
+STRINGS_KEPT, STRING_BYTES_KEPT = 1 << 19, 1 << 27
 """Texts, and bytes of texts, from which on all are forgotten before the next piece."""
 
 COMMON = 1 / 32
@@ -93,15 +93,15 @@ class HostSets:
         self._new: list[bytes] = []
         self._number_types = [attribute_type(inputs.schema, name) for _, name in tables.number_columns]
         n_guards = len(tables.begins) - 1
-        n_numbers, n_texts = len(tables.number_columns), len(tables.text_columns)
-        self._columns = np.zeros((n_texts, coding.N_PLACES), np.int64)
+        n_numbers, n_strings = len(tables.number_columns), len(tables.string_columns)
+        self._columns = np.zeros((n_strings, coding.N_PLACES), np.int64)
         self._numbers = np.zeros((n_numbers, kernels.N_OF_NUMBERS), np.int64)
         self._numbers[:, kernels.CONSTANTS] = tables.constant_begins[:-1]
         self._numbers[:, kernels.N_CONSTANTS] = np.diff(tables.constant_begins)
         # two classes to a constant, and two more for each column
         self._numbers[:, kernels.CLASSES] = 2 * tables.constant_begins[:-1] + 2 * np.arange(n_numbers)
         self._known = np.array([[0, 0, valid, null] for _, valid, null in tables.known], np.int64).reshape(-1, 4)
-        self._classes = np.empty((n_texts, FIRST_PIECE), np.int32)
+        self._classes = np.empty((n_strings, FIRST_PIECE), np.int32)
         self._memory = PassMemory(
             np.zeros(tables.n_lines, np.uint64),
             np.zeros(tables.n_lines + 1, np.int32),
@@ -189,14 +189,14 @@ class HostSets:
             n += np.where(outcomes & kernels.IS_GREATER, len(keys) - upto[place], 0)
             weights[of] = np.maximum(n / (end - begin), _RAREST)
         self._plan(weights, is_range & (weights[: len(tests)] >= COMMON))
-        if not self._is_sampled and self._texts.offsets[self._texts.n[0]] >= ENOUGH_BYTES:
+        if not self._is_sampled and self._strings.offsets[self._strings.n[0]] >= ENOUGH_BYTES:
             self._choose_grams()
 
     # ---- texts ------------------------------------------------------------------------------------------------------
 
     def _forget_strings(self) -> None:
         """Forget all texts."""
-        self._texts = TextsMet(
+        self._strings = StringsMet(
             np.full(1 << 10, -1, np.int32),
             np.zeros(1 << 9, np.uint64),
             np.zeros(1 << 9, np.int32),
@@ -215,29 +215,29 @@ class HostSets:
 
     def _reserve_string(self, length: int) -> None:
         """Make room for one more text of so many bytes, in each array that is too small."""
-        texts, n = self._texts, int(self._texts.n[0])
-        if 2 * n >= len(texts.slots):
-            slots = np.full(4 * len(texts.slots), -1, np.int32)
-            place_texts(texts.hashes, n, slots)
-            texts = texts._replace(slots=slots)
-        if n + 2 >= len(texts.offsets):
+        strings, n = self._strings, int(self._strings.n[0])
+        if 2 * n >= len(strings.slots):
+            slots = np.full(4 * len(strings.slots), -1, np.int32)
+            place_strings(strings.hashes, n, slots)
+            strings = strings._replace(slots=slots)
+        if n + 2 >= len(strings.offsets):
             names = ("hashes", "columns", "offsets", "list_begins")
-            texts = texts._replace(**{name: _longer(getattr(texts, name)) for name in names})
-        while texts.offsets[n] + length > len(texts.data):
-            texts = texts._replace(data=_longer(texts.data))
-        while texts.list_begins[n] + self.tables.n_lines > len(texts.lists):
-            texts = texts._replace(lists=_longer(texts.lists))
-        if length + 2 > len(texts.laid):
-            texts = texts._replace(laid=np.zeros(2 * length + 2, np.uint8))
-        self._texts = texts
+            strings = strings._replace(**{name: _longer(getattr(strings, name)) for name in names})
+        while strings.offsets[n] + length > len(strings.data):
+            strings = strings._replace(data=_longer(strings.data))
+        while strings.list_begins[n] + self.tables.n_lines > len(strings.lists):
+            strings = strings._replace(lists=_longer(strings.lists))
+        if length + 2 > len(strings.laid):
+            strings = strings._replace(laid=np.zeros(2 * length + 2, np.uint8))
+        self._strings = strings
 
     def _choose_grams(self) -> None:
         """Choose the grams by which patterns are looked for, which are rare in the texts met so far."""
-        n = int(self._texts.offsets[self._texts.n[0]])
+        n = int(self._strings.offsets[self._strings.n[0]])
         enough, chosen = n >= ENOUGH_BYTES, self.tables.chosen
         self._is_sampled = enough or True in chosen
         if self._is_sampled not in chosen:
-            chosen[enough] = patterns_of(self.tables, self._texts.data[: min(n, SAMPLED_BYTES)])
+            chosen[enough] = patterns_of(self.tables, self._strings.data[: min(n, SAMPLED_BYTES)])
         self._patterns = chosen[self._is_sampled]
 
     def _write_classes(self, columns: Int64, begin: int, end: int, classes: Int32) -> None:
@@ -246,8 +246,8 @@ class HostSets:
             self._choose_grams()
         column, row, n_columns = 0, begin, len(columns)
         while True:
-            column, row, length = code_texts(
-                columns, column, row, begin, end, *self._patterns, tuple(self._texts), classes
+            column, row, length = code_strings(
+                columns, column, row, begin, end, *self._patterns, tuple(self._strings), classes
             )
             if column == n_columns:
                 return
@@ -262,7 +262,7 @@ class HostSets:
         while begin < n_rows:
             size = FIRST_PIECE if self._n_read < FIRST_PIECE else PIECE_ROWS
             end = min(begin + size, n_rows)
-            if self._texts.n[0] > TEXTS_KEPT or self._texts.offsets[self._texts.n[0]] > TEXT_BYTES_KEPT:
+            if self._strings.n[0] > STRINGS_KEPT or self._strings.offsets[self._strings.n[0]] > STRING_BYTES_KEPT:
                 self._collect_rows()
                 self._forget_strings()
                 self._view(block)
@@ -282,14 +282,14 @@ class HostSets:
 
     def _find(self, begin: int, end: int, n_found: int) -> int:
         numbers = NumberTests(self._numbers, *self._number_tests, self._known)
-        texts, row = self._texts, begin
+        strings, row = self._strings, begin
         while True:
             row, n_found = find_rows(
                 self._steps,
                 tuple(numbers),
                 self._classes,
-                texts.list_begins,
-                texts.lists,
+                strings.list_begins,
+                strings.lists,
                 begin,
                 end,
                 row,
@@ -305,23 +305,23 @@ class HostSets:
     def take_named(self) -> pa.Array:
         """Return the texts of the column that is `named` which are new since the last call."""
         self._collect_rows()
-        texts = pa.array(self._new, pa.large_binary()).view(pa.large_string())
+        strings = pa.array(self._new, pa.large_binary()).view(pa.large_string())
         self._new.clear()
-        return texts
+        return strings
 
     def _collect_rows(self) -> None:
-        texts, n = self._texts, int(self._texts.n[0])
+        strings, n = self._strings, int(self._strings.n[0])
         first, self._n_named = self._n_named, n
-        if first < n and self._named in self.tables.text_columns:
-            of = first + np.flatnonzero(texts.columns[first:n] == self.tables.text_columns.index(self._named))
-            self._new += [texts.data[texts.offsets[k] : texts.offsets[k + 1]].tobytes() for k in of.tolist()]
+        if first < n and self._named in self.tables.string_columns:
+            of = first + np.flatnonzero(strings.columns[first:n] == self.tables.string_columns.index(self._named))
+            self._new += [strings.data[strings.offsets[k] : strings.offsets[k + 1]].tobytes() for k in of.tolist()]
 
     def _view(self, block: Block) -> None:
         """Note where the columns of a block lie in memory."""
         tables = self.tables
         self._held.clear()
-        for k, name in enumerate(tables.text_columns):
-            self._view_texts(k, name, block)
+        for k, name in enumerate(tables.string_columns):
+            self._view_strings(k, name, block)
         for k, (column, name) in enumerate(tables.number_columns):
             of = self._numbers[k]
             array = _block_column(block, name)
@@ -342,17 +342,17 @@ class HostSets:
                 (self._no_bits(block.n_rows), 0) if array is None else self._validity(array, block, name)
             )
 
-    def _view_texts(self, k: int, name: str, block: Block) -> None:
+    def _view_strings(self, k: int, name: str, block: Block) -> None:
         array, of = _block_column(block, name), self._columns[k]
-        layout = coding.NO_TEXTS if array is None else _LAYOUTS.get(array.type.id)
+        layout = coding.NO_STRINGS if array is None else _LAYOUTS.get(array.type.id)
         if array is None or (layout is None and kind_of(array.type) != STRING):
-            of[coding.LAYOUT] = coding.NO_TEXTS
+            of[coding.LAYOUT] = coding.NO_STRINGS
             return
         if pa.types.is_dictionary(array.type):
             self._view_codes(k, array)
             return
         if layout is None:
-            array = plain_texts(plain_array(array))
+            array = plain_strings(plain_array(array))
             layout = _LAYOUTS[array.type.id]
         valid, offsets, data = array.buffers()
         self._held.append(array)
@@ -362,22 +362,22 @@ class HostSets:
         of[coding.OFFSETS] = 0 if offsets is None else offsets.address
         of[coding.DATA] = 0 if data is None else data.address
         if offsets is None:
-            of[coding.LAYOUT] = coding.NO_TEXTS
+            of[coding.LAYOUT] = coding.NO_STRINGS
 
     def _view_codes(self, k: int, array: pa.DictionaryArray) -> None:
         """Note codes, and the classes of the texts of their dictionary."""
-        of, name = self._columns[k], self.tables.text_columns[k]
+        of, name = self._columns[k], self.tables.string_columns[k]
         known = self._dictionaries.get(name)
         if known is None or not same_memory(known[0], array.dictionary):
-            texts = plain_texts(array.dictionary)
+            strings = plain_strings(array.dictionary)
             part = np.zeros((k + 1, coding.N_PLACES), np.int64)
-            part[:, coding.LAYOUT] = coding.NO_TEXTS
+            part[:, coding.LAYOUT] = coding.NO_STRINGS
             self._columns[k] = 0
-            block = Block(pa.record_batch({name: texts}))
-            self._view_texts(k, name, block)
+            block = Block(pa.record_batch({name: strings}))
+            self._view_strings(k, name, block)
             part[k] = self._columns[k]
-            classes = np.empty((k + 1, len(texts)), np.int32)
-            self._write_classes(part, 0, len(texts), classes)
+            classes = np.empty((k + 1, len(strings)), np.int32)
+            self._write_classes(part, 0, len(strings), classes)
             known = self._dictionaries[name] = array.dictionary, np.append(classes[k], coding.NO_TEXT).astype(np.int32)
         is_valid = validity(array.indices)
         codes = codes_of(array, is_valid).astype(np.int32)

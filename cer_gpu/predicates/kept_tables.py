@@ -21,13 +21,13 @@ import pyarrow as pa
 from cer_gpu.arrays import Array, Int32, Int64
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.backend.sets import finding as kernels
-from cer_gpu.backend.texts import coding
-from cer_gpu.backend.texts.coding import Patterns
-from cer_gpu.backend.texts.scanning import FIRST_CLASS, Globs
+from cer_gpu.backend.string_codes import coding
+from cer_gpu.backend.string_codes.coding import Patterns
+from cer_gpu.backend.string_codes.scanning import FIRST_CLASS, Globs
 from cer_gpu.ceql import values as v
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions import terms as t
-from cer_gpu.expressions.globs.compiling import Compiled, TextSample, grams
+from cer_gpu.expressions.globs.compiling import Compiled, StringSample, grams
 from cer_gpu.expressions.globs.folding import folds
 from cer_gpu.expressions.inputs import Inputs
 from cer_gpu.predicates.cuda.set_steps import KNOWN, TYPE_NUMBERS, SetSteps
@@ -57,12 +57,12 @@ class SetTables:
         column, the outcomes that hold, whether it holds of NaN, and 1 if it is no test of equality.
     known : tuple of (str, int, int)
         Columns of which validity is asked, with the lines of valid and of other rows, or -1.
-    text_columns : tuple of str
+    string_columns : tuple of str
         Columns of texts that are tested.
     sets : tuple of (int, bool, int, Compiled)
         Column, True if case is ignored, first pattern, and patterns.
     line_begins, lines : int32 arrays
-        As of `cer_gpu.backend.texts.coding.Patterns`.
+        As of `cer_gpu.backend.string_codes.coding.Patterns`.
     globs : Globs
     chosen : dict from bool to tuple
         `Patterns` by grams that were chosen without texts (False), and by some texts (True), once they are.
@@ -77,7 +77,7 @@ class SetTables:
     constant_begins: Int64
     tests: Int64
     known: tuple[tuple[str, int, int], ...]
-    text_columns: tuple[str, ...]
+    string_columns: tuple[str, ...]
     sets: tuple[tuple[int, bool, int, Compiled], ...]
     line_begins: Int32
     lines: Int32
@@ -112,9 +112,9 @@ def set_tables(steps: SetSteps) -> SetTables:
     places = iter([np.searchsorted(constants[c], np.array(each, np.uint64)) for c, each in enumerate(keys)])
     for column, at in enumerate(places):
         tests[tests[:, 0] == column, 1] = at
-    texts = [(name, of) for name, of in steps.texts.items() if of.n_tests]
+    strings = [(name, of) for name, of in steps.strings.items() if of.n_tests]
     sets, line_begins, lines, n_patterns, n_asked = [], [int32([0])], [], 0, 0
-    for column, (name, of) in enumerate(texts):
+    for column, (name, of) in enumerate(strings):
         together = of.together()
         for nocase, globs in together.sets.items():
             numbers, firsts = together.askers(nocase)
@@ -133,7 +133,7 @@ def set_tables(steps: SetSteps) -> SetTables:
         read_only(np.cumsum([0, *map(len, constants)])),
         tests,
         tuple((name, *each) for name, each in known.items()),  # type: ignore[misc]
-        tuple(name for name, _ in texts),
+        tuple(name for name, _ in strings),
         tuple(sets),
         int32(np.concatenate(line_begins)),
         int32(np.concatenate([np.empty(0, np.int32), *lines])),
@@ -184,8 +184,8 @@ def patterns_of(tables: SetTables, sample: Array) -> tuple[Any, ...]:
     begins, of_grams = [0], list[list[int]]()
     parts: tuple[list[Array], ...] = ([], [], [], [], [])
     sizes = [0, 0, 0, 0, 0]
-    samples = {False: TextSample(sample), True: TextSample(_folded(sample))}
-    for column in range(len(tables.text_columns)):
+    samples = {False: StringSample(sample), True: StringSample(_folded(sample))}
+    for column in range(len(tables.string_columns)):
         for _, nocase, first_pattern, patterns in (each for each in tables.sets if each[0] == column):
             for width, made in grams(patterns, samples[nocase]).items():
                 entries = made.entries + np.array([first_pattern, sizes[4], sizes[4], 0], np.int32)
@@ -228,7 +228,7 @@ _CLASSES: dict[str, type[Any]] = {
         v.Aggregate,
         v.Element,
         v.Comparison,
-        v.TextTest,
+        v.StringTest,
         v.Like,
         v.Membership,
         v.IsNull,
@@ -333,7 +333,7 @@ def written_set(bound: BoundSet) -> bytes:
         "inputs": bound.inputs.columns,
         "numbers": [(column.slot, column.stored, column.stride, name) for column, name in tables.number_columns],
         "known": tables.known,
-        "texts": tables.text_columns,
+        "texts": tables.string_columns,
         "sets": [(column, nocase, first) for column, nocase, first, _ in tables.sets],
         "late": [(number, places) for number, (_, places) in bound.late.items()],
     }
@@ -367,7 +367,7 @@ def read_set(content: bytes, schema: pa.Schema, guards: Sequence[Guard]) -> Boun
         n_lines=names["lines"],
         number_columns=tuple((t.Column(slot, stored, stride), name) for slot, stored, stride, name in names["numbers"]),
         known=tuple(map(tuple, names["known"])),
-        text_columns=tuple(names["texts"]),
+        string_columns=tuple(names["texts"]),
         sets=tuple(sets),
         globs=joined_globs([each.globs for *_, each in sets]),
         **{name: arrays[name] for name in _ARRAYS},  # type: ignore[arg-type]

@@ -10,7 +10,15 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Array, Bools, Int32
 from cer_gpu.ceql.syntax import Predicate
-from cer_gpu.columnar.columns import Block, DictionaryEncoded, RowsOfBlock, codes_of, plain_array, plain_texts, validity
+from cer_gpu.columnar.columns import (
+    Block,
+    DictionaryEncoded,
+    RowsOfBlock,
+    codes_of,
+    plain_array,
+    plain_strings,
+    validity,
+)
 from cer_gpu.columnar.dictionary_encoding import DictionaryCache
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.binder import Binder
@@ -146,19 +154,19 @@ class _Remembered(DictionaryCache):
             kind = pa.large_binary() if pa.types.is_large_string(values.type) else pa.binary()
             self._lists[id(values)] = values, values.view(kind).to_pylist()
         listed, known = self._lists[id(values)][1], self._known
-        texts = [listed[code] for code in codes.tolist()]
-        unknown = [text for text in dict.fromkeys(texts) if text not in known]
+        strings = [listed[code] for code in codes.tolist()]
+        unknown = [text for text in dict.fromkeys(strings) if text not in known]
         if unknown:
             if len(known) > MAX_REMEMBERED:
                 known.clear()
                 known[None] = False
-                unknown = [text for text in dict.fromkeys(texts) if text is not None]
+                unknown = [text for text in dict.fromkeys(strings) if text is not None]
             known.update(zip(unknown, self._test_strings(unknown), strict=True))
-        at: Array = np.array([known[text] for text in texts], np.bool_)
+        at: Array = np.array([known[text] for text in strings], np.bool_)
         return at if places is None else at[places]
 
-    def _test_strings(self, texts: list[bytes | None]) -> list[bool]:
-        array = pa.array(texts, pa.large_binary()).view(pa.large_string())
+    def _test_strings(self, strings: list[bytes | None]) -> list[bool]:
+        array = pa.array(strings, pa.large_binary()).view(pa.large_string())
         if isinstance(self.of, TestTable):  # by itself, as other tests of the column are not asked of these texts
             return list(map(bool, arrow_rows(self.of.test(array), False) != self.of.negated))
         return list(map(bool, self.of(array)[:-1]))
@@ -225,5 +233,5 @@ class _FewRows(RowsOfBlock):
 
 def _coded(array: pa.Array) -> DictionaryEncoded:
     if not pa.types.is_dictionary(array.type):
-        array = plain_texts(plain_array(array)).dictionary_encode()
-    return DictionaryEncoded(codes_of(array, validity(array.indices)), plain_texts(array.dictionary))
+        array = plain_strings(plain_array(array)).dictionary_encode()
+    return DictionaryEncoded(codes_of(array, validity(array.indices)), plain_strings(array.dictionary))

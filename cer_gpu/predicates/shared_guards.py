@@ -335,9 +335,9 @@ class SharedGuards:
         self._see(self._host.take_named())
         return block
 
-    def _see(self, texts: pa.Array) -> None:
+    def _see(self, strings: pa.Array) -> None:
         """Note types that events have."""
-        for name in type_names(texts, self.guards.type_column or "") if len(texts) else ():
+        for name in type_names(strings, self.guards.type_column or "") if len(strings) else ():
             if name and (name in self.guards.types or len(self.types_seen) < MAX_KNOWN):
                 self.types_seen[name] = None
 

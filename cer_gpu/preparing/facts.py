@@ -40,7 +40,7 @@ class Interned:
         return self._numbers[key]
 
 
-_Texts = tuple[str, ...]
+_Strings = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -55,19 +55,19 @@ class QueryFacts:
 
     language: str
     reads_whole_table: bool
-    notes: _Texts
-    missing_fields: _Texts
-    outputs: _Texts
+    notes: _Strings
+    missing_fields: _Strings
+    outputs: _Strings
     default_output: str
     counted_output: str | None
-    types: _Texts
+    types: _Strings
     type_column: str | None
     time_column: str | None
     time_unit: str | None
-    streams: _Texts
+    streams: _Strings
     several_streams: bool
-    partition_keys: tuple[_Texts, ...]
-    nullable_partition_keys: tuple[_Texts, ...]
+    partition_keys: tuple[_Strings, ...]
+    nullable_partition_keys: tuple[_Strings, ...]
     window_kind: str | None
     window_attribute: str | None
     is_spaced: bool

@@ -15,7 +15,7 @@ from cer_gpu.arrays import Int32, Int64
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.engine.evaluation_options import USUAL_OPTIONS, EvaluationOptions
 from cer_gpu.expressions.targets.arrow import exact_sum
-from cer_gpu.io.value_strings import json_texts, plain_values
+from cer_gpu.io.value_strings import json_strings, plain_values
 from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet
 from cer_gpu.report.events import ReportEvents
@@ -88,7 +88,7 @@ def _distinct(keys: Sequence[pa.Array]) -> tuple[list[str], Int32]:
     separator = pa.scalar(",", pa.large_string())
     # of a dictionary, each value becomes text once
     coded = [key if pa.types.is_dictionary(key.type) else key.dictionary_encode() for key in keys]
-    found = pc.binary_join_element_wise(*map(json_texts, coded), separator).dictionary_encode()
+    found = pc.binary_join_element_wise(*map(json_strings, coded), separator).dictionary_encode()
     return found.dictionary.to_pylist(), found.indices.to_numpy()
 
 

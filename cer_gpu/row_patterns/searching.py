@@ -28,7 +28,7 @@ from cer_gpu.errors import EventsError, QueryTooLargeError, QueryTypeError
 from cer_gpu.expressions.derived import makers_of
 from cer_gpu.expressions.relation_terms import Argument, Condition, arguments_of
 from cer_gpu.expressions.relations import RelationBinder
-from cer_gpu.expressions.side_columns import MAX_COLUMNS, SideColumns, TextNumbers
+from cer_gpu.expressions.side_columns import MAX_COLUMNS, SideColumns, StringIds
 from cer_gpu.row_patterns.bounds import ReadColumns, RowBound, bounds_after
 from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, shown_leaf
 from cer_gpu.row_patterns.live_arguments import (
@@ -222,7 +222,7 @@ class _Search:
         self._inputs: dict[tuple[str, str], int] = {}
         self._targets = np.array([variable in skip.variables for variable in self._places], np.bool_)
         arguments, code, programs = self._condition_code()
-        numbers = TextNumbers()
+        numbers = StringIds()
         values = self._column_values(rows, numbers)
         inputs, valid = self._functions_read(rows)
         lists = (*program.nexts, program.starts, program.starts_at_first)
@@ -437,7 +437,7 @@ class _Search:
         n = rows.batch.num_rows
         return np.array(inputs, np.int64).reshape(-1, n), np.array(valid, np.bool_).reshape(-1, n)
 
-    def _column_values(self, rows: OrderedRows, numbers: TextNumbers) -> Int64:
+    def _column_values(self, rows: OrderedRows, numbers: StringIds) -> Int64:
         """Return the columns that conditions read of rows, behind them of places, and at last where there is no row."""
         binder, batch = self._bound.binder, rows.batch
         n, n_places = batch.num_rows, len(self._places)

@@ -43,7 +43,7 @@ from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.record_batches import empty_batch
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.execution_group import NamedBatches
-from cer_gpu.io.value_strings import TEXT, json_texts, plain_values
+from cer_gpu.io.value_strings import TEXT, json_strings, plain_values
 from cer_gpu.output.funnel_counts import FunnelCounts
 from cer_gpu.rule import Rule
 
@@ -204,7 +204,7 @@ ALERTS = "alerts"
 MAX_EVENTS = 1_000
 """Most events that an alert shows: the last ones."""
 WITH_EVENTS = "events"
-_TEXTS = pa.list_(pa.string())
+_STRINGS = pa.list_(pa.string())
 _POSITIONS = pa.list_(pa.int64())
 _KEY = pa.map_(pa.string(), pa.string())
 
@@ -240,7 +240,7 @@ class AlertRows:
         self.schema: pa.Schema = pa.schema(
             [
                 *((name, pa.string()) for name in ("rule", "id", "level")),
-                *((name, _TEXTS) for name in ("tags", "tactics", "techniques")),
+                *((name, _STRINGS) for name in ("tags", "tactics", "techniques")),
                 ("host", pa.string()),
                 ("key", _KEY),
                 ("start", pa.int64()),
@@ -264,7 +264,7 @@ class AlertRows:
         lists = {"tags": rule.tags, "tactics": rule.tactics, "techniques": rule.techniques}
         columns = {key: pa.repeat(pa.scalar(value, pa.string()), rows.num_rows) for key, value in own.items()}
         for key, values in lists.items():
-            columns[key] = pa.repeat(pa.scalar(list(values), _TEXTS), rows.num_rows)
+            columns[key] = pa.repeat(pa.scalar(list(values), _STRINGS), rows.num_rows)
         columns["host"] = hosts_of(rows)
         columns["key"] = _maps({key: found[key] for key in self._keys[name] if key in found}, rows.num_rows)
         if self._have_events[name]:
@@ -354,7 +354,7 @@ def _objects(names: list[str], columns: list[pa.Array], n_rows: int) -> pa.Array
     for name, column in zip(names, columns, strict=True):
         if column.null_count == n_rows:
             continue
-        member = _bracketed(json_texts(column), json.dumps(name, ensure_ascii=False) + ": ", "")
+        member = _bracketed(json_strings(column), json.dumps(name, ensure_ascii=False) + ": ", "")
         members.append(member if not column.null_count else pc.if_else(column.is_valid(), member, None))
     if not members:
         return pa.repeat(pa.scalar("{}", TEXT), n_rows)

@@ -269,11 +269,11 @@ def read_eql(path: Path, name: str) -> RulesFound:
     return RulesFound([Rule(name, read_query_file(path), language="eql", file=str(path))])
 
 
-_TEXTS = file_by_file(read_text)
+_STRINGS = file_by_file(read_text)
 READERS: Mapping[str, RuleReader] = {
-    ".ceql": _TEXTS,
+    ".ceql": _STRINGS,
     ".eql": file_by_file(read_eql),
-    ".sql": _TEXTS,
+    ".sql": _STRINGS,
     ".toml": file_by_file(read_toml),
     ".yaml": read_sigma,
     ".yml": read_sigma,
@@ -358,7 +358,7 @@ def read_folder(folder: str | os.PathLike[str], fields: FieldColumns = AS_NAMED)
 
 def read_file(path: Path, fields: FieldColumns = AS_NAMED) -> RulesFound:
     """Read the rules of one file, a query without a name if its ending is none of `READERS`; raise the first error."""
-    found = READERS.get(path.suffix, _TEXTS)([RuleFile(path, "")], fields)
+    found = READERS.get(path.suffix, _STRINGS)([RuleFile(path, "")], fields)
     for _, error in found.errors:
         raise error
     return found

@@ -70,13 +70,13 @@ class Counter(Loop):
         )
 
     @property
-    def dealt(self) -> Array:
+    def distributed(self) -> Array:
         """State of the distribution of shares: ends so far, also those of other shares."""
         return np.array([self._out.n_ends])
 
-    @dealt.setter
-    def dealt(self, dealt: Array) -> None:
-        (self._out.n_ends,) = map(int, dealt)
+    @distributed.setter
+    def distributed(self, distributed: Array) -> None:
+        (self._out.n_ends,) = map(int, distributed)
 
     def supply(self, status: Status) -> Iterator[CountBuffers]:
         """Supply what the loop asked for by its status, and yield buffers that are full."""

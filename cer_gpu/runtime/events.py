@@ -14,7 +14,7 @@ from cer_gpu.automaton.encoding import CONSUME_NONE, GLOBAL_WINDOW, NO_WINDOW
 from cer_gpu.backend.arguments import Events, Options
 from cer_gpu.columnar.clocks import time_in_words
 from cer_gpu.columnar.memory_limit import HALF_OF_MACHINE, MemoryLimit
-from cer_gpu.expressions.side_columns import TextNumbers
+from cer_gpu.expressions.side_columns import StringIds
 from cer_gpu.runtime.join_tables import JoinTables
 from cer_gpu.runtime.parallel_tables import ParallelTables
 from cer_gpu.runtime.reading.symbols import EventBuffers
@@ -94,7 +94,7 @@ class RunOptions:
     joins: JoinTables | None = None
     parallel: ParallelTables | None = None
     recent: RecentTables | None = None
-    texts: TextNumbers | None = None
+    strings: StringIds | None = None
     weighing: Weighing | None = None
     memory: MemoryLimit = HALF_OF_MACHINE
     time_type: pa.DataType | None = None

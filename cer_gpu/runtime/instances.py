@@ -14,7 +14,7 @@ from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.encoding import COUNT_WINDOW, GLOBAL_WINDOW
 from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.joins import matching as loops
-from cer_gpu.backend.joins.filters import Filters, TextTables, check_sizes, filters_of, with_texts
+from cer_gpu.backend.joins.filters import Filters, StringTables, check_sizes, filters_of, with_strings
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances, rebuild
 from cer_gpu.backend.joins.successors import drop_without_successors
 from cer_gpu.backend.joins.whole_paths import LEFT, N_PROGRESS, General
@@ -85,7 +85,7 @@ class InstanceGraph(Joining):
         self._general = General(**general, picked=picked, atoms=atoms, instances=instances, progress=progress)
         self._looks_ahead = options.window == GLOBAL_WINDOW and len(joins.graph["onward_edges"]) > 0
         self._next = np.zeros(2, np.int32)
-        self._tests = filters_of(joins.conditions, joins.code, joins.plan.bound.constants, self._text_tables)
+        self._tests = filters_of(joins.conditions, joins.code, joins.plan.bound.constants, self._string_tables)
 
     @property
     def tested(self) -> Int64:
@@ -148,12 +148,12 @@ class InstanceGraph(Joining):
 
     @property
     def _filters(self) -> Filters:
-        return with_texts(self._tests, self._text_tables)
+        return with_strings(self._tests, self._string_tables)
 
     @property
-    def _text_tables(self) -> TextTables:
-        assert self.options.texts is not None
-        return self.options.texts.tables(ranked=self._joins.plan.bound.ranked)
+    def _string_tables(self) -> StringTables:
+        assert self.options.strings is not None
+        return self.options.strings.tables(ranked=self._joins.plan.bound.ranked)
 
     def live(self) -> Int64:
         """Return the positions that matches to come may hold, and perhaps others, ascending."""
@@ -187,21 +187,21 @@ class InstanceGraph(Joining):
 
     # ---- texts ----------------------------------------------------------------------------------------------
 
-    def texts_in(self, columns: list[int]) -> Int64:
+    def strings_in(self, columns: list[int]) -> Int64:
         """Return the numbers of texts held of some columns of `RelevantEvents.attributes`."""
         self._drop_unreachable(self._last_clocks[0])
-        held = [self._valid_texts(q, column)[0] for q in range(len(self._heights)) for column in columns]
+        held = [self._valid_strings(q, column)[0] for q in range(len(self._heights)) for column in columns]
         return np.concatenate([np.empty(0, np.int64), *held])
 
-    def renumber_texts(self, columns: list[int], renumbered: Int64) -> None:
+    def renumber_strings(self, columns: list[int], renumbered: Int64) -> None:
         """Exchange the numbers of texts held of some columns, given the new number for each old one."""
         for q in range(len(self._heights)):
             for column in columns:
-                numbers, valid = self._valid_texts(q, column)
+                numbers, valid = self._valid_strings(q, column)
                 self._stacks.values[q, column, valid] = renumbered[numbers]
         self._rebuild()
 
-    def _valid_texts(self, atom: int, column: int) -> tuple[Int64, Int64]:
+    def _valid_strings(self, atom: int, column: int) -> tuple[Int64, Int64]:
         """Return the numbers of texts of the instances of an atom, where there are any, and those instances."""
         n = self._heights[atom]
         valid = np.flatnonzero(self._stacks.values[atom, 0, :n] >> (column - 1) & 1)

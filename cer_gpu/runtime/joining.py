@@ -48,7 +48,7 @@ class Joining(Runtime):
 
     reads_chain = False
     keeps_partitions = True
-    keeps_texts = True
+    keeps_strings = True
     n_regs: ClassVar[int]
 
     def __init__(self, options: RunOptions, length: Length, *, distinct: bool, n_forgotten: int) -> None:

@@ -158,22 +158,22 @@ class Products(Joining):
 
     # ---- texts ----------------------------------------------------------------------------------------------
 
-    def texts_in(self, columns: list[int]) -> Int64:
+    def strings_in(self, columns: list[int]) -> Int64:
         """Return the numbers of texts held of some columns of `RelevantEvents.attributes`."""
         self._drop_unreachable(self._last_clocks[0])
         used = self._in_use
-        held = [self._rows[begin:end, value][used[begin:end]] for begin, end, value in self._text_values(columns)]
+        held = [self._rows[begin:end, value][used[begin:end]] for begin, end, value in self._string_values(columns)]
         return np.concatenate([np.empty(0, np.int64), *held])
 
-    def renumber_texts(self, columns: list[int], renumbered: Int64) -> None:
+    def renumber_strings(self, columns: list[int], renumbered: Int64) -> None:
         """Exchange the numbers of texts held of some columns, given the new number for each old one."""
         used = self._in_use
-        for begin, end, value in self._text_values(columns):
+        for begin, end, value in self._string_values(columns):
             held = self._rows[begin:end, value]
             held[used[begin:end]] = renumbered[held[used[begin:end]]]
         self._rehash(np.diff(self._bases).tolist())
 
-    def _text_values(self, columns: list[int]) -> Iterator[tuple[int, int, int]]:
+    def _string_values(self, columns: list[int]) -> Iterator[tuple[int, int, int]]:
         """Yield the columns of the look-up table with values of some columns, each with the rows of its table."""
         for table, value in self._tables.values_of(columns):
             yield int(self._bases[table]), int(self._bases[table + 1]), ROW_VALUES + value

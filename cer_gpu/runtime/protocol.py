@@ -41,7 +41,7 @@ class Runtime(ABC):
         True: listing is a stage of its own, after the partial matches of a piece are updated.
     keeps_partitions : bool
         True: several partitions are held at once, and may be dropped and numbered anew.
-    keeps_texts : bool
+    keeps_strings : bool
         True: numbers of texts are held, and may be exchanged for others.
     options : RunOptions
     stages : Stages
@@ -52,7 +52,7 @@ class Runtime(ABC):
     reads_chain: ClassVar[bool]
     lists_by_itself: ClassVar[bool] = False
     keeps_partitions: ClassVar[bool] = False
-    keeps_texts: ClassVar[bool] = False
+    keeps_strings: ClassVar[bool] = False
     options: RunOptions
     stages: Stages = NO_STAGES
 
@@ -111,11 +111,11 @@ class Runtime(ABC):
         """Make room for so many partitions."""
         raise NotImplementedError
 
-    def texts_in(self, columns: list[int]) -> Int64:
-        """Return the numbers of strings held of some attribute columns; only where it `keeps_texts`."""
+    def strings_in(self, columns: list[int]) -> Int64:
+        """Return the numbers of strings held of some attribute columns; only where it `keeps_strings`."""
         raise NotImplementedError
 
-    def renumber_texts(self, columns: list[int], renumbered: Int64) -> None:
+    def renumber_strings(self, columns: list[int], renumbered: Int64) -> None:
         """Exchange the numbers of texts held of some columns, given the new number for each old one."""
         raise NotImplementedError
 

@@ -12,7 +12,7 @@ from cer_gpu.automaton import encoding as codes
 from cer_gpu.automaton.recogniser import RecogniserTable
 from cer_gpu.backend.arguments import Matches, plain
 from cer_gpu.backend.joins import recognition as loop
-from cer_gpu.backend.joins.filters import check_sizes, filters_of, with_texts
+from cer_gpu.backend.joins.filters import check_sizes, filters_of, with_strings
 from cer_gpu.backend.status import Status
 from cer_gpu.expressions.relation_terms import Comparison
 from cer_gpu.expressions.relations import BoundRelations
@@ -49,8 +49,8 @@ class Recognising(Runtime):
         self._values = np.zeros((1, 1 + len(bound.columns), recogniser.n_registers + 1), np.int64)
         self._arguments, conditions, code = _tests_of(table, bound)
         self._ranked = bound.ranked
-        assert options.texts is not None
-        self._tests = filters_of(conditions, code, bound.constants, options.texts.tables(ranked=bound.ranked))
+        assert options.strings is not None
+        self._tests = filters_of(conditions, code, bound.constants, options.strings.tables(ranked=bound.ranked))
         self._events_of_tests = np.zeros((2, self._arguments.shape[1]), np.int64)
         self._out = OutputBuffers(timed=options.timed, labelled=False)
 
@@ -67,11 +67,11 @@ class Recognising(Runtime):
                     raise AssertionError(other)
 
     def _recognise(self, events: RelevantEvents) -> int:
-        made, texts = self._table.recogniser, self.options.texts
-        assert texts is not None
+        made, strings = self._table.recogniser, self.options.strings
+        assert strings is not None
         share, n_shares = self.options.share or (0, 1)
         groups = plain(
-            with_texts(self._tests, texts.tables(ranked=self._ranked)),
+            with_strings(self._tests, strings.tables(ranked=self._ranked)),
             loop.RecogniserArrays(
                 self._table.atoms_of,
                 made.states,

@@ -124,13 +124,13 @@ class AutomatonRun(Loop):
         return self._history, self._sources
 
     @property
-    def dealt(self) -> Array:
+    def distributed(self) -> Array:
         """State of the distribution of shares (`cer_gpu.backend.listing`); empty: there are none."""
         return self._share
 
-    @dealt.setter
-    def dealt(self, dealt: Array) -> None:
-        self._share = dealt
+    @distributed.setter
+    def distributed(self, distributed: Array) -> None:
+        self._share = distributed
 
     def supply(self, status: Status) -> Iterator[MatchBuffers]:
         """Supply what the loop asked for by its status, and yield buffers that are full."""

@@ -184,7 +184,7 @@ class WindowChoice(Runtime):
             "parts": self._parts,
             "log": self._log[: self._n_logged],
             "scalars": np.array([self._low, self._next, len(self._log)]),
-            "dealt": self._inner.dealt,
+            "dealt": self._inner.distributed,
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -195,7 +195,7 @@ class WindowChoice(Runtime):
         self._log = np.zeros((size, loops.N_LOG), np.int64)
         self._log[: len(snapshot["log"])] = snapshot["log"]
         self._reserve_replay()
-        self._inner.dealt = snapshot["dealt"]
+        self._inner.distributed = snapshot["dealt"]
 
     # ---- room -----------------------------------------------------------------------------------------------
 

@@ -49,7 +49,7 @@ _KINDS = SigmaCorrelationType
 _FUNCTIONS = {_KINDS.VALUE_COUNT: "COUNT DISTINCT", _KINDS.VALUE_SUM: "SUM", _KINDS.VALUE_AVG: "AVG"}
 _MEDIAN = 50
 _JOINED = "concat("
-_TEXTS, _COLUMNS = re.compile(r"'[^']*'"), re.compile(r"`[^`]+`|[A-Za-z_]\w*")
+_STRINGS, _COLUMNS = re.compile(r"'[^']*'"), re.compile(r"`[^`]+`|[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class _Writer:
         made = {part.column_of(field) for field, part in zip(fields, self._parts, strict=True)}
         texts = [each for (each, *others) in made if not others]
         if len(made) == 1 and texts and texts[0].startswith(_JOINED):
-            for each in _COLUMNS.findall(_TEXTS.sub("", texts[0].removeprefix(_JOINED))):
+            for each in _COLUMNS.findall(_STRINGS.sub("", texts[0].removeprefix(_JOINED))):
                 self._read[_unquoted_column(each)] = None
                 yield f"{each}{self._nocase}"
             return

@@ -97,7 +97,7 @@ def load(
     OptionError
         When there is no pySigma, nothing to read, or no pipeline of that name.
     """
-    if columns is not None and not (isinstance(columns, Mapping) and all(map(_is_text, columns.values()))):
+    if columns is not None and not (isinstance(columns, Mapping) and all(map(_is_string, columns.values()))):
         raise OptionError(f"columns must map fields to names of columns, got {columns!r}")
     if not isinstance(pipelines, str | os.PathLike | Iterable) and not hasattr(pipelines, "apply"):
         raise OptionError(f"pipelines must be names, paths or pipelines of pySigma, got {type(pipelines).__name__}")
@@ -120,7 +120,7 @@ def load(
     return disk_cached("sigma", made_of, make, write_rules, read_rules_of)
 
 
-def _is_text(value: object) -> bool:
+def _is_string(value: object) -> bool:
     return isinstance(value, str)
 
 

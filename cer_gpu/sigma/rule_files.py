@@ -467,12 +467,12 @@ def _referenced(correlation: Any) -> list[str]:
     rules = correlation.get("rules") if isinstance(correlation, dict) else None
     condition = correlation.get("condition") if isinstance(correlation, dict) else None
     if rules is None and not isinstance(condition, str):
-        return [word for text in _texts_in(correlation) for word in _WORD.findall(text)]
-    names = [name.strip() for text in _texts_in(rules) for name in (text, *text.split(","))]
+        return [word for text in _strings_in(correlation) for word in _WORD.findall(text)]
+    names = [name.strip() for text in _strings_in(rules) for name in (text, *text.split(","))]
     return [*names, *(_WORD.findall(condition) if isinstance(condition, str) else ())]
 
 
-def _texts_in(value: Any) -> list[str]:
+def _strings_in(value: Any) -> list[str]:
     """Return all keys and plain values in a value of YAML, as texts."""
     parts = (
         part

@@ -32,14 +32,14 @@ from cer_gpu.resolution.resolved_query import (
 )
 from cer_gpu.sigma.formulas import COUNTED
 
-ANY_TEXT_COLUMN = "*"
+ANY_STRING_COLUMN = "*"
 """Name of the pseudo column that stands for every column of texts."""
 
 _NUMBER = "number"
 _KINDS = {INTEGER: _NUMBER, FLOAT: _NUMBER, DECIMAL: _NUMBER, STRING: STRING, BOOLEAN: BOOLEAN, TEMPORAL: TEMPORAL}
 _LITERALS = {bool: BOOLEAN, int: _NUMBER, float: _NUMBER, str: STRING}
-_OF_TEXTS = frozenset(("lower", "upper", "length", "substring", "between", "indexof", "startswith", "endswith"))
-_OF_TEXTS |= {"contains", "concat", "number"}
+_OF_STRINGS = frozenset(("lower", "upper", "length", "substring", "between", "indexof", "startswith", "endswith"))
+_OF_STRINGS |= {"contains", "concat", "number"}
 _OF_TIMES = frozenset(["minute", "hour", "day", "weekday", "week", "month", "year"])
 _OF_ALL_TYPES = (OverValues.EVENTS, OverValues.SINGLE)
 _MADE = {
@@ -69,7 +69,7 @@ class LooseFitter(PredicateFitter):
 
     def find(self, schema: pa.Schema, names: tuple[str, ...]) -> Any:
         """Return where a field is; of keywords, where the columns of texts are, or None if there is none."""
-        if names == (ANY_TEXT_COLUMN,):
+        if names == (ANY_STRING_COLUMN,):
             return tuple(_text_fields(schema))
         found = find_field(schema, tuple(".".join(names).split(".")))
         readable = found is not None and kind_of(found.type) is not None and not pa.types.is_duration(found.type)
@@ -96,7 +96,7 @@ class LooseFitter(PredicateFitter):
         """Return where a test is TRUE; negated, where it is not."""
         if isinstance(node, s.AnyElement):
             return self.of_elements(node, negated)
-        if any(each.name == ANY_TEXT_COLUMN and each.aggregate is None for each in s.attributes(node)):
+        if any(each.name == ANY_STRING_COLUMN and each.aggregate is None for each in s.attributes(node)):
             return self._of_keywords(node, negated)
         around = self._element, self._converted
         self._element, self._converted = None, []
@@ -120,7 +120,7 @@ class LooseFitter(PredicateFitter):
         match node:
             case s.IsNull():
                 return self._null(node)
-            case s.TextTest():
+            case s.StringTest():
                 value = self.value(node.operand)
                 return None if value is None else self._of_text(node, value)
             case s.Membership():
@@ -144,14 +144,14 @@ class LooseFitter(PredicateFitter):
             value, self._element = self._element.list, None
         return node if value is node.operand else replace(node, operand=value)
 
-    def _of_text(self, node: s.TextTest, value: s.Expression) -> FittedTruth:
+    def _of_text(self, node: s.StringTest, value: s.Expression) -> FittedTruth:
         """Return a test of texts, of a value of any kind: patterns that write a value of the kind are that value."""
         kind = self._value_kind(value)
         if kind in (STRING, None):
             return node if value is node.operand else replace(node, operand=value)
         constants: list[s.Expression] = []
         patterns: list[s.Literal] = []
-        for pattern, text in zip(node.patterns, node.texts, strict=True):
+        for pattern, text in zip(node.patterns, node.strings, strict=True):
             is_plain = node.name == "GLOB" and not set(text) & set("*?[")
             constant = self._convert_constant(value, text, node.nocase, node.span) if is_plain else None
             if constant is not None:
@@ -204,7 +204,7 @@ class LooseFitter(PredicateFitter):
             self._converted.append(number)
             return s.Comparison(node.op, number, right, node.span)
         if kinds[0] == STRING and kinds[1] == BOOLEAN:
-            test = s.TextTest("GLOB", left, (s.Literal(text, span=right.span),), True, node.span)
+            test = s.StringTest("GLOB", left, (s.Literal(text, span=right.span),), True, node.span)
             return test if node.op == "=" else s.Not(test, node.span) if node.op == "<>" else None
         if constant is not None:
             return s.Comparison(node.op, left, constant, node.span)
@@ -215,7 +215,7 @@ class LooseFitter(PredicateFitter):
     def _of_keywords(self, node: Any, negated: bool) -> FittedTruth:
         """Return a test of every column of texts, of which one has to pass."""
         truths: list[FittedTruth] = []
-        for found in self.place(ANY_TEXT_COLUMN):
+        for found in self.place(ANY_STRING_COLUMN):
             column = s.Attribute(found.attribute, node.span)
             element = s.Element(column, found.below, node.span) if found.in_list else None
             test = _with_keywords(node, element or column)
@@ -246,7 +246,7 @@ class LooseFitter(PredicateFitter):
         if isinstance(node, s.Call) and node.function in _OF_TIMES:
             if not self._has_part(fitted[0], node.function):
                 return None
-        elif isinstance(node, s.Call) and node.function in _OF_TEXTS:
+        elif isinstance(node, s.Call) and node.function in _OF_STRINGS:
             if node.function == "number" and self._value_kind(fitted[0]) == _NUMBER:
                 return fitted[0]
             fitted = [each if isinstance(each, s.Literal) else self._as_text(each) for each in fitted]
@@ -356,7 +356,7 @@ def _constant_text(value: s.Expression) -> str | None:
 
 def _with_keywords(node: Any, value: s.Expression) -> Any:
     """Return a test with a value in place of the pseudo column of keywords."""
-    return mapped(node, s.Attribute, lambda each: value if each.name == ANY_TEXT_COLUMN else each)
+    return mapped(node, s.Attribute, lambda each: value if each.name == ANY_STRING_COLUMN else each)
 
 
 def _equal(value: s.Expression, constants: Sequence[s.Expression], span: s.Span) -> s.Predicate:

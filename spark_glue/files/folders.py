@@ -39,15 +39,15 @@ def folder_values(path: str, kinds: Mapping[str, pa.DataType | None]) -> tuple[t
     DirectReadError
         If a folder of a column is missing, or its text is no value of the type, or of one that folders do not tell.
     """
-    texts: dict[str, str] = {}
+    strings: dict[str, str] = {}
     for part in address_of(path).path.split("/")[:-1]:
         name, separator, value = part.partition("=")
         if separator:
-            texts[_unescaped(name)] = _unescaped(value)
-    missing = [name for name in kinds if name not in texts]
+            strings[_unescaped(name)] = _unescaped(value)
+    missing = [name for name in kinds if name not in strings]
     if missing:
         raise DirectReadError(f"{path}: no folder tells the column {missing[0]!r}")
-    return tuple((name, _value_of_folder(path, name, texts[name], kind)) for name, kind in kinds.items())
+    return tuple((name, _value_of_folder(path, name, strings[name], kind)) for name, kind in kinds.items())
 
 
 def _unescaped(text: str) -> str:

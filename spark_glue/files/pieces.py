@@ -192,7 +192,7 @@ def _rows_before(layout: Layout) -> tuple[Sequence[int], np.ndarray[tuple[int], 
 
 
 @dataclass(frozen=True)
-class _Dealt:
+class _Distributed:
     """Stretches of each piece by one distribution, with words on them."""
 
     work: Work
@@ -249,14 +249,14 @@ def plan(
     n_tasks = min(n_tasks, MAX_SHARDS)
     units = [unit_of(group, found.files[group.file].first) for group in found.groups]
     layout = Layout.from_units(units, single=len(order) == 1)
-    chosen, reason, dealt = _dealt(found, work, order, distribution, n_tasks, limits, layout)
-    pieces = [piece for each in dealt for piece in _pieces_of(each, found, order)]
+    chosen, reason, distributed = _distributed(found, work, order, distribution, n_tasks, limits, layout)
+    pieces = [piece for each in distributed for piece in _pieces_of(each, found, order)]
     return FilePlan(
         found=replace(found, groups=()),
         order=tuple(order),
         distribution=chosen,
         reason=reason,
-        way="; ".join(each.way for each in dealt),
+        way="; ".join(each.way for each in distributed),
         presorted=not layout.overlaps,
         in_order=_order_words(layout, pieces, bool(found.scan.filters)),
         pieces=tuple(pieces),
@@ -266,18 +266,18 @@ def plan(
     )
 
 
-def _pieces_of(dealt: _Dealt, found: FoundFiles, order: Sequence[str]) -> list[Piece]:
+def _pieces_of(distributed: _Distributed, found: FoundFiles, order: Sequence[str]) -> list[Piece]:
     """Return the pieces of some work."""
-    work = dealt.work
+    work = distributed.work
     may_skip = not found.scan.filters and not times_beside(work, order[0])
     part = Part(
         work=work,
         columns=tuple(work.columns(found.scan.schema)),
         types=work.needed_types if may_skip else None,
-        share=dealt.share,
-        n_pieces=len(dealt.stretches),
+        share=distributed.share,
+        n_pieces=len(distributed.stretches),
     )
-    return [Piece(stretches, part, number) for number, stretches in enumerate(dealt.stretches)]
+    return [Piece(stretches, part, number) for number, stretches in enumerate(distributed.stretches)]
 
 
 def _check_order(found: FoundFiles, order: Sequence[str]) -> None:
@@ -302,7 +302,7 @@ def _check_order(found: FoundFiles, order: Sequence[str]) -> None:
 # ---- distributions ---------------------------------------------------------------------------------------------------
 
 
-def _dealt(
+def _distributed(
     found: FoundFiles,
     work: Work,
     order: Sequence[str],
@@ -310,7 +310,7 @@ def _dealt(
     n_tasks: int,
     limits: Limits,
     layout: Layout,
-) -> tuple[str, str, list[_Dealt]]:
+) -> tuple[str, str, list[_Distributed]]:
     """Return the distribution, the reason for it, and the stretches; of several works where the parts of one differ."""
     exact = work.distribution.tasks
     if distribution not in DISTRIBUTIONS or (distribution != "auto" and exact[distribution] is not None):
@@ -318,8 +318,8 @@ def _dealt(
     if n_tasks == 1:
         chosen = next(name for name in ("range", "key", "broadcast") if exact[name] is None)
         words = "one task reads the whole stream"
-        dealt = _Dealt(work, [(_whole_stream(layout, found, limits),)], words)
-        return chosen if distribution == "auto" else distribution, words, [dealt]
+        distributed = _Distributed(work, [(_whole_stream(layout, found, limits),)], words)
+        return chosen if distribution == "auto" else distribution, words, [distributed]
     reasons = {
         "range": why_not_ranges(found, work, order),
         "key": _why_not_partition(found, work, order, n_tasks),
@@ -341,7 +341,7 @@ def _dealt(
 
 def _by_two_ways(
     work: Work, found: FoundFiles, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
-) -> list[_Dealt] | None:
+) -> list[_Distributed] | None:
     """Deal the queries of a set for which ranges are exact by range, and the others as shares of the queries.
 
     Return None if there are no such queries, the row groups make too few ranges, or the tasks would read as much
@@ -392,7 +392,7 @@ def _why_not_partition(found: FoundFiles, work: Work, order: Sequence[str], n_ta
 
 def _stretches(
     distribution: str, work: Work, found: FoundFiles, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
-) -> _Dealt:
+) -> _Distributed:
     if distribution == "range":
         length = work.window_units(found.scan.schema)
         assert work.window is not None
@@ -408,7 +408,7 @@ def _stretches(
             times_read=limits.times_read,
         )
         ranges = [(stretch,) for stretch in stretches]
-        return _Dealt(work, ranges, "each task reads a range of the stream and the window before it")
+        return _Distributed(work, ranges, "each task reads a range of the stream and the window before it")
     if distribution == "key" and (streams := streams_of(found, work, order)) is not None:
         return _by_streams(work, streams, found, n_tasks, limits, layout.single)
     whole = _whole_stream(layout, found, limits)
@@ -416,8 +416,8 @@ def _stretches(
         raise DirectReadError(f"row groups overlap, so that each of {n_tasks} tasks would sort {layout.n_rows:,} rows")
     everything = [(whole,)] * n_tasks
     if distribution == "key":
-        return _Dealt(work, everything, "each task reads all events, and evaluates its share of the keys", "keys")
-    return _Dealt(work, everything, f"each task reads all events, and {work.share}", "ends")
+        return _Distributed(work, everything, "each task reads all events, and evaluates its share of the keys", "keys")
+    return _Distributed(work, everything, f"each task reads all events, and {work.share}", "ends")
 
 
 def _whole_stream(layout: Layout, found: FoundFiles, limits: Limits) -> SplitRange:
@@ -473,7 +473,7 @@ def _by_streams(
     n_tasks: int,
     limits: Limits,
     single: bool,
-) -> _Dealt:
+) -> _Distributed:
     """Deal the streams to pieces of about equal rows."""
     stream_of = {file: i for i, files in enumerate(streams.values()) for file in files}
     units: list[list[Unit]] = [[] for _ in streams]
@@ -482,14 +482,14 @@ def _by_streams(
             units[stream_of[group.file]].append(unit_of(group, found.files[group.file].first))
     whole = [_whole_stream(Layout.from_units(each, single=single), found, limits) for each in units if each]
     loads = [(0, i) for i in range(n_tasks)]
-    dealt: list[list[SplitRange]] = [[] for _ in range(n_tasks)]
+    distributed: list[list[SplitRange]] = [[] for _ in range(n_tasks)]
     for stretch in sorted(whole, key=lambda stretch: -stretch.n_rows):
         n_rows, i = heapq.heappop(loads)
-        dealt[i].append(stretch)
+        distributed[i].append(stretch)
         heapq.heappush(loads, (n_rows + stretch.n_rows, i))
-    stretches = [tuple(each) for each in dealt if each] or [()]
+    stretches = [tuple(each) for each in distributed if each] or [()]
     what = "buckets" if found.scan.bucket_by and next(iter(streams), (None,))[-1] is not None else "folders"
-    return _Dealt(work, stretches, f"each task reads {what} of some keys")
+    return _Distributed(work, stretches, f"each task reads {what} of some keys")
 
 
 def _order_words(layout: Layout, pieces: Sequence[Piece], filtered: bool) -> str:

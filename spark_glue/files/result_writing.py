@@ -104,8 +104,8 @@ class WritingTask:
 
     def _writer(self, files: fs.FileSystem, path: str) -> pq.ParquetWriter:
         # numbers and times of matches seldom repeat: a dictionary of them would be made to be dropped
-        texts = [field.name for field in self.schema if is_string(field.type)]
-        return pq.ParquetWriter(path, self.schema, filesystem=files, compression=self.codec, use_dictionary=texts)
+        strings = [field.name for field in self.schema if is_string(field.type)]
+        return pq.ParquetWriter(path, self.schema, filesystem=files, compression=self.codec, use_dictionary=strings)
 
 
 def hidden(name: str) -> str:

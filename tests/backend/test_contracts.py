@@ -223,7 +223,7 @@ def test_real_calls_of_sets_fit_their_contracts():
     with small_sizes(), checked_calls() as called:
         found = cer_gpu.compile_all(texts, time_column="t").evaluate(events(60, 1))
     assert found["two"].num_rows > 0
-    of_sets = {"choose_triggers", "code_texts", "find_rows"}
+    of_sets = {"choose_triggers", "code_strings", "find_rows"}
     assert {"group_rows", "merge_rows", "gather", *of_sets} <= {name for _, name in called}
 
 
@@ -243,7 +243,7 @@ def test_real_calls_of_sets_of_patterns_fit_their_contracts():
         assert {name: rules[name].evaluate(table) for name in texts} == found
         assert {name: rules[name].evaluate(other) for name in texts} == found
     assert [len(each) > 0 for each in found.values()] == [True, True, True, False, False, True]
-    assert {"lay_out", "find_globs", "group_rows", "mark_texts"} <= {name for _, name in called}
+    assert {"lay_out", "find_globs", "group_rows", "mark_strings"} <= {name for _, name in called}
 
 
 def test_real_calls_of_measures_fit_their_contracts():

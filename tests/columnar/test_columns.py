@@ -122,7 +122,7 @@ def check_strings(array: pa.Array, coders: dict[str, DictionaryEncoder] | None =
     assert [dictionary[c] for c, v in zip(coded.codes, values, strict=True) if v is not None] == [
         v for v in values if v is not None
     ]
-    assert block.texts("x").to_pylist() == values
+    assert block.strings("x").to_pylist() == values
 
 
 @pytest.mark.parametrize(("data_type", "values"), NUMBERS, ids=str)
@@ -215,7 +215,7 @@ def test_a_coder_forgets_when_it_has_too_many_values():
 
 @pytest.mark.parametrize("n", [2_000, 60_000])
 def test_texts_that_differ_in_one_byte_have_codes_of_their_own(n):
-    """Texts of any length are read eight bytes at a time, and from a table of many ones ahead."""
+    """Strings of any length are read eight bytes at a time, and from a table of many ones ahead."""
     rng = random.Random(n)
     texts = []
     for _ in range(n):

@@ -29,14 +29,14 @@ TEXTS = (
 # ---- ways to evaluate -----------------------------------------------------------------------------------------------
 
 
-def is_text(kind):
+def is_string(kind):
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 def encoded(rnd, table):
     """Return the table with each column of texts in a type of its own, and in chunks with dictionaries of their own."""
-    kinds = {field.name: rnd.choice(TEXTS) for field in table.schema if is_text(field.type)}
+    kinds = {field.name: rnd.choice(TEXTS) for field in table.schema if is_string(field.type)}
     pieces = []
     for piece in cut(rnd, table):
         columns = [piece[name].cast(kinds[name]) if name in kinds else piece[name] for name in table.column_names]

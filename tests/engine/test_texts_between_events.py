@@ -1,4 +1,4 @@
-"""Texts of two events, of which one contains, begins or ends with the other: against the reference, in any cut."""
+"""Strings of two events, of which one contains, begins or ends with the other: against the reference, in any cut."""
 
 from __future__ import annotations
 

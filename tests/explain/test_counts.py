@@ -29,12 +29,12 @@ def as_reference(node):
             return ref.Arith(node.op, as_reference(node.left), as_reference(node.right))
         case s.Comparison():
             return ref.Compare(node.op, as_reference(node.left), as_reference(node.right))
-        case s.TextTest("LIKE"):
-            return ref.Like(as_reference(node.operand), *node.texts)
-        case s.TextTest("GLOB"):
-            return ref.Glob(as_reference(node.operand), node.texts, node.nocase)
-        case s.TextTest("CIDR"):
-            return ref.Cidr(as_reference(node.operand), node.texts)
+        case s.StringTest("LIKE"):
+            return ref.Like(as_reference(node.operand), *node.strings)
+        case s.StringTest("GLOB"):
+            return ref.Glob(as_reference(node.operand), node.strings, node.nocase)
+        case s.StringTest("CIDR"):
+            return ref.Cidr(as_reference(node.operand), node.strings)
         case s.AnyElement():
             return ref.AnyOf(as_reference(node.element.list), as_reference(node.test))
         case s.Element():

@@ -1,4 +1,4 @@
-"""Texts of explanations, as a person reads them: golden/*.txt.
+"""Strings of explanations, as a person reads them: golden/*.txt.
 
 A file holds the query, a line ``----`` with the options to compile it with, and the explanation. To write the
 explanation of a new file (nothing after the line), run pytest with CER_GPU_WRITE_GOLDEN=1, and read the result.

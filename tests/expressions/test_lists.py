@@ -33,7 +33,7 @@ def sets(values):
 
 
 likes = st.builds(ref.Like, st.just(ELEMENT), st.sampled_from(["a", "^$", "b$"]))
-of_texts = st.one_of(
+of_strings = st.one_of(
     st.builds(ref.Compare, comparison, st.just(ELEMENT), texts | st.just(ref.Attr("s"))),
     st.builds(ref.Compare, comparison, texts, st.just(ELEMENT)),
     likes,
@@ -51,7 +51,7 @@ of_ints = st.one_of(
     st.builds(ref.InRange, st.just(ELEMENT), st.none(), ints),
     st.builds(ref.IsNull, st.just(ELEMENT), st.booleans()),
 )
-tests = st.builds(ref.AnyOf, st.sampled_from(["ts", "st.ts"]).map(ref.Attr), of_texts) | st.builds(
+tests = st.builds(ref.AnyOf, st.sampled_from(["ts", "st.ts"]).map(ref.Attr), of_strings) | st.builds(
     ref.AnyOf, st.just(ref.Attr("ns")), of_ints
 )
 predicates = st.recursive(

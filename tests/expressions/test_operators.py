@@ -14,7 +14,7 @@ import pytest
 from host_device import Build, has_compiler
 
 from cer_gpu.backend import jit
-from cer_gpu.backend.joins.filters import HIGH, IS_KNOWN, VALUE, TextTables, filters_of, run_events
+from cer_gpu.backend.joins.filters import HIGH, IS_KNOWN, VALUE, StringTables, filters_of, run_events
 from cer_gpu.backend.kernel_source import read_kernel_source
 from cer_gpu.columnar.columns import Block
 from cer_gpu.errors import EventsError
@@ -22,8 +22,8 @@ from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.inputs import Inputs, halves_of
 from cer_gpu.expressions.operators import FUNCTIONS, MIXED, OPERATORS
 from cer_gpu.expressions.relation_terms import Argument
-from cer_gpu.expressions.side_columns import SideColumns, TextNumbers
-from cer_gpu.expressions.string_functions import TextFunction
+from cer_gpu.expressions.side_columns import SideColumns, StringIds
+from cer_gpu.expressions.string_functions import StringFunction
 from cer_gpu.expressions.targets import arrow, numba
 from cer_gpu.expressions.targets.cuda import CudaWriter, places
 from cer_gpu.expressions.targets.numpy import rows_of, values_of
@@ -190,7 +190,7 @@ def test_every_record_says_what_it_does_and_has_every_spelling():
             assert callable(spelled.arrow) == in_arrow, (record.symbol, of)
             assert spelled.program is not None
     for function in FUNCTIONS.values():
-        if isinstance(function, TextFunction):
+        if isinstance(function, StringFunction):
             assert function.example or function.symbol.endswith("~")
             assert 1 <= function.least <= len(function.operands)
             assert callable(function.compute)
@@ -249,7 +249,7 @@ def test_programs_are_exact(symbol, of, left, right):
         else:
             continue
         stored = stored_values(columns, list(read))
-        texts = TextTables(np.zeros(1, np.int64), np.zeros(2, np.int64), np.zeros(1, np.uint8))
+        texts = StringTables(np.zeros(1, np.int64), np.zeros(2, np.int64), np.zeros(1, np.uint8))
         filters = filters_of(np.zeros((1, 9), np.int32), list(program.instructions), (), texts)
         work = filters.work
         found: list[object] = []
@@ -270,7 +270,7 @@ def test_programs_are_exact(symbol, of, left, right):
 def stored_values(columns, read):
     """Return the columns of a program for both atoms, with the bits of the valid ones before them."""
     rows = np.arange(columns.batch.num_rows, dtype=np.int32)
-    of_rows = SideColumns(read, columns.inputs, TextNumbers()).of(columns.block, rows)
+    of_rows = SideColumns(read, columns.inputs, StringIds()).of(columns.block, rows)
     return np.ascontiguousarray(np.stack([of_rows.T, of_rows.T]))
 
 

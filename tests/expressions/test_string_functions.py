@@ -21,7 +21,7 @@ from cer_gpu.columnar.columns import Block
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.derived import makers_of
 from cer_gpu.expressions.operators import FUNCTIONS
-from cer_gpu.expressions.string_functions import TextFunction, lowered
+from cer_gpu.expressions.string_functions import StringFunction, lowered
 from cer_gpu.expressions.targets import arrow
 from cer_gpu.expressions.targets.numpy import rows_of
 
@@ -41,12 +41,12 @@ def texts_over(leaves):
         leaves,
         lambda inner: st.one_of(
             st.lists(inner | numbers | st.just(ref.Attr("flag")), min_size=1, max_size=3).map(
-                lambda operands: ref.Texts("concat", tuple(operands))
+                lambda operands: ref.Strings("concat", tuple(operands))
             ),
-            st.builds(lambda *operands: ref.Texts("substring", operands), inner, numbers),
-            st.builds(lambda *operands: ref.Texts("substring", operands), inner, numbers, lengths(inner)),
+            st.builds(lambda *operands: ref.Strings("substring", operands), inner, numbers),
+            st.builds(lambda *operands: ref.Strings("substring", operands), inner, numbers, lengths(inner)),
             st.builds(
-                lambda name, *operands: ref.Texts(name, operands),
+                lambda name, *operands: ref.Strings(name, operands),
                 st.sampled_from(["between", "between~"]), inner, inner, inner, st.booleans().map(ref.Const),
             ),
             st.builds(ref.Call, st.sampled_from(["lower", "upper"]), inner),
@@ -70,23 +70,23 @@ def conditions(values):
         st.builds(ref.In, values, st.lists(words, min_size=1, max_size=2).map(tuple), st.booleans()),
         st.builds(ref.Glob, values, st.just(("*a*", "?")), st.booleans()),
         st.builds(
-            lambda op, name, *operands, of: ref.Compare(op, ref.Texts(name, operands), of),
+            lambda op, name, *operands, of: ref.Compare(op, ref.Strings(name, operands), of),
             operators, find, values, values, of=integers,
         ),
         st.builds(
-            lambda op, name, *operands, of: ref.Compare(op, ref.Texts(name, operands), of),
+            lambda op, name, *operands, of: ref.Compare(op, ref.Strings(name, operands), of),
             operators, find, values, values, integers, of=integers,
         ),
         st.builds(
-            lambda op, name, *operands, of: ref.Compare(op, ref.Texts(name, operands), of),
+            lambda op, name, *operands, of: ref.Compare(op, ref.Strings(name, operands), of),
             st.sampled_from("=<"), st.just("number"), values,
             st.sampled_from([8, 10, 16]).map(ref.Const), of=st.sampled_from([7, 31.0]).map(ref.Const),
         ),
         st.builds(
-            lambda name, operands, held: ref.Compare("=", ref.Texts(name, tuple(operands)), ref.Const(held)),
+            lambda name, operands, held: ref.Compare("=", ref.Strings(name, tuple(operands)), ref.Const(held)),
             st.sampled_from(TESTS), st.lists(values, min_size=2, max_size=3), st.booleans(),
         ),
-        st.builds(ref.IsNull, st.builds(lambda *of: ref.Texts("indexof", of), values, values), st.booleans()),
+        st.builds(ref.IsNull, st.builds(lambda *of: ref.Strings("indexof", of), values, values), st.booleans()),
     )  # fmt: skip
 
 
@@ -122,7 +122,7 @@ def node(expression):
             return s.Arithmetic(op, node(left), node(right))
         case ref.Call(function, operand):
             return s.Call(function, (node(operand),))
-        case ref.Texts(function, operands):
+        case ref.Strings(function, operands):
             return s.Call(function, tuple(map(node, operands)))
         case ref.Compare(op, left, right):
             return s.Comparison(op, node(left), node(right))
@@ -130,7 +130,7 @@ def node(expression):
             found = s.Membership(node(operand), tuple(map(node, values)))
             return s.Not(found) if negated else found
         case ref.Glob(operand, patterns, nocase):
-            return s.TextTest("GLOB", node(operand), tuple(map(s.Literal, patterns)), nocase)
+            return s.StringTest("GLOB", node(operand), tuple(map(s.Literal, patterns)), nocase)
         case ref.IsNull(operand, negated):
             return s.Not(s.IsNull(node(operand))) if negated else s.IsNull(node(operand))
         case ref.AnyOf(_, test):
@@ -271,7 +271,7 @@ def test_a_call_of_constants_has_its_value(call, value):
         return
     expected = s.Literal(value, "" if isinstance(value, str | bool) else repr(value))
     assert rows_where(s.Comparison("=", s.Call(name, literals), expected), [batch], False) == [True]
-    assert reference_texts.TEXT_FUNCTIONS[name](*operands) == value
+    assert reference_texts.STRING_FUNCTIONS[name](*operands) == value
 
 
 @pytest.mark.parametrize("text", [*WORDS, "ǅ", "ß", "ﬁ", "\N{KELVIN SIGN}"])
@@ -282,7 +282,7 @@ def test_small_letters_are_those_of_lower_and_of_one_character_each(text):
 
 
 def test_names_and_numbers_of_operands_are_those_of_ceql():
-    records = {name: record for name, record in FUNCTIONS.items() if isinstance(record, TextFunction)}
+    records = {name: record for name, record in FUNCTIONS.items() if isinstance(record, StringFunction)}
     assert {name for name in FUNCTIONS if not name.endswith("~")} == set(functions.SCALAR)
     for name, record in records.items():
         if not name.endswith("~"):
@@ -320,7 +320,7 @@ def test_measures_have_the_functions_of_texts():
 def test_a_function_is_called_once_for_each_distinct_combination(monkeypatch):
     seen = []
     record = FUNCTIONS["concat"]
-    counted = {"concat": TextFunction(
+    counted = {"concat": StringFunction(
         "concat", record.operands, 1, record.type, lambda *of: seen.append(of) or "".join(of), "", repeats=True
     )}  # fmt: skip
     monkeypatch.setattr("cer_gpu.expressions.derived._BY_NAME", counted)

@@ -62,7 +62,7 @@ def test_ten_thousand_patterns_are_those_of_one_by_one():
     for nocase in (False, True):
         of = GlobSet([Pattern(each) for each in drawn], nocase)
         result = of.find(pa.array(texts))
-        assert len(result.texts) > 1_000
+        assert len(result.strings) > 1_000
         for k in chosen.sample(range(len(drawn)), 300):
             one = OneOfPatterns((Pattern(drawn[k]),), nocase)(pa.array(texts))
             assert result.of(np.array([k], np.int32)).tolist() == np.flatnonzero(np.asarray(one)).tolist()
@@ -124,7 +124,7 @@ def test_tests_of_a_column_hold_for_any_cut_into_dictionaries(data):
         patch.setattr(string_sets, "MAX_DICTIONARY_PARTS", data.draw(st.sampled_from([1, 2, 8]), label="parts"))
         patch.setattr(string_sets, "FEW_PAIRS", data.draw(st.sampled_from([0, 1 << 10]), label="few pairs"))
         patch.setattr(string_sets, "KEPT_BYTES", data.draw(st.sampled_from([0, 1 << 26]), label="kept"))
-        slots = [inputs.text_table(inputs.column("s", CODES), test, negated) for test, negated in tests]
+        slots = [inputs.string_table(inputs.column("s", CODES), test, negated) for test, negated in tests]
         kind = data.draw(st.sampled_from([pa.string(), pa.large_string()]))
         begin = end = 0
         while True:
@@ -149,9 +149,9 @@ def test_a_test_that_is_added_later_is_answered(monkeypatch):
     monkeypatch.setattr(string_sets, "TOGETHER_FROM", 0)
     inputs = Inputs(pa.schema([("s", pa.string())]))
     codes, texts = inputs.column("s", CODES), pa.array(["ab", "b", "c"])
-    first = inputs.text_table(codes, OneOfPatterns((Pattern("a*"),)), False)
+    first = inputs.string_table(codes, OneOfPatterns((Pattern("a*"),)), False)
     assert table_of(inputs, first, texts) == [True, False, False]
-    second = inputs.text_table(codes, OneOfPatterns((Pattern("B"), Pattern("c")), True), False)
+    second = inputs.string_table(codes, OneOfPatterns((Pattern("B"), Pattern("c")), True), False)
     assert table_of(inputs, second, texts) == [False, True, True]
     assert table_of(inputs, first, texts) == [True, False, False]
 
@@ -163,4 +163,4 @@ def test_a_text_is_read_once_for_all_tests():
     result = evaluator.push(batch)
     assert [len(result[f"r{k}"]) for k in range(50)] == [10] * 50
     host = evaluator._group.shared._guards._host
-    assert host._texts.n[0] == 91  # the type is a text, too
+    assert host._strings.n[0] == 91  # the type is a text, too

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from strategies import property_test
 
 import cer_gpu
-from cer_gpu.ceql.patterns import TEXT_TESTS
+from cer_gpu.ceql.patterns import STRING_TESTS
 from cer_gpu.expressions import string_tests
 from cer_gpu.expressions.string_tests import ANSWERS
 
@@ -72,7 +72,7 @@ def test_addresses_lie_in_the_networks_of_the_reference(data):
 
 
 def test_every_test_of_texts_has_an_answer():
-    assert ANSWERS.keys() == TEXT_TESTS.keys()
+    assert ANSWERS.keys() == STRING_TESTS.keys()
 
 
 def test_many_patterns_are_few_regular_expressions(monkeypatch):

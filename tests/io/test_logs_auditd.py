@@ -190,9 +190,9 @@ def written_records(draw):
     names = draw(st.lists(st.sampled_from(_ENCODED + _PLAIN), unique=True, max_size=6))
     parts = []
     for name in names:
-        is_text = name in _ENCODED or (kind == "EXECVE" and name == "a0")
-        value = draw(st.none() | (_texts if is_text else _words))
-        parts.append(f"{name}=" + ("(null)" if value is None else written(value) if is_text else value))
+        is_string = name in _ENCODED or (kind == "EXECVE" and name == "a0")
+        value = draw(st.none() | (_texts if is_string else _words))
+        parts.append(f"{name}=" + ("(null)" if value is None else written(value) if is_string else value))
         wanted[name] = value
     if kind == "USER_AUTH":
         split = draw(st.integers(0, len(parts)))

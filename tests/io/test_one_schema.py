@@ -16,7 +16,7 @@ from sizes import seeds
 import cer_gpu
 from cer_gpu.io import json_lines
 from cer_gpu.io.sources import open_events, open_standard_input
-from cer_gpu.io.text_types import name_of_type, type_of_name
+from cer_gpu.io.string_types import name_of_type, type_of_name
 
 BOTH = "SELECT * WHERE (A OR B) AS x WITHIN 5 SECONDS"
 US, NS, UTC = pa.timestamp("us"), pa.timestamp("ns"), pa.timestamp("us", "UTC")
@@ -211,7 +211,7 @@ def test_a_column_of_several_types_is_read_as_text(tmp_path, values, files, monk
         (tmp_path / f"{i}.jsonl").write_text("".join(part))
     assert rows(tmp_path, "v", "n") == [{"v": text, "n": i} for i, text in enumerate(texts)]
     if files == 1:
-        monkeypatch.setattr(json_lines, "TEXT_BYTES", 60)
+        monkeypatch.setattr(json_lines, "STRING_BYTES", 60)
         query = cer_gpu.compile("SELECT x[v] WHERE A AS x")
         found = query.evaluate(tmp_path, output="events")["events"].to_pylist()
         assert [event["v"] for (event,) in found] == texts

@@ -52,7 +52,7 @@ GIVEN = {
 @pytest.mark.parametrize("head", [100, 1 << 22])
 @pytest.mark.parametrize("kind", GIVEN)
 def test_every_format_gives_the_same_events(kind, head, monkeypatch):
-    monkeypatch.setattr(sources, "TEXT_BYTES", head)
+    monkeypatch.setattr(sources, "STRING_BYTES", head)
     assert QUERY.evaluate(open_standard_input(io.BytesIO(GIVEN[kind]))).equals(QUERY.evaluate(TABLE))
 
 

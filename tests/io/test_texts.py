@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sizes import scaled
 
-from cer_gpu.io.value_strings import csv_header, csv_lines, json_lines, json_texts, plain_values, to_csv
+from cer_gpu.io.value_strings import csv_header, csv_lines, json_lines, json_strings, plain_values, to_csv
 
 # ---- readers ------------------------------------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ def test_csv_reads_back(drawn):
 # ---- the table of cer_gpu.io.value_strings ---------------------------------------------------------------------------
 
 
-def texts(values, kind, render=json_texts):
+def texts(values, kind, render=json_strings):
     return render(pa.array(values, kind)).to_pylist()
 
 
@@ -309,7 +309,7 @@ def test_lists_of_structs_are_json():
 def test_bytes_that_are_not_utf_8_are_replaced():
     raw = pa.array([b"\xff", b"ok", None], pa.binary())
     broken = pa.Array.from_buffers(pa.string(), 3, raw.buffers())
-    assert [json.loads(t) for t in json_texts(broken).to_pylist()] == ["\ufffd", "ok", None]
+    assert [json.loads(t) for t in json_strings(broken).to_pylist()] == ["\ufffd", "ok", None]
     assert to_csv(broken).to_pylist() == ['"\ufffd"', '"ok"', ""]
 
 
@@ -319,14 +319,14 @@ def test_rare_types_have_a_text():
     union = pa.UnionArray.from_dense(
         pa.array([0, 1, 0], pa.int8()), pa.array([0, 0, 1], pa.int32()), [pa.array(['"', None]), pa.array([5])]
     )
-    assert json_texts(union).to_pylist() == ['"\\""', "5", "null"]
-    assert json_texts(pc_run_end([1, 1, None])).to_pylist() == ["1", "1", "null"]
+    assert json_strings(union).to_pylist() == ['"\\""', "5", "null"]
+    assert json_strings(pc_run_end([1, 1, None])).to_pylist() == ["1", "1", "null"]
     assert texts([b"0" * 16], pa.uuid()) == ['"MDAwMDAwMDAwMDAwMDAwMA=="']
     assert texts([[1, None], None], pa.list_view(pa.int64())) == ["[1, null]", "null"]
     assert texts([[1, None], None], pa.list_view(pa.int64()), to_csv) == ["1 null", ""]
     assert texts([b"a", None], pa.binary_view()) == ['"YQ=="', "null"]
     long = pa.DictionaryArray.from_arrays(pa.array([2, None]), pa.array(["x", None, "y", "z"]))
-    assert json_texts(long).to_pylist() == ['"y"', "null"]
+    assert json_strings(long).to_pylist() == ['"y"', "null"]
 
 
 def pc_run_end(values):
@@ -338,7 +338,7 @@ def test_slices_of_maps_have_their_own_entries():
     array = pa.array(rows, pa.map_(pa.string(), pa.int64()))
     for start in range(5):
         for n in range(6 - start):
-            written = [json.loads(text) for text in json_texts(array.slice(start, n)).to_pylist()]
+            written = [json.loads(text) for text in json_strings(array.slice(start, n)).to_pylist()]
             kept = rows[start : start + n]
             assert written == [r if r is None else [{"key": k, "value": v} for k, v in r] for r in kept]
 
@@ -346,7 +346,7 @@ def test_slices_of_maps_have_their_own_entries():
 def test_special_characters_are_escaped_in_many_texts():
     values = [re.sub("x", '"', f"x{i}") if i % 3 else str(i) for i in range(1000)]
     array = pa.array(values).slice(7, 500)
-    assert [json.loads(t) for t in json_texts(array).to_pylist()] == values[7:507]
+    assert [json.loads(t) for t in json_strings(array).to_pylist()] == values[7:507]
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])

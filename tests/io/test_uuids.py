@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import cer_gpu
-from cer_gpu.io.source import uuid_texts
+from cer_gpu.io.source import uuid_strings
 
 
 def test_texts_are_those_of_python():
@@ -20,7 +20,7 @@ def test_texts_are_those_of_python():
     array = pa.array(values, pa.uuid())
     for begin, n in ((0, 100), (7, 50), (99, 1), (5, 0)):
         wanted = [None if value is None else str(value) for value in values[begin : begin + n]]
-        assert uuid_texts(array.slice(begin, n)).to_pylist() == wanted
+        assert uuid_strings(array.slice(begin, n)).to_pylist() == wanted
 
 
 def test_they_are_keys_and_are_compared(tmp_path):

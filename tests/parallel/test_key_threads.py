@@ -64,7 +64,7 @@ def test_threads_by_key_find_the_table_of_one_thread(monkeypatch, seed):
 def test_a_forgotten_key_stays_with_its_thread(monkeypatch):
     """Dropping idle partitions changes the codes of texts, but not the thread of a text."""
     monkeypatch.setattr("cer_gpu.partition.partitions.SWEEP_PARTITIONS_FROM", 4)
-    monkeypatch.setattr("cer_gpu.partition.partitions.SWEEP_TEXTS_FROM", 4)
+    monkeypatch.setattr("cer_gpu.partition.partitions.SWEEP_STRINGS_FROM", 4)
     monkeypatch.setattr(module, "KEY_BATCH_ROWS", 7)
     rng = random.Random(5)
     n = 3000

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 from sizes import seeds
 
-from cer_gpu.backend.partitions import deal_events
+from cer_gpu.backend.partitions import distribute_events
 from cer_gpu.columnar.memory import read_only
-from cer_gpu.partition.partitions import DealtPartitions, Partitions, partitions_of
+from cer_gpu.partition.partitions import DistributedPartitions, Partitions, partitions_of
 
 KINDS = [pa.int64(), pa.float64(), pa.string(), pa.large_binary(), pa.decimal128(30, 2)]
 
@@ -28,7 +28,7 @@ def test_every_event_is_in_one_share_and_keeps_its_number(seed):
     types, every, n_shares = rng.choices(KINDS, k=rng.randint(1, 2)), rng.random() < 0.5, rng.randint(2, 4)
     whole = Partitions(types, every=every, numbered=True)
     shares = [partitions_of(types, (k, n_shares), every=every, numbered=True) for k in range(n_shares)]
-    assert all(isinstance(share, DealtPartitions) for share in shares)
+    assert all(isinstance(share, DistributedPartitions) for share in shares)
     met: list[dict[int, int]] = [{} for _ in shares]  # partition of the whole by that of a share
     for _ in range(4):
         n = rng.randint(0, 50)
@@ -53,7 +53,9 @@ def test_the_share_of_a_text_does_not_depend_on_its_layout():
     rows = np.arange(300, dtype=np.int32)
     layouts = [texts, texts.cast(pa.large_string()), texts.dictionary_encode(), texts[::-1].dictionary_encode()[::-1]]
     found = [
-        DealtPartitions([pa.string()], (1, 3), every=every, numbered=False).assign([layout], rows, rows)[1].tolist()
+        DistributedPartitions([pa.string()], (1, 3), every=every, numbered=False)
+        .assign([layout], rows, rows)[1]
+        .tolist()
         for layout in layouts
         for every in (True, False)
     ]
@@ -86,7 +88,7 @@ def test_events_are_dealt_as_in_plain_python(seed):
         kept, places = (np.zeros(len(relevant) + 1, np.int32) for _ in range(2))
         rows = read_only(np.array(relevant, np.int32))
         of_events = read_only(np.array(codes if coded else [], np.int32))
-        n_own, n_kept = deal_events(table, of_events, rows, share, n_shares, own, before, kept, places)
+        n_own, n_kept = distribute_events(table, of_events, rows, share, n_shares, own, before, kept, places)
         assert own[:n_own].tolist() == [row for row in range(n) if mine[row]]
         assert before.tolist() == [sum(mine[:row]) for row in range(n + 1)]
         chosen = [j for j, row in enumerate(relevant) if mine[row]]

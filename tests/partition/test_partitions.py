@@ -146,19 +146,19 @@ def test_partitions_are_forgotten_when_their_window_has_passed(monkeypatch, engi
 @pytest.mark.parametrize("window", ["WITHIN 5 [ts]", "WITHIN 5 EVENTS", ""])
 def test_texts_of_irrelevant_events_are_forgotten(monkeypatch, window, engine):
     monkeypatch.setattr(partitions, "SWEEP_PARTITIONS_FROM", 64)
-    monkeypatch.setattr(partitions, "SWEEP_TEXTS_FROM", 64)
+    monkeypatch.setattr(partitions, "SWEEP_STRINGS_FROM", 64)
     n = 20_000
     events = pa.table({"type": ["Z"] * n, "key": [f"user {i}" for i in range(n)], "ts": range(n)})
     query = engine(cer_gpu.compile(f"SELECT * FROM S WHERE A ; B PARTITION BY [key] {window}"))
     evaluator, _ = evaluate_in_pieces(query, events)
     assert evaluator.pipeline.partitioner.partitions.n == 0
-    assert evaluator.pipeline.partitioner.partitions._encoders[0].n_texts <= 1000
+    assert evaluator.pipeline.partitioner.partitions._encoders[0].n_strings <= 1000
 
 
 def test_texts_of_a_large_dictionary_are_not_forgotten_at_each_batch(monkeypatch):
     swept = []
     keep = partitions.Partitions.keep
-    monkeypatch.setattr(partitions, "SWEEP_TEXTS_FROM", 64)
+    monkeypatch.setattr(partitions, "SWEEP_STRINGS_FROM", 64)
     monkeypatch.setattr(partitions.Partitions, "keep", lambda self, kept: (swept.append(len(kept)), keep(self, kept)))
     codes = pa.array([0, 1, 2] * 1000, pa.int32())
     keys = [pa.DictionaryArray.from_arrays(codes, [f"{name} {i}" for i in range(500)]) for name in "xy"]
@@ -167,7 +167,7 @@ def test_texts_of_a_large_dictionary_are_not_forgotten_at_each_batch(monkeypatch
         for batch in pa.table({"type": ["A", "A", "A", "B", "B", "B"] * 500, "key": key}).to_batches(max_chunksize=300):
             evaluator.push(batch)
     assert len(swept) <= 2  # the texts of the first dictionary, once the second is there
-    assert evaluator.pipeline.partitioner.partitions._encoders[0].n_texts <= 510
+    assert evaluator.pipeline.partitioner.partitions._encoders[0].n_strings <= 510
 
 
 @ENGINES
@@ -180,7 +180,7 @@ def test_sweeps_do_not_change_the_results(monkeypatch, window, engine):
     query = engine(cer_gpu.compile(f"SELECT * FROM S WHERE A ; B+ ; C PARTITION BY [key] {window}"))
     expected = query.evaluate(events)
     assert expected.num_rows > 20
-    for name in ("SWEEP_PARTITIONS_FROM", "SWEEP_TEXTS_FROM"):
+    for name in ("SWEEP_PARTITIONS_FROM", "SWEEP_STRINGS_FROM"):
         monkeypatch.setattr(partitions, name, 2)
     assert evaluate_in_pieces(query, events, rows=37)[1].equals(expected)
 

@@ -25,7 +25,7 @@ from cer_gpu.backend.kernel_source import read_kernel_source
 from cer_gpu.columnar.columns import Block
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.inputs import Inputs
-from cer_gpu.expressions.side_columns import OrderKey, Raw, SideColumns, TextNumber, TextNumbers
+from cer_gpu.expressions.side_columns import OrderKey, Raw, SideColumns, StringId, StringIds
 from cer_gpu.predicates import guards as predicates
 from cer_gpu.predicates import placement, symbol_table
 from cer_gpu.predicates.cuda import blocks as device_blocks
@@ -145,8 +145,8 @@ def test_sides_equal_those_of_the_host(device, n_bytes, monkeypatch):
     ]
     terms += [t.Apply(op, (i8, i4)) for op in "+*/%"] + [t.Apply("+", (i4, inputs.constant(7, t.I8)))]
     columns = [kind(term) for term in terms for kind in (Raw, OrderKey)]
-    columns.insert(3, TextNumber("name"))
-    on_host, on_device = (SideColumns(columns, inputs, TextNumbers()) for _ in range(2))
+    columns.insert(3, StringId("name"))
+    on_host, on_device = (SideColumns(columns, inputs, StringIds()) for _ in range(2))
     guards = (Guard(None, tree("i4 > 0")), Guard(None, tree("f8 > 0")))
     words = guard_words(guards, batch.schema, None, "", device=CUDA, sides=on_device)
     table = SymbolTable(AsTheyAppear(), words.bound.dtype, 2)

@@ -23,7 +23,7 @@ from cer_gpu.columnar.columns import Block
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.inputs import Inputs
 from cer_gpu.expressions.operators import OPERATORS
-from cer_gpu.expressions.side_columns import OrderKey, Raw, SideColumns, TextNumbers
+from cer_gpu.expressions.side_columns import OrderKey, Raw, SideColumns, StringIds
 from cer_gpu.expressions.targets import cuda as cuda_target
 from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.expressions.terms import COMPARISONS, STORED
@@ -130,7 +130,7 @@ def sides() -> None:
     integers = [inputs.column(f"number{k}") for k in range(8)]
     columns = [*map(Raw, integers), *map(OrderKey, integers), *(OrderKey(inputs.column(f"number{k}")) for k in (9, 10))]
     columns += [Raw(inputs.column("number10"))]
-    on_host, on_device = (SideColumns(columns, inputs, TextNumbers()) for _ in range(2))
+    on_host, on_device = (SideColumns(columns, inputs, StringIds()) for _ in range(2))
     words = guard_words((Guard(None, tree("number2 > 0")),), SCHEMA, None, "", device=CUDA, sides=on_device)
     rows = words.select(block, SymbolTable(AsTheyAppear(), words.bound.dtype, 1))[1]
     expected, found = on_host.of(block, rows), on_device.of(block, rows)

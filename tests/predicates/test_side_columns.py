@@ -13,8 +13,8 @@ from cer_gpu.expressions.side_columns import (
     Bound,
     OrderKey,
     SideColumns,
-    TextNumber,
-    TextNumbers,
+    StringId,
+    StringIds,
     inclusive,
 )
 
@@ -34,7 +34,7 @@ def keys(column, values, kind):
     block = Block(pa.RecordBatch.from_arrays([pa.array(values, kind)], schema=schema))
     made = column(inputs.column("x"))
     rows = np.arange(len(values), dtype=np.int32)
-    found = SideColumns([made], inputs, TextNumbers()).of(block, rows)
+    found = SideColumns([made], inputs, StringIds()).of(block, rows)
     return [int(key) if valid & 1 else None for valid, key in found]
 
 
@@ -88,27 +88,27 @@ def numbers_of(texts, numbers, name="x"):
 
 
 def test_texts_of_columns_dictionaries_and_batches_share_one_numbering():
-    numbers = TextNumbers()
+    numbers = StringIds()
     first = numbers_of(pa.array(["b", "a", "b", "\U0001f525"]), numbers)
     assert first[0] == first[2]
     coded = pa.array(["\U0001f525", "a", "c"]).dictionary_encode()
     other = numbers_of(coded, numbers, "y")
     assert (other[0], other[1]) == (first[3], first[1])
     assert numbers_of(pa.array(["\ufffd", "c"], pa.large_string()), numbers)[1] == other[2]
-    texts = numbers.texts().to_pylist()
+    texts = numbers.strings().to_pylist()
     assert sorted(texts) == [texts[k] for k in np.argsort(numbers.ranks())]
 
 
 def test_restored_texts_keep_their_numbers():
-    numbers, again = TextNumbers(), TextNumbers()
+    numbers, again = StringIds(), StringIds()
     before = numbers_of(pa.array(["x", "y", "z"]), numbers)
-    again.restore(numbers.texts())
+    again.restore(numbers.strings())
     assert numbers_of(pa.array(["z", "x", "new"]), again)[:2] == [before[2], before[0]]
 
 
 def test_null_is_not_valid():
     schema = pa.schema([("s", pa.string())])
     block = Block(pa.RecordBatch.from_arrays([pa.array(["a", None, "a"])], schema=schema))
-    found = SideColumns([TextNumber("s")], Inputs(schema), TextNumbers()).of(block, np.arange(3, dtype=np.int32))
+    found = SideColumns([StringId("s")], Inputs(schema), StringIds()).of(block, np.arange(3, dtype=np.int32))
     assert list(found[:, 0]) == [1, 0, 1]
     assert found[0, 1] == found[2, 1]

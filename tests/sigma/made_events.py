@@ -1,7 +1,7 @@
 """Events made to fit rules of Sigma, or nearly: for each rule some that it should find, and some that miss by little.
 
-Texts are written from the values of a rule: wildcards become letters, cases are changed, dashes and Base64 are what the
-modifiers say.  Regular expressions are not solved: their literal signs are kept.
+Strings are written from the values of a rule: wildcards become letters, cases are changed, dashes and Base64 are what
+the modifiers say.  Regular expressions are not solved: their literal signs are kept.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL}
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?")
 """Numbers as they are written, beside a number; a text of other signs is none."""
 _COMPARABLE = re.compile(r"\s*[-+]?\d+(\.\d+)?\s*")
-"""Texts that are compared as numbers."""
+"""Strings that are compared as numbers."""
 
 
 class Unsupported(ValueError):
@@ -234,7 +234,7 @@ def value_test(modifiers: list[str], value: Any) -> ValueTest:
         return lambda v: expression.search(text_of(v)) is not None
     if not modifiers and not isinstance(value, str):
         return lambda v: is_equal(v, value)
-    tests = [text_test(tokens, "cased" in modifiers) for tokens in modified(modifiers, tokens_of(text_of(value)))]
+    tests = [string_test(tokens, "cased" in modifiers) for tokens in modified(modifiers, tokens_of(text_of(value)))]
     return lambda v: any(test(v) for test in tests)
 
 
@@ -328,7 +328,7 @@ def shifted(content: bytes) -> list[str]:
     return found
 
 
-def text_test(tokens: Tokens, is_cased: bool) -> ValueTest:
+def string_test(tokens: Tokens, is_cased: bool) -> ValueTest:
     """Return the test of values against a text with wildcards."""
     plain = "".join(tokens) if ANY not in tokens and ONE not in tokens else None
     middle = tokens

@@ -1,4 +1,4 @@
-"""Texts of rules as queries over events of any schema: loose types, missing fields, lists and keywords."""
+"""Strings of rules as queries over events of any schema: loose types, missing fields, lists and keywords."""
 
 from __future__ import annotations
 

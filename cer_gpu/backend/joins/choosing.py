@@ -22,7 +22,7 @@ from cer_gpu.backend.status import DONE, GO_ON, GROW_PATH, OUTPUT_FULL
     N_OUT,  # matches in the buffers
     N_VALUES,  # positions in the buffers
     FIRST_OUT,  # first match in the buffers that ends at the event
-    DEALT,  # candidates, or parts, that were dealt to the shares
+    DISTRIBUTED,  # candidates, or parts, that were dealt to the shares
     N_ENDS,  # counted ends in the buffers
     CHOSEN,  # one more than the row of an end to be compared next; 0: the choice is not under way
     CHOICE_LEFT,  # values that may be compared before the loop comes back

@@ -36,7 +36,7 @@ CONTAINS, BEGINS, ENDS = range(3)
 
 
 @kernel
-def text_relates(offsets, letters, relation, text, other):
+def string_relates(offsets, letters, relation, text, other):
     """Return whether a text has a relation to another one.
 
     Parameters
@@ -98,7 +98,7 @@ _U = np.uint64
     COMPARE_FLOATS,
     COMPARE_WIDE,
     COMPARE_MIXED,
-    COMPARE_TEXTS,
+    COMPARE_STRINGS,
     KNOWN,
     AND,
     OR,
@@ -108,7 +108,7 @@ _U = np.uint64
 `COLUMN` pushes column b of the event of argument a, as it is or, where it is below 0, the rank of the text of column
 -b.  `CONSTANT` pushes constants a (the value) and b (its upper half, of a wide integer).  An int64 that these push is a
 wide integer, too.  a is the factor of `TO_WIDE` and its twin for uint64, and the code of an operator in the
-instructions on one or two numbers and in comparisons, of which b = 1 is the negation, as of `KNOWN`.  `COMPARE_TEXTS`
+instructions on one or two numbers and in comparisons, of which b = 1 is the negation, as of `KNOWN`.  `COMPARE_STRINGS`
 takes the numbers of two texts.
 """
 
@@ -119,7 +119,7 @@ The last row is none of the stack: its `VALUE` is 1 once there was an integer of
 """
 
 
-class TextTables(NamedTuple):
+class StringTables(NamedTuple):
     """The texts of numbered columns, by their numbers.
 
     Attributes
@@ -167,12 +167,12 @@ class Filters(NamedTuple):
     work_floats: Any
 
 
-def filters_of(conditions: Any, code: Any, constants: Any, texts: TextTables) -> Filters:
+def filters_of(conditions: Any, code: Any, constants: Any, strings: StringTables) -> Filters:
     """Return filters with scratch for their programs."""
     work = np.zeros((1 + len(code), 3), np.int64)
     code = np.array(code or [(0, 0, 0)], np.int64)
     constants = np.array(constants or [0], np.int64)
-    return Filters(conditions, code, constants, *texts, work, work.view(np.float64))
+    return Filters(conditions, code, constants, *strings, work, work.view(np.float64))
 
 
 def check_sizes(filters: Filters) -> None:
@@ -188,9 +188,9 @@ def check_sizes(filters: Filters) -> None:
         )
 
 
-def with_texts(filters: Filters, texts: TextTables) -> Filters:
+def with_strings(filters: Filters, strings: StringTables) -> Filters:
     """Return filters that read the texts numbered so far."""
-    return filters._replace(ranks=texts.ranks, offsets=texts.offsets, letters=texts.letters)
+    return filters._replace(ranks=strings.ranks, offsets=strings.offsets, letters=strings.letters)
 
 
 @helper
@@ -373,8 +373,8 @@ def _execute_two(filters, code, a, b, x, y):
             holds = compared(a, floats[x, VALUE], floats[y, VALUE])
         elif code == COMPARE_WIDE:
             holds = compared(a, wide_order(_wide(work, x), _wide(work, y)), np.int64(0))
-        elif code == COMPARE_TEXTS:
-            holds = known == 1 and text_relates(filters.offsets, filters.letters, a, work[x, VALUE], work[y, VALUE])
+        elif code == COMPARE_STRINGS:
+            holds = known == 1 and string_relates(filters.offsets, filters.letters, a, work[x, VALUE], work[y, VALUE])
         else:
             assert code == COMPARE_MIXED
             holds = float_compared(a, floats[x, VALUE], _wide(work, y))

@@ -29,7 +29,7 @@ from cer_gpu.automaton.encoding import (
 from cer_gpu.backend.arguments import Counts, Demand, Events, Matches, Options, Window
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.joins.choosing import (
-    DEALT,
+    DISTRIBUTED,
     EVENT,
     FIRST_OUT,
     LISTING,
@@ -352,7 +352,7 @@ def match_events(events, attributes, window, options, demand, filters, general, 
                 events, window, options, filters, graph, instances, indexes, attributes, listing.fresh, event
             )
             regs[LISTING], regs[ROOT], regs[DEPTH], regs[N_HERE] = 1, 0, 0, 0
-            regs[FIRST_OUT], regs[DEALT] = regs[N_OUT], 0
+            regs[FIRST_OUT], regs[DISTRIBUTED] = regs[N_OUT], 0
         place = events.places[event] if events.places.shape[0] > 0 else events.positions[event]
         if place >= options.report_from:
             status = _list_event(events, attributes, window, options, demand, filters, general, graph, instances,
@@ -405,8 +405,8 @@ def _list_paths(attributes, window, options, demand, filters, general, graph, in
     judged = general.programs.shape[0] > 0
     by_leaves = demand.strict == 0 and not judged and general.gaps.shape[0] == 0
     shared = demand.strict == 0 and general.gaps.shape[0] == 0
-    dealt = demand.n_shares > 1 and demand.whole == 0
-    writes = (demand.counting == 0 and (ours or dealt)) or demand.gathered == 1
+    distributed = demand.n_shares > 1 and demand.whole == 0
+    writes = (demand.counting == 0 and (ours or distributed)) or demand.gathered == 1
     size, n_atoms = path.shape[0], graph.flags.shape[0]
     n_edges = np.int64(graph.incoming[_U(n_atoms)])  # those of paths, without the far ones
     depth, n_here, n_out, n_values = regs[DEPTH], regs[N_HERE], regs[N_OUT], regs[N_VALUES]
@@ -474,7 +474,7 @@ def _list_paths(attributes, window, options, demand, filters, general, graph, in
             if (
                 by_leaves
                 and graph.flags[_U(edges[e].source)] & LEAF_ATOM != 0
-                and not (dealt and depth == 1)
+                and not (distributed and depth == 1)
                 and edges[e].contiguous == 0
                 and edges[e].watched == edges[e].watched_end
                 and path[entry, NEXT] >= 0
@@ -506,7 +506,7 @@ def _list_paths(attributes, window, options, demand, filters, general, graph, in
                              ordinal_of(instances, q, k), clock, False)  # fmt: skip
                 progress[LEFT] -= indexes.tested[e, 0]
             if found < 0:
-                if plain and n_here == entries[entry, FOUND_AT_EDGE] and not (dealt and depth == 1):
+                if plain and n_here == entries[entry, FOUND_AT_EDGE] and not (distributed and depth == 1):
                     scopes.floors[e, FLOOR_SCOPE] = entries[entry, SCOPE_BEFORE]
                     scopes.floors[e, FLOOR] = begin_search(graph, instances, e, q, k)
                 path[entry, SEARCHED] += 1
@@ -530,9 +530,9 @@ def _list_paths(attributes, window, options, demand, filters, general, graph, in
                     continue
             if judged and scopes.dead[p, instance] == entries[entry, SCOPE_BEFORE]:
                 continue
-            if dealt and depth == 1:
-                regs[DEALT] += 1
-                if (regs[DEALT] + number) % demand.n_shares != demand.share:
+            if distributed and depth == 1:
+                regs[DISTRIBUTED] += 1
+                if (regs[DISTRIBUTED] + number) % demand.n_shares != demand.share:
                     continue
             top = _U(depth)
             path[top, ATOM], path[top, INSTANCE], path[top, FOUND_BY] = np.int64(p), np.int64(instance), np.int64(e)
@@ -561,7 +561,7 @@ def _list_paths(attributes, window, options, demand, filters, general, graph, in
             passed = good == PASSED
             if demand.strict == 1:
                 passed = passed and _consecutive(graph, instances, path, depth)
-            if dealt and depth == 1:
+            if distributed and depth == 1:
                 passed = passed and ours
             if passed and writes:
                 if n_out + 1 >= output.offsets.shape[0] or n_values + depth > output.positions.shape[0]:

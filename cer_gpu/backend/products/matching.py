@@ -27,7 +27,7 @@ from cer_gpu.automaton.encoding import (
 from cer_gpu.backend.arguments import Counts, Demand, Events, Matches, Options, Window
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.joins.choosing import (
-    DEALT,
+    DISTRIBUTED,
     EVENT,
     FIRST_OUT,
     LISTING,
@@ -132,7 +132,7 @@ def update_events(events, attributes, window, options, demand, automaton, nodes,
                 break
             _fire(events, attributes, window, automaton, nodes, unions, keys, listing, event, regs)
             regs[LISTING], regs[ROOT], regs[N_WAITING], regs[PENDING], regs[N_HERE] = 1, 0, -1, 0, 0
-            regs[FIRST_OUT], regs[DEALT] = regs[N_OUT], 0
+            regs[FIRST_OUT], regs[DISTRIBUTED] = regs[N_OUT], 0
         place = events.places[event] if events.places.shape[0] > 0 else events.positions[event]
         if place >= options.report_from:
             status = _list_event(options, demand, automaton, nodes, unions, listing, output, clock, window.length,
@@ -297,11 +297,11 @@ def _count_event(limit, automaton, nodes, unions, listing, clock, length, regs):
 def _list_node(options, demand, automaton, nodes, unions, listing, output, clock, length, place, ours, node, regs):
     """List the matches of a node of a final state, from where the last call stopped; return the status."""
     limit = np.int64(0) if demand.gathered == 1 else np.int64(options.limit)
-    dealt = demand.n_shares > 1 and demand.whole == 0
-    writes = (demand.counting == 0 and (ours or dealt)) or demand.gathered == 1
-    fast = writes and not dealt and demand.strict == 0 and automaton.unions.shape[0] == 0
+    distributed = demand.n_shares > 1 and demand.whole == 0
+    writes = (demand.counting == 0 and (ours or distributed)) or demand.gathered == 1
+    fast = writes and not distributed and demand.strict == 0 and automaton.unions.shape[0] == 0
     n_here, n_out, n_values = regs[N_HERE], regs[N_OUT], regs[N_VALUES]
-    n, pending, n_dealt = regs[N_WAITING], regs[PENDING], regs[DEALT]
+    n, pending, n_distributed = regs[N_WAITING], regs[PENDING], regs[DISTRIBUTED]
     status = DONE
     if demand.only_ends == 1:  # the node has a match in the window, whichever that is
         if n_here == 0 and ours:
@@ -313,7 +313,7 @@ def _list_node(options, demand, automaton, nodes, unions, listing, output, clock
         return DONE
     if n < 0:
         n = begin(automaton, nodes, unions, listing, node)
-        if n == 0 and (ours or not dealt):
+        if n == 0 and (ours or not distributed):
             pending = np.int64(1)
     while status == DONE:
         if pending > 0:
@@ -350,13 +350,13 @@ def _list_node(options, demand, automaton, nodes, unions, listing, output, clock
             if n_out > rows:
                 continue
         n, pending = advance(automaton, nodes, unions, listing, n, clock, length)
-        if dealt and (depth == 2 or (depth == 1 and pending > 0)):
+        if distributed and (depth == 2 or (depth == 1 and pending > 0)):
             # what begins with these events is one part of several
-            n_dealt += 1
-            if (n_dealt + place) % demand.n_shares != demand.share:
+            n_distributed += 1
+            if (n_distributed + place) % demand.n_shares != demand.share:
                 if pending == 0:
                     n -= 1  # the union that was to be chosen next
                 pending = np.int64(0)
     regs[N_HERE], regs[N_OUT], regs[N_VALUES] = n_here, n_out, n_values
-    regs[N_WAITING], regs[PENDING], regs[DEALT] = n, pending, n_dealt
+    regs[N_WAITING], regs[PENDING], regs[DISTRIBUTED] = n, pending, n_distributed
     return status

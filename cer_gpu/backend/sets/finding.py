@@ -144,7 +144,7 @@ def find_rows(steps, numbers, classes, list_begins, lists, begin, end, first, me
     steps : GuardSteps
     numbers : NumberTests
     classes : int32, shape (columns of texts, at least end - begin)
-        Classes of texts (`cer_gpu.backend.texts.coding`).
+        Classes of texts (`cer_gpu.backend.string_codes.coding`).
     list_begins : int64, shape (room for texts,)
     lists : int32, shape (room for lines,)
         Lines that hold of each text.
@@ -170,7 +170,7 @@ def find_rows(steps, numbers, classes, list_begins, lists, begin, end, first, me
         serial = memory.serial[0] + 1
         memory.serial[0] = serial
         all_rows = ~_U(0) >> _U(64 - n_rows)
-        n_touched = _read_texts(classes, list_begins, lists, row - begin, n_rows, memory)
+        n_touched = _read_strings(classes, list_begins, lists, row - begin, n_rows, memory)
         n_touched = _read_numbers(numbers, row, n_rows, n_touched, memory)
         for k in range(numbers.known.shape[0]):
             n_touched = _read_known(numbers.known[_U(k)], row, n_rows, n_touched, memory)
@@ -231,7 +231,7 @@ def _mark(line, bit, n_touched, memory):
 
 
 @helper
-def _read_texts(classes, list_begins, lists, first, n_rows, memory):
+def _read_strings(classes, list_begins, lists, first, n_rows, memory):
     """Set the lines of the texts of some rows; return the number of lines that hold of any."""
     n_touched = 0
     for column in range(classes.shape[0]):

@@ -8,7 +8,16 @@ from typing import NamedTuple
 import numpy as np
 
 from cer_gpu.arrays import Array, Int32, Int64
-from cer_gpu.backend.texts.scanning import ANY_CHARACTER, ANY_RUN, FACTOR, FIRST_CLASS, MARK, SLOT_SHIFT, Globs, Grams
+from cer_gpu.backend.string_codes.scanning import (
+    ANY_CHARACTER,
+    ANY_RUN,
+    FACTOR,
+    FIRST_CLASS,
+    MARK,
+    SLOT_SHIFT,
+    Globs,
+    Grams,
+)
 from cer_gpu.ceql.patterns import CharacterClass, GlobPart, Sign, glob_parts
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions.globs.folding import folded, folds
@@ -152,7 +161,7 @@ def _others(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 # ---- grams ---------------------------------------------------------------------------------------------------------
 
 
-class TextSample:
+class StringSample:
     """Texts in which grams that are rare are taken to be rare.
 
     Parameters
@@ -161,18 +170,18 @@ class TextSample:
         Texts, perhaps between marks.
     """
 
-    def __init__(self, texts: Array) -> None:
-        self._texts = texts
+    def __init__(self, strings: Array) -> None:
+        self._strings = strings
         self._counts: dict[int, Int64] = {}
 
     def counts(self, width: int) -> Int64:
         """Return the number of grams of a width, by their hashes (`_hashes`)."""
         if width not in self._counts:
-            self._counts[width] = np.bincount(_hashes(_grams_at(self._texts, width)), minlength=1 << _SAMPLE_BITS)
+            self._counts[width] = np.bincount(_hashes(_grams_at(self._strings, width)), minlength=1 << _SAMPLE_BITS)
         return self._counts[width]
 
 
-def grams(of: Compiled, sample: TextSample) -> dict[int, Grams]:
+def grams(of: Compiled, sample: StringSample) -> dict[int, Grams]:
     """Return where to look for the patterns: a table for each width of grams; 0: for those without any."""
     n_patterns = len(of.globs.begins) - 1
     lengths = np.diff(of.piece_begins)

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.backend.compaction import group_rows
-from cer_gpu.backend.texts.scanning import Grams, find_globs, lay_out, mark_texts
+from cer_gpu.backend.string_codes.scanning import Grams, find_globs, lay_out, mark_strings
 from cer_gpu.columnar.dictionary_encoding import bytes_of
 from cer_gpu.columnar.memory import Scratch, read_only
-from cer_gpu.expressions.globs.compiling import Compiled, Pattern, TextSample, compiled, grams
+from cer_gpu.expressions.globs.compiling import Compiled, Pattern, StringSample, compiled, grams
 from cer_gpu.expressions.globs.folding import folds
 
 LAID_AT_ONCE = 1 << 20
@@ -25,7 +25,7 @@ SAMPLED_BYTES = 1 << 18
 FOUND = 1 << 16
 """Pairs of a pattern and a text for which there is room at once, if there are not more patterns."""
 
-_NO_FOLDS = NO_TEXTS = read_only(np.empty(0, np.int32))
+_NO_FOLDS = NO_STRINGS = read_only(np.empty(0, np.int32))
 
 
 class FoundPatterns(NamedTuple):
@@ -39,19 +39,19 @@ class FoundPatterns(NamedTuple):
     """
 
     begins: Int64
-    texts: Int32
+    strings: Int32
 
     def mark(self, patterns: Int32, table: Bools) -> None:
         """Mark the texts that one of several patterns matches."""
-        mark_texts(patterns, self.begins, self.texts, table)
+        mark_strings(patterns, self.begins, self.strings, table)
 
     def of(self, patterns: Int32) -> Int32:
         """Return the texts that one of several patterns matches, ascending."""
         begins, ends = self.begins[patterns], self.begins[patterns + 1]
         some = np.flatnonzero(ends > begins)
         if not len(some):
-            return NO_TEXTS
-        parts = [self.texts[begins[k] : ends[k]] for k in some.tolist()]
+            return NO_STRINGS
+        parts = [self.strings[begins[k] : ends[k]] for k in some.tolist()]
         return parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
 
 
@@ -78,7 +78,7 @@ class GlobSet:
         self.folds: Int32 = folds() if nocase else _NO_FOLDS
         self._grams: dict[int, Grams] | None = None  # chosen by the first texts
 
-    def find(self, texts: pa.Array, first: int = 0) -> FoundPatterns:
+    def find(self, strings: pa.Array, first: int = 0) -> FoundPatterns:
         """Return which of some texts, none of them NULL, match each pattern.
 
         Parameters
@@ -87,26 +87,26 @@ class GlobSet:
         first
             Number of the first text.
         """
-        offsets, data = bytes_of(texts)
+        offsets, data = bytes_of(strings)
         offsets = read_only(offsets.astype(np.int64, copy=False))
         pairs = list[tuple[Int32, Int32]]()
         begin, laid, room = 0, Scratch(np.uint8), max(FOUND, 2 * self.n_patterns)
-        while begin < len(texts):
+        while begin < len(strings):
             end = int(np.searchsorted(offsets, offsets[begin] + LAID_AT_ONCE, side="right")) - 1
-            end = min(max(end, begin + 1), len(texts))
+            end = min(max(end, begin + 1), len(strings))
             for patterns, places in self._match_pairs(offsets[begin : end + 1], data, laid, room):
                 pairs.append((patterns, places + np.int32(first + begin)))
             begin = end
         return grouped(pairs, self.n_patterns)
 
-    def grams(self, texts: pa.Array) -> dict[int, Grams]:
+    def grams(self, strings: pa.Array) -> dict[int, Grams]:
         """Return where to look for the patterns, chosen by the first of some texts unless they are chosen already."""
         if self._grams is None:
-            offsets, data = bytes_of(texts)
+            offsets, data = bytes_of(strings)
             offsets = read_only(offsets.astype(np.int64, copy=False))
             end = int(np.searchsorted(offsets, offsets[0] + SAMPLED_BYTES, side="right"))
             laid, _ = self._laid_out(offsets[: max(end, 2)], data, Scratch(np.uint8))
-            self._grams = grams(self.compiled, TextSample(laid[:SAMPLED_BYTES]))
+            self._grams = grams(self.compiled, StringSample(laid[:SAMPLED_BYTES]))
         return self._grams
 
     def _laid_out(self, offsets: Int64, data: Array, laid: Scratch) -> tuple[Array, Int64]:
@@ -121,18 +121,18 @@ class GlobSet:
         n = len(offsets) - 1
         written, begins = self._laid_out(offsets, data, laid)
         if self._grams is None:
-            self._grams = grams(self.compiled, TextSample(written[: min(int(begins[-1]), SAMPLED_BYTES)]))
+            self._grams = grams(self.compiled, StringSample(written[: min(int(begins[-1]), SAMPLED_BYTES)]))
         pairs = list[tuple[Int32, Int32]]()
         seen, met = np.full(self.n_patterns, -1, np.int32), np.full(256, -1, np.int32)
-        patterns, texts = np.empty(room, np.int32), np.empty(room, np.int32)
+        patterns, strings = np.empty(room, np.int32), np.empty(room, np.int32)
         globs = tuple(self.compiled.globs)
         for width, of_width in self._grams.items():
             text = 0
             while text < n:
                 text, n_found = find_globs(
-                    written, begins, text, width, tuple(of_width), globs, seen, met, patterns, texts, 0
+                    written, begins, text, width, tuple(of_width), globs, seen, met, patterns, strings, 0
                 )
-                pairs.append((patterns[:n_found].copy(), texts[:n_found].copy()))
+                pairs.append((patterns[:n_found].copy(), strings[:n_found].copy()))
         return pairs
 
 
@@ -140,12 +140,14 @@ def merged(parts: Sequence[FoundPatterns]) -> FoundPatterns:
     """Return the texts of each pattern, given those in consecutive parts of the texts."""
     n_patterns = len(parts[0].begins) - 1
     numbers = np.arange(n_patterns, dtype=np.int32)
-    return grouped([(np.repeat(numbers, np.diff(part.begins)), part.texts) for part in parts], n_patterns)
+    return grouped([(np.repeat(numbers, np.diff(part.begins)), part.strings) for part in parts], n_patterns)
 
 
 def grouped(pairs: Sequence[tuple[Int32, Int32]], n_patterns: int) -> FoundPatterns:
     """Return pairs of patterns and texts, ascending by text for each pattern, by pattern."""
-    patterns, texts = (read_only(np.concatenate([np.empty(0, np.int32), *(pair[k] for pair in pairs)])) for k in (0, 1))
+    patterns, strings = (
+        read_only(np.concatenate([np.empty(0, np.int32), *(pair[k] for pair in pairs)])) for k in (0, 1)
+    )
     begins, rows = np.empty(n_patterns + 1, np.int64), np.empty(len(patterns), np.int32)
     group_rows(patterns, begins, rows)
-    return FoundPatterns(read_only(begins), read_only(texts[rows]))
+    return FoundPatterns(read_only(begins), read_only(strings[rows]))

@@ -24,13 +24,13 @@ from cer_gpu.columnar.columns import (
     is_string,
     kind_of,
     numbers_of,
-    plain_texts,
+    plain_strings,
     validity,
 )
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.combinations import RowsOperand, Uniform, Varying, coded_numbers, combined
 from cer_gpu.expressions.operators import FUNCTIONS, OPERATORS
-from cer_gpu.expressions.string_functions import A_VALUE, KIND_OF_OPERAND, TextFunction
+from cer_gpu.expressions.string_functions import A_VALUE, KIND_OF_OPERAND, StringFunction
 from cer_gpu.expressions.terms import F8, I8
 
 _INT64 = range(-(2**63), 2**63)
@@ -132,7 +132,7 @@ def _call(function: str, *operands: Any) -> Any:
     if all(isinstance(operand, pa.Scalar) for operand in operands):
         return _call(function, *(pa.repeat(operand, 1) for operand in operands))[0]
     known, operand = FUNCTIONS[function], operands[0]
-    if isinstance(known, TextFunction):
+    if isinstance(known, StringFunction):
         return _of_several(known, operands)
     if _arrow_kind(operand) == NOTHING:
         return operand
@@ -142,7 +142,7 @@ def _call(function: str, *operands: Any) -> Any:
     return known.arrow(digits, operand.type)(operand)
 
 
-def _of_several(function: TextFunction, operands: Sequence[Any]) -> Any:
+def _of_several(function: StringFunction, operands: Sequence[Any]) -> Any:
     """Return a function of several values, of which one at least is an array."""
     read: list[RowsOperand] = []
     n = next(len(operand) for operand in operands if not isinstance(operand, pa.Scalar))
@@ -164,7 +164,7 @@ def _operand(operand: Any) -> RowsOperand:
     valid = validity(operand)
     if is_string(operand.type):
         coded = operand.dictionary_encode()
-        return Varying(codes_of(coded, valid), plain_texts(coded.dictionary), valid)
+        return Varying(codes_of(coded, valid), plain_strings(coded.dictionary), valid)
     return coded_numbers(numbers_of(operand), valid)
 
 

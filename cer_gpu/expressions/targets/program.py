@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from cer_gpu.backend.joins import filters as code
-from cer_gpu.backend.joins import filters as texts
+from cer_gpu.backend.joins import filters as strings
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.inputs import Inputs, halves_of
 from cer_gpu.expressions.operators import MIXED, compare_type, spelling
 from cer_gpu.expressions.relation_terms import Argument, FilterProgram
-from cer_gpu.expressions.side_columns import OrderKey, Raw, SideColumn, TextNumber, Truth
+from cer_gpu.expressions.side_columns import OrderKey, Raw, SideColumn, StringId, Truth
 
 _COMPARE = {
     t.I8: code.COMPARE_INTEGERS,
@@ -32,7 +32,7 @@ _APPLY = {
     (2, t.F8): code.TWO_FLOATS,
     (2, t.WIDE): code.TWO_WIDE,
 }
-_RELATIONS = {"contains": texts.CONTAINS, "startswith": texts.BEGINS, "endswith": texts.ENDS}
+_RELATIONS = {"contains": strings.CONTAINS, "startswith": strings.BEGINS, "endswith": strings.ENDS}
 
 
 class ProgramWriter:
@@ -97,10 +97,10 @@ class ProgramWriter:
                 number = spelling(test.op, of).program
                 assert number is not None
                 self._emit(_COMPARE[of], number, int(test.negated))
-            case t.TextRelation():
+            case t.StringRelation():
                 self._push_value(test.left)
                 self._push_value(test.right)
-                self._emit(code.COMPARE_TEXTS, _RELATIONS[test.function], int(test.negated))
+                self._emit(code.COMPARE_STRINGS, _RELATIONS[test.function], int(test.negated))
             case _:
                 raise AssertionError(test)
 
@@ -117,7 +117,7 @@ class ProgramWriter:
         """
         match term:
             case t.OfEvent(operand=t.Text() as text):
-                self._read_column(term.event, TextNumber(text.column), ranked=text.ranked)
+                self._read_column(term.event, StringId(text.column), ranked=text.ranked)
             case t.OfEvent() if term.dtype == t.WIDE:  # a column holds 64 bits
                 self._push_value(term.operand, event=term.event)
             case t.OfEvent():

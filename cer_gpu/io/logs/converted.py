@@ -29,7 +29,7 @@ from cer_gpu.errors import EventsError
 from cer_gpu.io.logs.log_formats import LogFormat
 from cer_gpu.io.logs.records import Record, Skipped, Value
 from cer_gpu.io.source import Parts, Source
-from cer_gpu.io.text_types import first_misfit, fitted
+from cer_gpu.io.string_types import first_misfit, fitted
 
 CHUNK_RECORDS = 1 << 14
 """Most records of a batch."""
@@ -40,14 +40,14 @@ _SAMPLED = 8
 _FIXED_BYTES = 16
 """Bytes of a value that is no text, about."""
 UTC_TIME = pa.timestamp("us", "UTC")
-TEXTS = pa.list_(pa.string())
+STRINGS = pa.list_(pa.string())
 _TYPES: dict[type, pa.DataType] = {
     str: pa.string(),
     int: pa.int64(),
     bool: pa.bool_(),
     float: pa.float64(),
     datetime: UTC_TIME,
-    list: TEXTS,
+    list: STRINGS,
 }
 
 
@@ -132,16 +132,16 @@ def array_of_values(values: Sequence[Value]) -> pa.Array | None:
             return pa.array(values, _TYPES[kinds.pop()])
         except (OverflowError, pa.ArrowInvalid):  # an integer beyond 64 bits
             return pa.array([None if value is None else str(value) for value in values], pa.string())
-    texts: list[str | None] = [None] * len(values)
+    strings: list[str | None] = [None] * len(values)
     for kind in kinds:
         rows = [row for row, value in enumerate(values) if type(value) is kind]
         own: Any = array_of_values([values[row] for row in rows])
-        for row, text in zip(rows, texts_of(own).to_pylist(), strict=True):
-            texts[row] = text
-    return pa.array(texts, pa.string())
+        for row, text in zip(rows, strings_of(own).to_pylist(), strict=True):
+            strings[row] = text
+    return pa.array(strings, pa.string())
 
 
-def texts_of(array: Any) -> pa.Array:
+def strings_of(array: Any) -> pa.Array:
     """Return the texts of values: lists as JSON, all others as Arrow writes them."""
     if pa.types.is_list(array.type):
         lists = [None if each is None else json.dumps(each, ensure_ascii=False) for each in array.to_pylist()]
@@ -386,7 +386,7 @@ def _as_type(array: pa.Array, kind: pa.DataType, column: str, name: str, first: 
     if array.type == kind:
         return array
     try:
-        return texts_of(array) if is_string(kind) else fitted(array, kind)
+        return strings_of(array) if is_string(kind) else fitted(array, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         row = first_misfit(array, kind) or 0
         raise EventsError(

@@ -18,7 +18,7 @@ _RANGE = struct.Struct("<QQ")
 _RANGE_AT = 24
 """Place of the first and the last number of a record in the header of a chunk."""
 _WHOLE = ("EventID", "EventRecordID", "Level", "Task", "Opcode", "Version")
-_TEXTS = ("Channel", "Computer", "Keywords")
+_STRINGS = ("Channel", "Computer", "Keywords")
 _ATTRIBUTES = (
     ("Provider", "Name", "Provider_Name"),
     ("Provider", "Guid", "Provider_Guid"),
@@ -29,7 +29,7 @@ _ATTRIBUTES = (
 )
 """Elements of System, their attributes, and the columns of these."""
 _NOTHING: dict[str, Any] = {}
-SYSTEM_COLUMNS = ("TimeCreated", *_WHOLE, *_TEXTS, *(name for _, _, name in _ATTRIBUTES))
+SYSTEM_COLUMNS = ("TimeCreated", *_WHOLE, *_STRINGS, *(name for _, _, name in _ATTRIBUTES))
 """Columns of an event's System; fields of other parts by these names are called ``EventData_...``, ``UserData_...``."""
 _OWN = frozenset(SYSTEM_COLUMNS)
 _SPECIAL = _OWN | {"#attributes", "Data"}
@@ -178,7 +178,7 @@ def record_of(event: dict[str, Any]) -> Record:
     for name in _WHOLE:
         value = system.get(name)
         record[name] = value if type(value) is int else _integer_of_value(value)
-    for name in _TEXTS:
+    for name in _STRINGS:
         value = system.get(name)
         record[name] = value if type(value) is str else _text_of_value(value)
     for element, attribute, name in _ATTRIBUTES:

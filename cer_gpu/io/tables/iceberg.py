@@ -222,11 +222,11 @@ class IcebergSnapshot(TableSnapshot):
         def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
             names = columns or self.schema.names[:1]
             types = {name: self.schema.field(name).type for name in names}
-            texts = tuple(name for name, kind in types.items() if is_string(kind))
+            strings = tuple(name for name, kind in types.items() if is_string(kind))
             with telling_iceberg_errors(path):
                 scan = reading.ArrowScan(
                     self._table.metadata, self._table.io, self._fields.select(*names), everything,
-                    dictionary_columns=texts,
+                    dictionary_columns=strings,
                 )  # fmt: skip
                 for batch in scan.to_record_batches([task]):
                     arrays = [conformed(batch.column(name), kind) for name, kind in types.items()]

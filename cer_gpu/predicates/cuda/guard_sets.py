@@ -21,8 +21,8 @@ import pyarrow as pa
 from cer_gpu.arrays import Int32
 from cer_gpu.backend.device import Bytes, Device, Memory, OutOfDeviceMemory
 from cer_gpu.backend.kernel_source import read_kernel_source
-from cer_gpu.backend.texts.scanning import SLOT_SHIFT
-from cer_gpu.columnar.columns import Block, codes_of, plain_array, plain_texts, validity
+from cer_gpu.backend.string_codes.scanning import SLOT_SHIFT
+from cer_gpu.columnar.columns import Block, codes_of, plain_array, plain_strings, validity
 from cer_gpu.columnar.dictionary_encoding import bytes_of
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions import terms as t
@@ -143,7 +143,7 @@ class _Patterns(NamedTuple):
 
 
 @dataclass
-class _Texts:
+class _Strings:
     """Texts of some rows of a column, or of a dictionary."""
 
     n: int
@@ -198,7 +198,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
         self._begins = self._flat = 0
         self._folds: dict[int, int] = {}
         self._patterns: dict[str, list[_Patterns]] = {}
-        self._read: dict[int, tuple[npt.NDArray[np.uint64], dict[str, _Texts]]] = {}
+        self._read: dict[int, tuple[npt.NDArray[np.uint64], dict[str, _Strings]]] = {}
 
     def free(self) -> None:
         """Wait, and free the memory of blocks; the patterns stay."""
@@ -261,23 +261,23 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
                 test.negated,
             )
             addresses[k, 0], addresses[k, 2] = is_read, valid >= 0
-        texts = dict[str, _Texts]()
-        for name in self.steps.texts:
+        strings = dict[str, _Strings]()
+        for name in self.steps.strings:
             column = given.block.column(name)
-            column = column if pa.types.is_dictionary(column.type) else plain_texts(plain_array(column))
-            texts[name] = _add_strings(column, begin, end, inputs, valid_bits(name))
+            column = column if pa.types.is_dictionary(column.type) else plain_strings(plain_array(column))
+            strings[name] = _add_strings(column, begin, end, inputs, valid_bits(name))
             if name not in self._patterns:
                 self._patterns[name] = self._patterns_of(name, column)
         memory = self._reserve(slot, "inputs", max(inputs.size, 1))
         places = np.cumsum([0, *(aligned(len(data)) for data in inputs.arrays)]).tolist()
         self._staging.copy([(memory.address + place, data) for place, data in zip(places, inputs.arrays, strict=False)])
         tests[addresses] += np.uint64(memory.address)
-        for each in texts.values():
+        for each in strings.values():
             each.offsets += memory.address
             each.data += memory.address
             each.valid = (each.valid[0] + memory.address if each.valid[0] >= 0 else 0, each.valid[1])
             each.codes = None if each.codes is None else each.codes + memory.address
-        self._read[id(slot)] = tests, texts
+        self._read[id(slot)] = tests, strings
 
     def _add_values(
         self, column: t.Column | str, given: SetInputs, begin: int, end: int, inputs: _Inputs, valid_bits: Any
@@ -301,16 +301,16 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
 
     def _patterns_of(self, name: str, column: pa.Array) -> list[_Patterns]:
         """Return the patterns of a column on the device; their grams are chosen by the first texts."""
-        texts = plain_texts(column.dictionary) if pa.types.is_dictionary(column.type) else column
-        together = self.steps.texts[name].together()
-        return [self._of_set(each, together.askers(nocase), texts) for nocase, each in together.sets.items()]
+        strings = plain_strings(column.dictionary) if pa.types.is_dictionary(column.type) else column
+        together = self.steps.strings[name].together()
+        return [self._of_set(each, together.askers(nocase), strings) for nocase, each in together.sets.items()]
 
-    def _of_set(self, of: GlobSet, askers: tuple[Int32, Int32], texts: pa.Array) -> _Patterns:
+    def _of_set(self, of: GlobSet, askers: tuple[Int32, Int32], strings: pa.Array) -> _Patterns:
         globs, hold = of.compiled.globs, self._hold
         if len(of.folds) not in self._folds:
             self._folds[len(of.folds)] = hold(of.folds)
         by_width = []
-        for width, grams in of.grams(texts).items():
+        for width, grams in of.grams(strings).items():
             compared = np.unique(grams.entries[:, 0]).astype(np.int32)
             if width >= 2:
                 compared = compared[~globs.is_piece[compared]]
@@ -337,7 +337,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
     # ---- kernels -------------------------------------------------------------------------------------------------
 
     def _launch_kernels(self, slot: Slot, n_rows: int, state: None) -> None:
-        tests, texts = self._read[id(slot)]
+        tests, strings = self._read[id(slot)]
         work, base = self._work(n_rows), slot.memory["work"].address
         n_guards, first_text = self.steps.n_guards, len(tests)
         plan = _Plan()
@@ -346,13 +346,13 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
         if len(tests):
             arguments = len(tests), n_rows, work.n_words, base
             plan.launch("cer_test_numbers", len(tests) * work.n_words, tests.reshape(-1).tolist(), *arguments)
-        rooms = [self._string_memory(name, of) for name, of in texts.items()]
+        rooms = [self._string_memory(name, of) for name, of in strings.items()]
         room = _Room(*(max(sizes) for sizes in zip(*rooms, strict=True))) if rooms else _Room()
         scratch = self._reserve(slot, "scratch", max(sum(map(aligned, room)), 1)).address
         places = [scratch + int(place) for place in np.cumsum([0, *map(aligned, room[:-1])])]
-        for name, of in texts.items():
+        for name, of in strings.items():
             lines = base + 4 * work.n_words * self.steps.first_line(name)
-            self._read_texts(plan, name, of, _Room(*places), lines, work.n_words, n_rows)
+            self._read_strings(plan, name, of, _Room(*places), lines, work.n_words, n_rows)
         guards = n_guards, base, n_rows, work.n_words, base + work.found, base + work.counts
         n_warps = -(-n_guards * work.n_words // 32)
         plan.launch("cer_find_guards", n_warps, None, self._begins, self._flat, *guards)
@@ -366,19 +366,19 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
             slot.queue.launch(self._kernels[kernel], n_warps, *read, *others)
         slot.queue.read(self._pinned(slot, "counts", 4 * n_guards), base + work.counts)
 
-    def _string_memory(self, name: str, of: _Texts) -> _Room:
+    def _string_memory(self, name: str, of: _Strings) -> _Room:
         """Return the bytes that the tests of the texts of a column need."""
-        n_tests, width = self.steps.texts[name].n_tests, _n_words(of.n)
+        n_tests, width = self.steps.strings[name].n_tests, _n_words(of.n)
         n_compared = [grams.compared[1] for patterns in self._patterns[name] for grams in patterns.by_width]
         values = 0 if of.codes is None else 4 * width * n_tests
         candidates = 4 * width * max(n_compared, default=0)
         return _Room(4 * _n_words(8 * n_tests), values, candidates, 8 * (of.n + 1), 8 * of.n, of.n_bytes + of.n + 1)
 
-    def _read_texts(
-        self, plan: _Plan, name: str, of: _Texts, room: _Room, lines: int, n_words: int, n_rows: int
+    def _read_strings(
+        self, plan: _Plan, name: str, of: _Strings, room: _Room, lines: int, n_words: int, n_rows: int
     ) -> None:
         """Plan the tests of the texts of a column; their lines are 0 so far."""
-        n_tests = self.steps.texts[name].n_tests
+        n_tests = self.steps.strings[name].n_tests
         plan.clear(room.met, _n_words(8 * n_tests))
         to, width = lines, n_words
         if of.codes is not None:
@@ -386,8 +386,8 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
             plan.clear(to, width * n_tests)
         n_laid = of.n_bytes + of.n + 1
         for patterns in self._patterns[name] if of.n else ():
-            texts = of.offsets, of.is_large, of.data, *of.valid, of.n, *patterns.folds
-            plan.launch("cer_lay_texts", of.n, [*texts, room.begins, room.ends, room.laid])
+            strings = of.offsets, of.is_large, of.data, *of.valid, of.n, *patterns.folds
+            plan.launch("cer_lay_texts", of.n, [*strings, room.begins, room.ends, room.laid])
             for grams in patterns.by_width:
                 compared, n_compared = grams.compared
                 candidates = room.candidates if grams.gram else 0
@@ -499,7 +499,7 @@ def _valid_bits(block: Block, name: str, begin: int, end: int) -> tuple[Bytes | 
     return np.frombuffer(buffers[0], np.uint8)[first // 8 : (first + end - begin + 7) // 8], first % 8
 
 
-def _add_strings(array: pa.Array, begin: int, end: int, inputs: _Inputs, valid: tuple[int, int]) -> _Texts:
+def _add_strings(array: pa.Array, begin: int, end: int, inputs: _Inputs, valid: tuple[int, int]) -> _Strings:
     """Add some rows of a column of texts to the inputs; those of a dictionary with all of its texts.
 
     Parameters
@@ -518,15 +518,15 @@ def _add_strings(array: pa.Array, begin: int, end: int, inputs: _Inputs, valid: 
         is_valid, known = validity(rows), validity(rows.indices)
         of_rows = codes_of(rows, known).astype(np.int32, copy=False)
         codes = inputs.add(of_rows if is_valid is None else np.where(is_valid, of_rows, np.int32(-1)))
-        texts = plain_texts(rows.dictionary)
-        bits = None if texts.null_count == 0 else np.packbits(np.asarray(texts.is_valid()), bitorder="little")
+        strings = plain_strings(rows.dictionary)
+        bits = None if strings.null_count == 0 else np.packbits(np.asarray(strings.is_valid()), bitorder="little")
         valid = -1 if bits is None else inputs.add(bits), 0
     else:
-        texts = array.slice(begin, end - begin)
-    offsets, data = bytes_of(texts)
+        strings = array.slice(begin, end - begin)
+    offsets, data = bytes_of(strings)
     data = data[offsets[0] : offsets[-1]]
     places = inputs.add(offsets), inputs.add(data)
-    return _Texts(len(texts), len(data), offsets.dtype == np.int64, *places, valid, codes)
+    return _Strings(len(strings), len(data), offsets.dtype == np.int64, *places, valid, codes)
 
 
 def _n_words(n_rows: int) -> int:

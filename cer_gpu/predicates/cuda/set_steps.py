@@ -35,7 +35,7 @@ from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.by_arrow import NullRows
 from cer_gpu.expressions.globs.compiling import Pattern
 from cer_gpu.expressions.inputs import Inputs
-from cer_gpu.expressions.string_sets import TestTable, TextSet
+from cer_gpu.expressions.string_sets import StringSet, TestTable
 from cer_gpu.expressions.string_tests import OneOfPatterns
 from cer_gpu.predicates.late_tests import LateTest
 
@@ -112,7 +112,7 @@ class SetSteps:
         Columns of numbers that the tests read.
     late : dict from int to (Predicate, tuple of int)
         Tests that the steps of a guard do not decide, by its number: rows found are still to be tested by them.
-    texts : dict from str to TextSet
+    texts : dict from str to StringSet
         Columns whose texts are tested, by name; the lines of each have the numbers of its tests.
     columns : set of str
         Names of the columns that are read.
@@ -121,7 +121,7 @@ class SetSteps:
     def __init__(self, schema: pa.Schema) -> None:
         self.inputs: Inputs = Inputs(schema)
         self.late: dict[int, LateTest] = {}
-        self.texts: dict[str, TextSet] = {}
+        self.strings: dict[str, StringSet] = {}
         self.columns: set[str] = set()
         self._numbers: dict[NumberTest, int] = {}
         self._made: list[_Steps] = []
@@ -190,7 +190,7 @@ class SetSteps:
     @property
     def n_lines(self) -> int:
         """Number of lines."""
-        return len(self._numbers) + sum(of.n_tests for of in self.texts.values())
+        return len(self._numbers) + sum(of.n_tests for of in self.strings.values())
 
     def steps(self) -> tuple[Int32, Int32]:
         """Return the steps of all guards, each in the lowest three bits with a line above, and where each begins."""
@@ -202,7 +202,7 @@ class SetSteps:
         """Return the number of the first line of a column of texts; None: of those of numbers."""
         if not self._firsts:
             self._firsts, n = {None: 0}, len(self._numbers)
-            for column, of in self.texts.items():
+            for column, of in self.strings.items():
                 self._firsts[column] = n
                 n += of.n_tests
         return self._firsts[name]
@@ -219,7 +219,7 @@ class SetSteps:
 
     def _of_text(self, name: str, test: OneOfPatterns) -> _Steps:
         self.columns.add(name)
-        return _Steps([(PUSH, Line(name, self.texts.setdefault(name, TextSet()).number(test)))])
+        return _Steps([(PUSH, Line(name, self.strings.setdefault(name, StringSet()).number(test)))])
 
     def _steps_of_test(self, test: t.BoundPredicate, inputs: Inputs) -> _Steps:
         match test:

@@ -11,7 +11,7 @@ from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.automaton.encoding import CONSUME_NONE
 from cer_gpu.automaton.recent import RecentTable
 from cer_gpu.backend.arguments import plain
-from cer_gpu.backend.joins.filters import TextTables, check_sizes, with_texts
+from cer_gpu.backend.joins.filters import StringTables, check_sizes, with_strings
 from cer_gpu.backend.recent import moving as loops
 from cer_gpu.backend.recent.ended import ENDED_NEXT, ENDED_SLOT, LIST_END, Ended, free_all
 from cer_gpu.backend.recent.pending import ROW_PARTITION, ROW_VALUES, SLOT_LAST, Moves, Rows
@@ -67,7 +67,7 @@ class RecentRun(Joining):
         self._ended_memory = GrowableArray(_INITIAL_SIZE if self._takes else 0, ENDED_SLOT + int(self._layout.ends[-1]))
         self._free_from(0)
         self._empty(0)
-        self._tests = tables.filters(self._text_tables)
+        self._tests = tables.filters(self._string_tables)
         self._n_symbols = 0
         self._moves: Moves
 
@@ -91,7 +91,7 @@ class RecentRun(Joining):
         if self._n_symbols != self._table.n_symbols:
             self._n_symbols = self._table.n_symbols
             self._moves = self._tables.moves(self._table)
-        return self._moves, self._layout, self._rows, self._ended, with_texts(self._tests, self._text_tables)
+        return self._moves, self._layout, self._rows, self._ended, with_strings(self._tests, self._string_tables)
 
     @property
     def _rows(self) -> Rows:
@@ -114,9 +114,9 @@ class RecentRun(Joining):
         return self._words[: self._counts[0]] if self._keyed else self._words
 
     @property
-    def _text_tables(self) -> TextTables:
-        assert self.options.texts is not None
-        return self.options.texts.tables(ranked=self._tables.bound.ranked)
+    def _string_tables(self) -> StringTables:
+        assert self.options.strings is not None
+        return self.options.strings.tables(ranked=self._tables.bound.ranked)
 
     def _run_loop(self, *arguments: Any) -> int:
         status: int = loops.move_events(*arguments)
@@ -183,22 +183,22 @@ class RecentRun(Joining):
 
     # ---- texts --------------------------------------------------------------------------------------------------
 
-    def texts_in(self, columns: list[int]) -> Int64:
+    def strings_in(self, columns: list[int]) -> Int64:
         """Return the numbers of texts held of some columns of `RelevantEvents.attributes`."""
         self._rows_kept()
-        held = [words[rows, word] for words, rows, word in self._texts(columns)]
+        held = [words[rows, word] for words, rows, word in self._strings(columns)]
         return np.concatenate([np.empty(0, np.int64), *held])
 
-    def renumber_texts(self, columns: list[int], renumbered: Int64) -> None:
+    def renumber_strings(self, columns: list[int], renumbered: Int64) -> None:
         """Exchange the numbers of texts held of some columns, given the new number for each old one."""
         if self._keyed:  # the keys of rows that hold nothing would not be exchanged
             self._select_rows(self._rows_kept())
-        for words, rows, word in list(self._texts(columns)):
+        for words, rows, word in list(self._strings(columns)):
             words[rows, word] = renumbered[words[rows, word]]
         if self._keyed:
             self._enter()
 
-    def _texts(self, columns: list[int]) -> Iterator[tuple[Int64, Int64, int]]:
+    def _strings(self, columns: list[int]) -> Iterator[tuple[Int64, Int64, int]]:
         """Yield the words that hold values of some columns, each with its memory, and the rows there that have one."""
         kept = np.flatnonzero(self._rows_kept())
         for value in range(self._tables.n_values):

@@ -11,7 +11,7 @@ import numpy as np
 from cer_gpu.automaton import encoding as codes
 from cer_gpu.automaton.encoding import NOW
 from cer_gpu.automaton.recent import RecentPattern, RecentTable, RecentTest
-from cer_gpu.backend.joins.filters import COLUMN, Filters, TextTables, filters_of
+from cer_gpu.backend.joins.filters import COLUMN, Filters, StringTables, filters_of
 from cer_gpu.backend.recent import pending as p
 from cer_gpu.expressions.relation_terms import Comparison
 from cer_gpu.expressions.relations import BoundRelations
@@ -129,9 +129,9 @@ class RecentTables:
         self._tests.append([kind, op, left[0], right[0], 0, 0, len(self._arguments), *needs])
         self._arguments += [left[1], right[1]]
 
-    def filters(self, texts: TextTables) -> Filters:
+    def filters(self, strings: StringTables) -> Filters:
         """Return the programs of the tests, with scratch."""
-        return filters_of(np.zeros(0, codes.CONDITION), self._code, self.bound.constants, texts)
+        return filters_of(np.zeros(0, codes.CONDITION), self._code, self.bound.constants, strings)
 
     # ---- tables -------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
-r"""Paths and data of the registry as other logs write them than Sysmon, for whose texts the rules are written.
+r"""Paths and data of the registry as other logs write them than Sysmon, for whose strings the rules are written.
 
 Sysmon writes ``HKLM\SOFTWARE\x`` and ``DWORD (0x00000001)``; the Security log ``\REGISTRY\MACHINE\SOFTWARE\x``, and 1
-with its type beside it.  A pattern of a rule is read against the texts of Sysmon: for paths, what is left of it behind
+with its type beside it.  A pattern of a rule is read against the strings of Sysmon: for paths, what is left of it after
 the name of a hive; for numbers, which of them have a text that it matches.
 """
 
@@ -40,7 +40,7 @@ _BINARY, _EMPTY = "Binary Data", "(Empty)"
 _MAX_RANGES = 256
 """Ranges of numbers that one pattern may stand for."""
 _EXACT = 2**53
-"""Numbers beside texts are compared as floats, which hold all integers up to this one."""
+"""Numbers beside strings are compared as floats, which hold all integers up to this one."""
 
 
 # ---- patterns
@@ -54,13 +54,13 @@ def _glob_parts_of(value: str) -> tuple[GlobPart, ...]:
 
 def _glob_of_parts(parts: Sequence[GlobPart]) -> str:
     signs = {Sign.RUN: "*", Sign.ONE: "?"}
-    texts = []
+    strings = []
     for part in parts:
         if isinstance(part, CharacterClass):
-            texts.append(_glob_of_class(part))
+            strings.append(_glob_of_class(part))
         else:
-            texts.append(signs[part] if isinstance(part, Sign) else verbatim(part))
-    return "".join(texts)
+            strings.append(signs[part] if isinstance(part, Sign) else verbatim(part))
+    return "".join(strings)
 
 
 def _glob_of_class(part: CharacterClass) -> str:
@@ -175,7 +175,7 @@ class RegistryData:
         Column of the type.
     dword, qword : tuple of str
         Names of the types of numbers.
-    binary, texts : tuple of str
+    binary, strings : tuple of str
         Names of the types of which Sysmon writes no data, and of those whose empty data it writes as ``(Empty)``;
         none: they are written as by Sysmon.
     """
@@ -185,15 +185,15 @@ class RegistryData:
     dword: tuple[str, ...]
     qword: tuple[str, ...]
     binary: tuple[str, ...] = ()
-    texts: tuple[str, ...] = ()
+    strings: tuple[str, ...] = ()
 
     def __call__(self, test: FieldTest) -> DetectionFormula:
-        """Return the test of data, given one for the texts of Sysmon.
+        """Return the test of data, given one for the strings of Sysmon.
 
         Raises
         ------
         SigmaValueError
-            For a pattern that matches the texts of too many ranges of numbers.
+            For a pattern that matches the strings of too many ranges of numbers.
         """
         no_text = has_text(self.type, *self.dword, *self.qword, *self.binary)
         tests: list[DetectionFormula] = [all_of([Negated(no_text), replace(test, field=self.data)])]
@@ -205,18 +205,18 @@ class RegistryData:
                 tests += self._number_tests(value, parts, _QWORD, self.qword, cased)
                 if self.binary and _matches_glob(parts, _BINARY, cased):
                     tests.append(has_text(self.type, *self.binary))
-                if self.texts and _matches_glob(parts, _EMPTY, cased):
+                if self.strings and _matches_glob(parts, _EMPTY, cased):
                     tests.append(self._empty_test())
         return some_of(_joined_numbers(tests))
 
     def _empty_test(self) -> DetectionFormula:
         empty = some_of([has_text(self.data, "", "-"), Presence(self.data, False)])
-        return all_of([has_text(self.type, *self.texts), empty])
+        return all_of([has_text(self.type, *self.strings), empty])
 
     def _number_tests(
         self, value: str, parts: tuple[GlobPart, ...], template: str, types: tuple[str, ...], cased: bool
     ) -> Iterator[DetectionFormula]:
-        """Yield the test of numbers whose texts, by a template, a pattern matches.
+        """Yield the test of numbers whose strings, by a template, a pattern matches.
 
         A pattern of a part of a QWORD that can stand below any upper half finds only numbers below 2^32.
         """
@@ -232,8 +232,8 @@ class RegistryData:
             return
         if ranges is None:
             raise SigmaValueError(
-                f"the pattern {value} matches the texts of too many numbers to be asked of the column {self.data}, "
-                "which has numbers without such texts"
+                f"the pattern {value} matches the strings of too many numbers to be asked of the column {self.data}, "
+                "which has numbers without such strings"
             )
         single = [spelled for a, b in ranges if a == b for spelled in _spelled(a, n_digits)]
         tests: list[DetectionFormula] = [has_text(self.data, *single)] if single else []
@@ -277,8 +277,8 @@ def _spelled_range(a: int, b: int, n_digits: int) -> Iterator[str]:
 
 
 @dataclass
-class _NumberTexts:
-    """The texts of numbers by a template, read against a pattern sign by sign."""
+class _NumberStrings:
+    """The strings of numbers by a template, read against a pattern sign by sign."""
 
     parts: tuple[GlobPart, ...]
     template: str
@@ -323,14 +323,14 @@ class _NumberTexts:
 
 @lru_cache(maxsize=10_000)
 def _ranges_of(parts: tuple[GlobPart, ...], template: str, cased: bool) -> tuple[tuple[int, int], ...] | None:
-    """Return the ranges of numbers whose texts a pattern matches; None: too many, or too large, to be asked."""
+    """Return the ranges of numbers whose strings a pattern matches; None: too many, or too large, to be asked."""
     if _misses(parts, template, cased):
         return ()
-    texts = _NumberTexts(parts, template, cased)
+    strings = _NumberStrings(parts, template, cased)
     start = _start(parts)
-    if texts.counted(0, start)[0] > _MAX_RANGES:
+    if strings.counted(0, start)[0] > _MAX_RANGES:
         return None
-    found = tuple(texts.ranges(0, start, 0, template.count(_DIGIT)))
+    found = tuple(strings.ranges(0, start, 0, template.count(_DIGIT)))
     whole = (0, 16 ** template.count(_DIGIT) - 1)
     return None if found != (whole,) and any(a != b and b >= _EXACT for a, b in found) else found
 
@@ -345,6 +345,6 @@ NUMBERS_OF_WINDOWS: Mapping[str, tuple[str, ...]] = {
     "dword": ("%%1876", "REG_DWORD"),
     "qword": ("%%1883", "REG_QWORD"),
     "binary": ("%%1875", "REG_BINARY", "%%1879", "REG_MULTI_SZ"),
-    "texts": ("%%1873", "REG_SZ", "%%1874", "REG_EXPAND_SZ"),
+    "strings": ("%%1873", "REG_SZ", "%%1874", "REG_EXPAND_SZ"),
 }
 """Types of data by the kinds of them, as the Security log names them, and as its messages do."""

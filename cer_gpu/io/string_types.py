@@ -88,7 +88,7 @@ def name_of_type(data_type: pa.DataType) -> str:
 # ---- times in texts -----------------------------------------------------------------------------------------------
 
 
-def time_type(texts: pa.Array) -> pa.DataType | None:
+def time_type(strings: pa.Array) -> pa.DataType | None:
     """Return the type of strings that are all times in ISO 8601, or None if they are not, or only some have a zone.
 
     Parameters
@@ -96,37 +96,37 @@ def time_type(texts: pa.Array) -> pa.DataType | None:
     texts
         An array of strings; NULL and blank texts are passed over.
     """
-    texts = _nonblank_strings(texts)
-    if not len(texts) or not _LIKE_TIME.match(texts[0].as_py().strip()):
+    strings = _nonblank_strings(strings)
+    if not len(strings) or not _LIKE_TIME.match(strings[0].as_py().strip()):
         return None
-    zoned = pc.match_substring_regex(texts[:1], _WITH_ZONE)[0].as_py()
+    zoned = pc.match_substring_regex(strings[:1], _WITH_ZONE)[0].as_py()
     for unit in ("us", "ns"):
         kind = pa.timestamp(unit, UTC if zoned else None)
         with contextlib.suppress(pa.ArrowInvalid):
-            texts.cast(kind)
+            strings.cast(kind)
             return kind
     return None
 
 
-def mixed_zones(texts: pa.Array) -> tuple[int, int] | None:
+def mixed_zones(strings: pa.Array) -> tuple[int, int] | None:
     """Return the rows of a time with an offset or Z and of one without, if all texts are times; else None."""
-    nonblank = _nonblank_strings(texts)
+    nonblank = _nonblank_strings(strings)
     if not len(nonblank) or not _LIKE_TIME.match(nonblank[0].as_py().strip()):
         return None
     zoned = pc.match_substring_regex(nonblank, _WITH_ZONE)
     if time_type(nonblank.filter(zoned)) is None or time_type(nonblank.filter(pc.invert(zoned))) is None:
         return None
     first_with, first_without = nonblank.filter(zoned)[0], nonblank.filter(pc.invert(zoned))[0]
-    return pc.index(texts, first_with).as_py(), pc.index(texts, first_without).as_py()
+    return pc.index(strings, first_with).as_py(), pc.index(strings, first_without).as_py()
 
 
-def _nonblank_strings(texts: pa.Array) -> pa.Array:
+def _nonblank_strings(strings: pa.Array) -> pa.Array:
     """Return the texts that are neither NULL nor blank, trimmed."""
-    texts = pc.utf8_trim_whitespace(texts.drop_null())
-    return texts.filter(pc.not_equal(texts, ""))
+    strings = pc.utf8_trim_whitespace(strings.drop_null())
+    return strings.filter(pc.not_equal(strings, ""))
 
 
-def to_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+def to_times(strings: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return texts in ISO 8601 as times of a type.
 
     Raises
@@ -135,17 +135,17 @@ def to_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
         When a text is no such time.
     """
     with contextlib.suppress(pa.ArrowInvalid):
-        return texts.cast(kind)
-    trimmed = pc.utf8_trim_whitespace(texts)
+        return strings.cast(kind)
+    trimmed = pc.utf8_trim_whitespace(strings)
     return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, trimmed.type), trimmed).cast(kind)
 
 
 # ---- one type for all ---------------------------------------------------------------------------------------------
 
 
-def type_of_texts(texts: pa.Array) -> pa.DataType:
+def type_of_strings(strings: pa.Array) -> pa.DataType:
     """Return the narrowest type of strings, as the reader of CSV tells it, with the times of this module."""
-    nonblank = _nonblank_strings(texts)
+    nonblank = _nonblank_strings(strings)
     if not len(nonblank):
         return pa.null()
     for kind in (pa.int64(), pa.bool_(), pa.date32(), pa.float64()):
@@ -252,9 +252,9 @@ def _casts(array: pa.Array, kind: pa.DataType) -> bool:
     return True
 
 
-def inexact_integer(texts: pa.Array) -> int | None:
+def inexact_integer(strings: pa.Array) -> int | None:
     """Return the first row of texts that is an integer, and no float exactly, or None."""
-    trimmed = pc.utf8_trim_whitespace(texts).fill_null("")
+    trimmed = pc.utf8_trim_whitespace(strings).fill_null("")
     rows = np.flatnonzero(pc.match_substring_regex(trimmed, r"^[+-]?[0-9]{16,}$").to_numpy(zero_copy_only=False))
     return next((int(row) for row in rows if int(float(trimmed[row].as_py())) != int(trimmed[row].as_py())), None)
 
@@ -311,17 +311,17 @@ def _type_of_times(source: Source, name: str) -> pa.DataType | None:
     found: pa.DataType = pa.null()
     n_rows = 0
     for batch in source.batches([name]):
-        texts = plain_array(batch.column(name)).cast(pa.string())
-        kind = pa.null() if texts.null_count == len(texts) else time_type(texts)
+        strings = plain_array(batch.column(name)).cast(pa.string())
+        kind = pa.null() if strings.null_count == len(strings) else time_type(strings)
         common = None if kind is None else common_type(found, kind)
         if common is None:
-            rows = mixed_zones(texts)
+            rows = mixed_zones(strings)
             if rows is None and kind is not None:
                 rows = 0, 0
             if rows is not None:
                 row = max(rows)
                 raise EventsError(
-                    f"the time column {name!r} has times with an offset or Z and without: {texts[row].as_py()!r} in "
+                    f"the time column {name!r} has times with an offset or Z and without: {strings[row].as_py()!r} in "
                     f"event {n_rows + row:,} is unlike those before\nhint: give all an offset, or none"
                 )
             return None

@@ -12,9 +12,9 @@ import numpy as np
 
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.sets.loads import bit_at, load_i4, load_i8, load_u1, load_u8
-from cer_gpu.backend.texts.scanning import FACTOR, MARK, SLOT_SHIFT, Globs, glob_fits, has_piece, lay_text
+from cer_gpu.backend.string_codes.scanning import FACTOR, MARK, SLOT_SHIFT, Globs, glob_fits, has_piece, lay_text
 
-SMALL_OFFSETS, LARGE_OFFSETS, CODES, NO_TEXTS = range(4)
+SMALL_OFFSETS, LARGE_OFFSETS, CODES, NO_STRINGS = range(4)
 """Layouts of a column: texts behind offsets of 32 or 64 bits, codes of a dictionary, or NULL alone."""
 
 LAYOUT, FIRST, VALID, FIRST_VALID, OFFSETS, DATA, N_PLACES = range(7)
@@ -75,7 +75,7 @@ class GramTables(NamedTuple):
     pieces: Any
 
 
-class TextsMet(NamedTuple):
+class StringsMet(NamedTuple):
     """Texts met so far.
 
     Attributes
@@ -117,7 +117,7 @@ class TextsMet(NamedTuple):
 
 
 @kernel
-def code_texts(columns, column, row, begin, end, patterns, grams, globs, texts, classes):
+def code_strings(columns, column, row, begin, end, patterns, grams, globs, strings, classes):
     """Write the class of each row of each column.
 
     Parameters
@@ -131,7 +131,7 @@ def code_texts(columns, column, row, begin, end, patterns, grams, globs, texts, 
     grams : GramTables
     globs : Globs
         Those of all columns.
-    texts : TextsMet
+    texts : StringsMet
     classes : int32, shape (columns, at least end - begin), written
 
     Returns
@@ -140,7 +140,7 @@ def code_texts(columns, column, row, begin, end, patterns, grams, globs, texts, 
         The column and row that come next, and the bytes of the text for which there is no room; the number of columns
         if all is done.
     """
-    patterns, grams, globs, texts = Patterns(*patterns), GramTables(*grams), Globs(*globs), TextsMet(*texts)
+    patterns, grams, globs, strings = Patterns(*patterns), GramTables(*grams), Globs(*globs), StringsMet(*strings)
     for c in range(column, columns.shape[0]):
         at = columns[_U(c)]
         layout, first = at[LAYOUT], at[FIRST]
@@ -148,7 +148,7 @@ def code_texts(columns, column, row, begin, end, patterns, grams, globs, texts, 
         before, n_before, class_before = _U(0), -1, NO_TEXT
         for r in range(row if c == column else begin, end):
             to = _U(r - begin)
-            if layout == NO_TEXTS or not bit_at(valid, _U(first_valid + r)):
+            if layout == NO_STRINGS or not bit_at(valid, _U(first_valid + r)):
                 classes[_U(c), to] = NO_TEXT
                 continue
             if layout == CODES:
@@ -163,49 +163,49 @@ def code_texts(columns, column, row, begin, end, patterns, grams, globs, texts, 
             address, length = data + _U(start), stop - start
             if length != n_before or not _same(address, before, length):
                 before, n_before = address, length
-                text = _number(c, address, length, patterns, grams, globs, texts)
+                text = _number(c, address, length, patterns, grams, globs, strings)
                 if text < 0:
                     return c, r, length
-                n_lines = texts.list_begins[_U(text + 1)] - texts.list_begins[_U(text)]
+                n_lines = strings.list_begins[_U(text + 1)] - strings.list_begins[_U(text)]
                 class_before = text if n_lines > 0 else NO_LINES
             classes[_U(c), to] = class_before
     return columns.shape[0], 0, 0
 
 
 @helper
-def _number(column, address, length, patterns, grams, globs, texts):
+def _number(column, address, length, patterns, grams, globs, strings):
     """Return the number of a text, perhaps of a new one; -1 if there is no room for it."""
     mixed = (_hash(address, length) ^ _U(column)) * _U(FACTOR)
     mixed ^= mixed >> _U(32)
-    mask = _U(texts.slots.shape[0] - 1)
+    mask = _U(strings.slots.shape[0] - 1)
     slot = mixed & mask
-    text = texts.slots[slot]
+    text = strings.slots[slot]
     while text >= 0:
-        if texts.hashes[_U(text)] == mixed and texts.columns[_U(text)] == column:
-            offset = texts.offsets[_U(text)]
-            if texts.offsets[_U(text + 1)] - offset == length and _is_at(address, length, texts.data, offset):
+        if strings.hashes[_U(text)] == mixed and strings.columns[_U(text)] == column:
+            offset = strings.offsets[_U(text)]
+            if strings.offsets[_U(text + 1)] - offset == length and _is_at(address, length, strings.data, offset):
                 return text
         slot = (slot + _U(1)) & mask
-        text = texts.slots[slot]
-    n = texts.n[0]
-    offset, n_listed = texts.offsets[_U(n)], texts.list_begins[_U(n)]
-    if 2 * n >= texts.slots.shape[0] or n + 2 >= texts.offsets.shape[0] or length + 2 > texts.laid.shape[0]:
+        text = strings.slots[slot]
+    n = strings.n[0]
+    offset, n_listed = strings.offsets[_U(n)], strings.list_begins[_U(n)]
+    if 2 * n >= strings.slots.shape[0] or n + 2 >= strings.offsets.shape[0] or length + 2 > strings.laid.shape[0]:
         return -1
-    if offset + length > texts.data.shape[0] or n_listed + texts.lined.shape[0] > texts.lists.shape[0]:
+    if offset + length > strings.data.shape[0] or n_listed + strings.lined.shape[0] > strings.lists.shape[0]:
         return -1
     for k in range(length):
-        texts.data[_U(offset + k)] = load_u1(address + _U(k))
-    texts.offsets[_U(n + 1)] = offset + length
-    texts.hashes[_U(n)] = mixed
-    texts.columns[_U(n)] = column
-    texts.slots[slot] = n
-    texts.list_begins[_U(n + 1)] = _listed(column, n, offset, length, n_listed, patterns, grams, globs, texts)
-    texts.n[0] = n + 1
+        strings.data[_U(offset + k)] = load_u1(address + _U(k))
+    strings.offsets[_U(n + 1)] = offset + length
+    strings.hashes[_U(n)] = mixed
+    strings.columns[_U(n)] = column
+    strings.slots[slot] = n
+    strings.list_begins[_U(n + 1)] = _listed(column, n, offset, length, n_listed, patterns, grams, globs, strings)
+    strings.n[0] = n + 1
     return n
 
 
 @kernel
-def place_texts(hashes, n, slots):
+def place_strings(hashes, n, slots):
     """Put texts into an empty hash table.
 
     Parameters
@@ -223,7 +223,7 @@ def place_texts(hashes, n, slots):
 
 
 @kernel
-def _listed(column, text, offset, length, n_listed, patterns, grams, globs, texts):
+def _listed(column, text, offset, length, n_listed, patterns, grams, globs, strings):
     """List the lines of the tests that a new text satisfies, behind those of the others.
 
     Parameters
@@ -236,42 +236,42 @@ def _listed(column, text, offset, length, n_listed, patterns, grams, globs, text
     patterns : Patterns
     grams : GramTables
     globs : Globs
-    texts : TextsMet
+    texts : StringsMet
 
     Returns
     -------
     int
         Lines of all texts now.
     """
-    patterns, grams, globs, texts = Patterns(*patterns), GramTables(*grams), Globs(*globs), TextsMet(*texts)
+    patterns, grams, globs, strings = Patterns(*patterns), GramTables(*grams), Globs(*globs), StringsMet(*strings)
     folded, end = np.int64(-1), np.int64(1)
     for table in range(patterns.begins[_U(column)], patterns.begins[_U(column + 1)]):
         of = patterns.tables[_U(table)]
         if of[TABLE_FOLDS] != folded:
             folded = of[TABLE_FOLDS]
-            texts.laid[0] = MARK
+            strings.laid[0] = MARK
             folds = patterns.folds if folded == 1 else patterns.folds[:0]
-            end = np.int64(lay_text(texts.data, _U(offset), _U(offset + length), folds, texts.laid, _U(1))) - 1
+            end = np.int64(lay_text(strings.data, _U(offset), _U(offset + length), folds, strings.laid, _U(1))) - 1
             for byte in range(256):
-                texts.met[_U(byte)] = -1
-        n_listed = _in_table(of, text, end, n_listed, patterns, grams, globs, texts)
+                strings.met[_U(byte)] = -1
+        n_listed = _in_table(of, text, end, n_listed, patterns, grams, globs, strings)
     return n_listed
 
 
 @helper
-def _in_table(of, text, end, n_listed, patterns, grams, globs, texts):
+def _in_table(of, text, end, n_listed, patterns, grams, globs, strings):
     """List the lines of one table of grams, for a text that is laid out."""
     width, entries = of[TABLE_WIDTH], of[TABLE_ENTRIES]
-    laid = texts.laid
+    laid = strings.laid
     if width < 2:
         for at in range(1, end if width == 1 else 1):
-            texts.met[_U(laid[_U(at)])] = text
+            strings.met[_U(laid[_U(at)])] = text
         for entry in range(entries, entries + of[N_ENTRIES]):
-            if width == 1 and texts.met[_U(grams.keys[_U(entry)])] != text:
+            if width == 1 and strings.met[_U(grams.keys[_U(entry)])] != text:
                 continue
             pattern = grams.entries[_U(entry), 0]
             if (width == 1 and globs.is_piece[_U(pattern)]) or glob_fits(globs, pattern, laid, 1, end):
-                n_listed = _with_lines(pattern, text, n_listed, patterns, texts)
+                n_listed = _with_lines(pattern, text, n_listed, patterns, strings)
         return n_listed
     mask, shift = _U((1 << 8 * width) - 1), _U(of[TABLE_SHIFT])
     bits, slots, last = _U(of[TABLE_BITS]), _U(of[TABLE_SLOTS]), _U(of[TABLE_LAST])
@@ -288,22 +288,22 @@ def _in_table(of, text, end, n_listed, patterns, grams, globs, texts):
             if grams.keys[_U(entry)] != key:
                 continue
             pattern = grams.entries[_U(entry), 0]
-            if texts.seen[_U(pattern)] == text or not has_piece(grams, entry, laid, at, 1, end):
+            if strings.seen[_U(pattern)] == text or not has_piece(grams, entry, laid, at, 1, end):
                 continue
-            texts.seen[_U(pattern)] = text
+            strings.seen[_U(pattern)] = text
             if globs.is_piece[_U(pattern)] or glob_fits(globs, pattern, laid, 1, end):
-                n_listed = _with_lines(pattern, text, n_listed, patterns, texts)
+                n_listed = _with_lines(pattern, text, n_listed, patterns, strings)
     return n_listed
 
 
 @helper
-def _with_lines(pattern, text, n_listed, patterns, texts):
+def _with_lines(pattern, text, n_listed, patterns, strings):
     """List the lines of the tests that ask for a pattern, each once."""
     for k in range(patterns.line_begins[_U(pattern)], patterns.line_begins[_U(pattern + 1)]):
         line = patterns.lines[_U(k)]
-        if texts.lined[_U(line)] != text:
-            texts.lined[_U(line)] = text
-            texts.lists[_U(n_listed)] = line
+        if strings.lined[_U(line)] != text:
+            strings.lined[_U(line)] = text
+            strings.lists[_U(n_listed)] = line
             n_listed += 1
     return n_listed
 

@@ -167,7 +167,7 @@ def _write(laid, at, character):
 
 
 @kernel
-def find_globs(laid, begins, first, width, grams, globs, seen, met, patterns, texts, n_found):
+def find_globs(laid, begins, first, width, grams, globs, seen, met, patterns, strings, n_found):
     """Find the patterns that match each text.
 
     Parameters
@@ -196,13 +196,13 @@ def find_globs(laid, begins, first, width, grams, globs, seen, met, patterns, te
         The text after the last one done: all, or that for which there is perhaps no room; and the pairs found now.
     """
     grams, globs = Grams(*grams), Globs(*globs)
-    n_texts, n_entries = begins.shape[0] - 1, grams.entries.shape[0]
+    n_strings, n_entries = begins.shape[0] - 1, grams.entries.shape[0]
     mask = _U((1 << 8 * width) - 1)
     n_bits = 3
     while 1 << n_bits < 8 * grams.bits.shape[0]:
         n_bits += 1
     shift, last_slot = _U(64 - n_bits), _U(grams.slots.shape[0] - 2)
-    for text in range(first, n_texts):
+    for text in range(first, n_strings):
         if n_found + n_entries > patterns.shape[0]:
             return text, n_found
         begin, end = begins[_U(text)], begins[_U(text + 1)] - 1
@@ -215,7 +215,7 @@ def find_globs(laid, begins, first, width, grams, globs, seen, met, patterns, te
                     continue
                 if (width == 1 and globs.is_piece[_U(pattern)]) or glob_fits(globs, pattern, laid, begin, end):
                     patterns[n_found] = pattern
-                    texts[n_found] = text
+                    strings[n_found] = text
                     n_found += 1
             continue
         word = _U(0)
@@ -236,9 +236,9 @@ def find_globs(laid, begins, first, width, grams, globs, seen, met, patterns, te
                 seen[_U(pattern)] = text
                 if globs.is_piece[_U(pattern)] or glob_fits(globs, pattern, laid, begin, end):
                     patterns[n_found] = pattern
-                    texts[n_found] = text
+                    strings[n_found] = text
                     n_found += 1
-    return n_texts, n_found
+    return n_strings, n_found
 
 
 @helper
@@ -321,7 +321,7 @@ def _in_class(globs, number, character):
 
 
 @kernel
-def mark_texts(patterns, begins, texts, table):
+def mark_strings(patterns, begins, strings, table):
     """Mark the texts that one of several patterns matches.
 
     Parameters
@@ -335,4 +335,4 @@ def mark_texts(patterns, begins, texts, table):
     for k in range(patterns.shape[0]):
         pattern = _U(patterns[_U(k)])
         for i in range(begins[pattern], begins[pattern + _U(1)]):
-            table[_U(texts[_U(i)])] = True
+            table[_U(strings[_U(i)])] = True
