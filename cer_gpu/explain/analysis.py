@@ -101,10 +101,12 @@ class TestCounts:
         self._guards = GuardEvaluator(guards, types_met=self._types_met)
         self._symbols = SymbolTable(self._table, guards.dtype, guards.n_guards)
         self._makers = makers_of(self._binding.derived)
+        binding = self._binding
+        columns = (binding.partition_keys, binding.derived, binding.over_aggregates)
         if self._stream_columns is None:
-            self._stream_columns = StreamColumns(self._binding)
+            self._stream_columns = StreamColumns(*columns)
         else:
-            self._stream_columns.rebind(self._binding)
+            self._stream_columns.rebind(*columns)
         streams = STREAM_COLUMN if plan.several_streams else None
         self._of_types = self._tests(self._types, schema, plan.type_column, streams)
         self._of_predicates = self._tests(self._predicates, schema, None, None)

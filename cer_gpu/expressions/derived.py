@@ -237,7 +237,7 @@ class FunctionColumn:
             return lambda block: pa.nulls(block.n_rows)
         made, operand = _single(self.function).arrow(self.digits, self.operand_type), self.operand
         if not isinstance(operand, str):
-            return lambda block: made(_term_array(*operand, block))
+            return lambda block: made(term_array(*operand, block))
         if is_string(self.operand_type):
             return OneStringTest(operand, made)
         return lambda block: made(block.array(operand))
@@ -479,7 +479,7 @@ def _fold_constant(call: s.Call, digits: int, binder: ExpressionBinder) -> s.Lit
     return s.Literal(result, "" if isinstance(result, str) else repr(result), call.span)
 
 
-def _term_array(term: Value, inputs: Inputs, block: Block) -> pa.Array:
+def term_array(term: Value, inputs: Inputs, block: Block) -> pa.Array:
     """Return the values of a term as an array."""
     values, valid = values_of(term, inputs, block)
     values = np.broadcast_to(np.asarray(values), (block.n_rows,))
