@@ -43,6 +43,7 @@ class _Rewriting:
         self._columns: dict[str, s.LetColumn] = {}
         self._needs: dict[str, set[str]] = {}  # columns that must be made for an expression, by its name
         self._made: set[str] = set()  # columns that what is being rewritten needs
+        self._read: set[str] = set()  # columns that anything reads
         for column in query.let:
             self._check(column)
             self._made = set()
@@ -72,7 +73,10 @@ class _Rewriting:
             every=self._length(query.every),
             having=None if query.having is None else self._by_name(query.having),
         )
-        columns = [replace(each, is_made=each.name in self._made) for each in self._columns.values()]
+        columns = [
+            replace(each, is_made=each.name in self._made, is_read=each.name in self._read)
+            for each in self._columns.values()
+        ]
         return replace(rewritten, let=tuple(columns))
 
     def _check(self, column: s.LetColumn) -> None:
@@ -87,8 +91,7 @@ class _Rewriting:
                 if node.variable is not None:
                     raise QuerySyntaxError("LET reads one event, and no variable", text, *node.span, hint=_HINT)
                 if node.aggregate is None and node.name in later:
-                    hint = "a column of LET may read those before it"
-                    raise QuerySyntaxError(f"LET reads {node.name!r} before it is defined", text, *node.span, hint=hint)
+                    self._refuse_later(column, node)
             elif isinstance(node, s.Call) and node.function in AGGREGATES:
                 hint = f"say over what: {node.function}(...) OVER 1 HOUR"
                 raise QuerySyntaxError(f"{node.function} aggregates several events", text, *node.span, hint=hint)
@@ -98,6 +101,12 @@ class _Rewriting:
             raise QuerySyntaxError(
                 f"LET {column.name} reads no column of the events", text, *column.expression.span, hint=_HINT
             )
+
+    def _refuse_later(self, column: s.LetColumn, read: s.Attribute) -> None:
+        message, hint = f"LET reads {read.name!r} before it is defined", "a column of LET may read those before it"
+        if read.name == column.name:
+            message, hint = f"LET {column.name} reads itself", "give it a name that the events do not have"
+        raise QuerySyntaxError(message, self._query.text, *read.span, hint=hint)
 
     def _column_name(self, name: str, expression: s.Expression) -> str:
         looks_back = any(isinstance(node, s.Attribute) and node.looks_back for node in walk(expression))
@@ -125,6 +134,7 @@ class _Rewriting:
         column = self._columns.get(attribute.name)
         if column is None:
             return attribute
+        self._read.add(attribute.name)
         if attribute.lag:
             return replace(attribute, name=self._column(attribute.name))
         self._made |= self._needs[attribute.name]
@@ -189,5 +199,6 @@ class _Rewriting:
         """Return the column to read for a name, which is made if it is one of LET."""
         if name not in self._columns:
             return name
+        self._read.add(name)
         self._made |= {name, *self._needs[name]}
         return self._columns[name].column

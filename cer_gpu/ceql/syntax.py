@@ -334,6 +334,8 @@ class LetColumn:
         Name of its column: no other LET, of any query, gives another expression that name.
     is_made : bool
         True if something reads it by name, so that a column is made; filters have its expression in its place.
+    is_read : bool
+        True if anything reads it.
     """
 
     name: str
@@ -341,6 +343,7 @@ class LetColumn:
     span: Span = _span()
     column: str = ""
     is_made: bool = False
+    is_read: bool = field(default=True, compare=False)
 
 
 @dataclass(frozen=True)

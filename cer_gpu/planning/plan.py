@@ -224,8 +224,10 @@ class LogicalPlan:
     @property
     def nests_over_aggregates(self) -> bool:
         """True if what is read of the past reads of the past by itself."""
+        back = {c.column for c in self.made_columns if any(each.looks_back for each in attributes(c.expression))}
         return any(
-            True for aggregate in self.over_aggregates for below in aggregate.below for _ in aggregates_in(below)
+            aggregate.attribute in back or any(True for below in aggregate.below for _ in aggregates_in(below))
+            for aggregate in self.over_aggregates
         )
 
     @property
