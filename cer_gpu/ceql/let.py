@@ -1,8 +1,8 @@
-"""LET: columns computed from each event by name, before anything else.
+"""Columns of LET: computed from each event, by name, before anything else.
 
 A filter that reads a column of LET has its expression in its place, so that each way to evaluate predicates has it.
-What reads columns by name (keys, windows, SELECT, measures, LAG, and the values of aggregates OVER) reads a column that
-is made from the events; such a column has a name of its own (`LetColumn.column`).
+Keys, windows, SELECT, measures, LAG, and the values of aggregates OVER read columns by name: for them the column is
+made from the events, under a name of its own (`LetColumn.column`).
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class _Rewriting:
             select=replace(select, items=items, measures=measures),
             formula=self._in_formula(query.formula),
             partition=partition,
-            within=self._length(query.within),
-            each_step=self._length(query.each_step),
-            every=self._length(query.every),
+            within=self._by_length(query.within),
+            each_step=self._by_length(query.each_step),
+            every=self._by_length(query.every),
             having=None if query.having is None else self._by_name(query.having),
         )
         columns = [
@@ -160,7 +160,7 @@ class _Rewriting:
             predicate=predicate(aggregate.predicate),
             condition=predicate(aggregate.condition),
             keys=keys,
-            over=self._length(aggregate.over),
+            over=self._by_length(aggregate.over),
         )
 
     def _by_name(self, node: _N) -> _N:
@@ -178,15 +178,15 @@ class _Rewriting:
                 return self._attribute(node)
             node = with_children(node, below)
             if isinstance(node, s.Windowed):
-                return replace(node, within=self._length(node.within))
+                return replace(node, within=self._by_length(node.within))
             if isinstance(node, s.Absence) and node.length is not None:
-                return replace(node, length=self._length(node.length))
+                return replace(node, length=self._by_length(node.length))
             return node
 
         rewritten: s.Formula = fold(formula, combine, children)
         return rewritten
 
-    def _length(self, within: _N) -> _N:
+    def _by_length(self, within: _N) -> _N:
         """Return a length, or None, whose attribute is a column."""
         if not isinstance(within, s.Within) or within.attribute is None:
             return within

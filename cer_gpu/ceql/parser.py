@@ -366,7 +366,7 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
     # predicates
     def comparison(self, meta: Any, children: list[Any]) -> s.Comparison:
         left, op, right = children
-        return s.compared(_compare(str(op)), left, right, span_of(meta))
+        return s.compared_times(_compare(str(op)), left, right, span_of(meta))
 
     def test(self, meta: Any, children: list[Any]) -> s.Predicate:
         """Return a whole test, of the elements of a list where it names one, and refuse a value that is no truth."""

@@ -43,7 +43,7 @@ from cer_gpu.ceql.values import StringTest as StringTest
 from cer_gpu.ceql.values import Within as Within
 from cer_gpu.ceql.values import aggregates_in as aggregates_in
 from cer_gpu.ceql.values import attributes as attributes
-from cer_gpu.ceql.values import compared as compared
+from cer_gpu.ceql.values import compared_times as compared_times
 from cer_gpu.ceql.values import descends as descends
 from cer_gpu.ceql.values import is_whole as is_whole
 from cer_gpu.ceql.values import leaves as leaves

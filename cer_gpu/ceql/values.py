@@ -422,21 +422,23 @@ def attributes(node: Expression | Predicate) -> Iterator[Attribute]:
     return (below for below in walk(node) if isinstance(below, Attribute))
 
 
-def compared(op: str, left: Expression, right: Expression, span: Span) -> Comparison:
+def compared_times(op: str, left: Expression, right: Expression, span: Span) -> Comparison:
     """Return ``left op right``, lengths of time that are added to a side moved to the right of a difference.
 
     ``b.ts < a.ts + 1 HOURS`` is ``b.ts - a.ts < 1 HOURS``.
     """
     (x, before), (y, after) = _without_lengths(left), _without_lengths(right)
-    if x is left and y is right:
+    if (x is left and y is right) or isinstance(x, Literal) or isinstance(y, Literal):
         return Comparison(op, left, right, span)
     length = after - before
     if isinstance(x, Duration) or isinstance(y, Duration):
-        return Comparison(op, *(_longer(x, -length), y) if isinstance(x, Duration) else (x, _longer(y, length)), span)
+        return Comparison(
+            op, *(_with_length(x, -length), y) if isinstance(x, Duration) else (x, _with_length(y, length)), span
+        )
     return Comparison(op, Arithmetic("-", x, y, span), Duration(length, span), span)
 
 
-def _longer(side: Expression, length: Fraction) -> Expression:
+def _with_length(side: Expression, length: Fraction) -> Expression:
     assert isinstance(side, Duration)
     return replace(side, length=side.length + length)
 
@@ -458,7 +460,7 @@ def _without_lengths(side: Expression) -> tuple[Expression, Fraction]:
 
 def within_bounds(operand: Expression, low: Expression | None, high: Expression | None, span: Span) -> Predicate:
     """Return ``low <= operand <= high``; a side that is None is unbounded."""
-    tests = [compared(op, operand, bound, span) for op, bound in ((">=", low), ("<=", high)) if bound is not None]
+    tests = [compared_times(op, operand, bound, span) for op, bound in ((">=", low), ("<=", high)) if bound is not None]
     return tests[0] if len(tests) == 1 else And(tuple(tests), span)
 
 

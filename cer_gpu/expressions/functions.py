@@ -169,8 +169,8 @@ def same_type(data_type: pa.DataType) -> pa.DataType:
 def beginning_of(unit: int, data_type: pa.DataType) -> Compute:
     """Return the function ``trunc``: the first instant of the hour, day, ... of a time in the zone of its type.
 
-    Where that begins at an hour that clocks have twice it is the first of them, unless the hour itself is asked for;
-    where it begins at an hour that clocks skip it is the first instant after that.
+    A day, or longer, that begins at an hour that clocks have twice begins at the first of them; one that begins at an
+    hour that clocks skip begins at the first instant after that.
     """
     name = TRUNC_UNITS[unit]
     short = name in ("second", "minute", "hour")

@@ -78,7 +78,7 @@ class BoundLet:
 
 
 def bind_let(plan: LogicalPlan, schema: pa.Schema) -> BoundLet | None:
-    """Bind the columns of LET that are made; None if there are none.
+    """Bind the columns of LET that are made, or return None if there are none.
 
     Raises
     ------
@@ -196,7 +196,7 @@ def _value(node: s.Expression, binder: Binder) -> tuple[pa.DataType, Callable[[B
 
 
 def _of_times(node: s.Arithmetic, binder: Binder) -> tuple[pa.DataType, Callable[[Block], pa.Array]] | None:
-    """Return how a sum or difference of times and lengths is made; None: it is one of numbers."""
+    """Return how a sum or difference of times and lengths is made, or None if it is one of numbers."""
     sides = [_time_side(side, binder) for side in (node.left, node.right)]
     if not all(sides):
         return None
