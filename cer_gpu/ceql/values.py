@@ -431,16 +431,11 @@ def compared_times(op: str, left: Expression, right: Expression, span: Span) -> 
     if (x is left and y is right) or isinstance(x, Literal) or isinstance(y, Literal):
         return Comparison(op, left, right, span)
     length = after - before
-    if isinstance(x, Duration) or isinstance(y, Duration):
-        return Comparison(
-            op, *(_with_length(x, -length), y) if isinstance(x, Duration) else (x, _with_length(y, length)), span
-        )
+    if isinstance(x, Duration):
+        return Comparison(op, replace(x, length=x.length - length), y, span)
+    if isinstance(y, Duration):
+        return Comparison(op, x, replace(y, length=y.length + length), span)
     return Comparison(op, Arithmetic("-", x, y, span), Duration(length, span), span)
-
-
-def _with_length(side: Expression, length: Fraction) -> Expression:
-    assert isinstance(side, Duration)
-    return replace(side, length=side.length + length)
 
 
 def _without_lengths(side: Expression) -> tuple[Expression, Fraction]:
