@@ -163,7 +163,8 @@ class Query:
     of a conjunctive query, holds (column, variable of an atom, attribute) for each column of its head; `named` holds
     attributes that the text names, even if nothing reads them; `chooses_first` is THEN WITHIN; `measures` holds (name,
     expression) for each measure, beside the variables in `select`, and in `having` an `Attr` is a measure by its name;
-    `each_step`, as `within`, is that of EACH STEP, and `every` that of LIMIT n EVERY, which `kept_at_ends` reads.
+    `each_step`, as `within`, is that of EACH STEP, and `every` that of LIMIT n EVERY, which `kept_at_ends` reads;
+    `let` holds (name, expression) for each column of LET, which `computed` adds to the events.
     """
 
     formula: Formula
@@ -182,6 +183,7 @@ class Query:
     having: Predicate | None = None
     each_step: Within = None
     every: Within = None
+    let: tuple[tuple[str, Expression], ...] = ()
 
 
 # ------------------------------------------------------------------------------------- the clauses of a query
@@ -408,6 +410,19 @@ def linked(query: Query, stream: Sequence[Event]) -> list[Event]:
     for positions in substreams(query, stream):
         for before, position in itertools.pairwise(positions):
             events[position][BEFORE] = events[before]
+    return events
+
+
+def computed(query: Query, stream: Sequence[Event]) -> list[Event]:
+    """Return the events with the columns of LET, each of which may read those before it.
+
+    LAG and aggregates OVER read the events before in the substream: the keys must be among the first columns.
+    """
+    events = [dict(event) for event in stream]
+    for name, expression in query.let:
+        values = [value_of(expression, event) for event in linked(query, events)]
+        for event, value in zip(events, values, strict=True):
+            event[name] = value
     return events
 
 

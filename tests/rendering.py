@@ -14,8 +14,8 @@ import reference as ref
 
 KEYWORDS = frozenset(
     "ALL AND ANY AS BETWEEN BY CONSUME DAY DAYS EACH EVENTS FALSE FILTER FOR FROM GLOB HAVING HOUR HOURS IN IS LAST "  # noqa: SIM905
-    "LIKE LIMIT MAX MINUTE MINUTES NEXT NOCASE NONE NOT NULL NXT OR PARTITION RANGE SECOND SECONDS SELECT STEP STRICT "
-    "THEN TRUE UNTIL WHERE WITHIN".split()
+    "LET LIKE LIMIT MAX MINUTE MINUTES NEXT NOCASE NONE NOT NULL NXT OR PARTITION RANGE SECOND SECONDS SELECT STEP "
+    "STRICT THEN TRUE UNTIL WHERE WITHIN".split()
 )
 COMMENTS = (" /* a comment; 'of' [any] kind */ ", " -- to the line's end\n", "\n\t", " /**/ ")
 
@@ -179,6 +179,9 @@ class _Writer:
             for k, stream in enumerate(query.streams):
                 out += [","] if k else []
                 out.append(self.name(stream))
+        for k, (name, expression) in enumerate(query.let):
+            out += [",", self.name(name)] if k else [self.keyword("LET"), self.name(name)]
+            out += [self.choice("=", "=="), *self.expression(expression, SUM)]
         out += [self.keyword("WHERE"), *self.formula(query.formula, FILTER)]
         if query.partition_by:
             out += [self.keyword("PARTITION"), self.keyword("BY")]

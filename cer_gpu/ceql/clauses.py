@@ -115,8 +115,15 @@ class QueryBuilder:
             consume_span=span_of(consume.meta) if consume else (0, 0),
             limit=limit,
             every=every,
+            let=tuple(self._let_column(each) for each in clauses["let"].children) if "let" in clauses else (),
             **own,
         )
+
+    def _let_column(self, tree: Any) -> s.LetColumn:
+        name, sign, expression = tree.children
+        if str(sign) not in ("=", "=="):
+            raise unexpected(self.text, sign, "expected = between a name of LET and its expression")
+        return s.LetColumn(name.name, expression, name.span)
 
     def _select_clause(self, tree: lark.Tree[Any], having: s.Predicate | None) -> tuple[s.Select, s.Predicate | None]:
         """Return the clause, and the condition of HAVING, whose variables are among its items."""

@@ -25,6 +25,7 @@ SCALAR: dict[str, tuple[int, int | None]] = {
     "month": (1, 1),
     "year": (1, 1),
     "date": (1, 1),
+    "trunc": (2, 2),
     "concat": (1, None),
     "substring": (2, 3),
     "between": (3, 4),
@@ -35,7 +36,10 @@ SCALAR: dict[str, tuple[int, int | None]] = {
     "endswith": (2, None),
     "contains": (2, None),
 }
-"""Least and most operands of each scalar function (None: any number); that of ``round`` is a whole number."""
+"""Least and most operands of each scalar function (None: any number).
+
+The last one of ``round`` is a whole number, and of ``trunc`` a unit of time.
+"""
 
 TESTS = ("startswith", "endswith", "contains")
 """Scalar functions that give TRUE or FALSE, and may stand where a predicate does."""

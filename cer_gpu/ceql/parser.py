@@ -29,6 +29,7 @@ from cer_gpu.ceql.functions import (
     numbered_operands,
 )
 from cer_gpu.ceql.grammar import UNITS, check_nesting, tree_parser
+from cer_gpu.ceql.let import with_let
 from cer_gpu.ceql.measures import LONE, aggregate_operand
 from cer_gpu.ceql.paths import below, dotted, names_of, path_of
 from cer_gpu.ceql.patterns import STRING_TESTS
@@ -61,9 +62,10 @@ def parse(text: str, relations: Relations | None = None) -> s.QuerySyntax:
     check_query_text(text, "a query")
     query = QueryBuilder(text).build(_tree(text, "query"), checked_relations(relations))
     measured = [measure.expression for measure in query.select.measures]
-    for root in (query.formula, *measured, *([] if query.having is None else [query.having])):
+    named = [column.expression for column in query.let]
+    for root in (query.formula, *measured, *named, *([] if query.having is None else [query.having])):
         check_nesting(root, text)
-    return replace(query, formula=resolved(query.formula))
+    return with_let(replace(query, formula=resolved(query.formula)))
 
 
 def parse_aggregate(text: str) -> tuple[str, s.Expression | None]:
@@ -364,7 +366,7 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
     # predicates
     def comparison(self, meta: Any, children: list[Any]) -> s.Comparison:
         left, op, right = children
-        return s.Comparison(_compare(str(op)), left, right, span_of(meta))
+        return s.compared_times(_compare(str(op)), left, right, span_of(meta))
 
     def test(self, meta: Any, children: list[Any]) -> s.Predicate:
         """Return a whole test, of the elements of a list where it names one, and refuse a value that is no truth."""

@@ -27,9 +27,13 @@ def names_of(attribute: str) -> tuple[str, ...]:
     return (attribute,)
 
 
+LET_MARK = "\0"
+"""Stands in the name of a column of LET between the name as written and what tells it from others of that name."""
+
+
 def dotted(attribute: str) -> str:
     """Return the name of an attribute with dots, for messages and for columns of the results."""
-    return ".".join(names_of(attribute))
+    return ".".join(names_of(attribute)).partition(LET_MARK)[0]
 
 
 def below(variable: str, attribute: str) -> str | None:

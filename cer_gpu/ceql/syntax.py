@@ -43,6 +43,7 @@ from cer_gpu.ceql.values import StringTest as StringTest
 from cer_gpu.ceql.values import Within as Within
 from cer_gpu.ceql.values import aggregates_in as aggregates_in
 from cer_gpu.ceql.values import attributes as attributes
+from cer_gpu.ceql.values import compared_times as compared_times
 from cer_gpu.ceql.values import descends as descends
 from cer_gpu.ceql.values import is_whole as is_whole
 from cer_gpu.ceql.values import leaves as leaves
@@ -320,6 +321,32 @@ class Select:
 
 
 @dataclass(frozen=True)
+class LetColumn:
+    """``name = expression`` of the LET clause.
+
+    Attributes
+    ----------
+    name : str
+        As it is written.
+    expression : Expression
+        Over the columns of the events, and over the columns that LET makes where `is_made` of these is True.
+    column : str
+        Name of its column: no other LET, of any query, gives another expression that name.
+    is_made : bool
+        True if something reads it by name, so that a column is made; filters have its expression in its place.
+    is_read : bool
+        True if anything reads it.
+    """
+
+    name: str
+    expression: Expression
+    span: Span = _span()
+    column: str = ""
+    is_made: bool = False
+    is_read: bool = field(default=True, compare=False)
+
+
+@dataclass(frozen=True)
 class HeadVariable:
     """A variable in the head of a conjunctive query, and where the first atom that names it has its value."""
 
@@ -363,6 +390,8 @@ class QuerySyntax:
         The condition over measures of HAVING: an attribute without a variable is the name of a measure.
     pipes : tuple of Pipe
         Choices among all results, each among those that the one before it leaves.
+    let : tuple of LetColumn
+        Columns of LET, in the order in which they are written.
     """
 
     text: str = field(compare=False, repr=False)
@@ -382,6 +411,7 @@ class QuerySyntax:
     each_step: Within | None = None
     every: Within | None = None
     pipes: tuple[Pipe, ...] = ()
+    let: tuple[LetColumn, ...] = ()
 
 
 def subformulas(formula: Formula) -> list[Formula]:

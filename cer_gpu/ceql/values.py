@@ -422,9 +422,40 @@ def attributes(node: Expression | Predicate) -> Iterator[Attribute]:
     return (below for below in walk(node) if isinstance(below, Attribute))
 
 
+def compared_times(op: str, left: Expression, right: Expression, span: Span) -> Comparison:
+    """Return ``left op right``, lengths of time that are added to a side moved to the right of a difference.
+
+    ``b.ts < a.ts + 1 HOURS`` is ``b.ts - a.ts < 1 HOURS``.
+    """
+    (x, before), (y, after) = _without_lengths(left), _without_lengths(right)
+    if (x is left and y is right) or isinstance(x, Literal) or isinstance(y, Literal):
+        return Comparison(op, left, right, span)
+    length = after - before
+    if isinstance(x, Duration):
+        return Comparison(op, replace(x, length=x.length - length), y, span)
+    if isinstance(y, Duration):
+        return Comparison(op, x, replace(y, length=y.length + length), span)
+    return Comparison(op, Arithmetic("-", x, y, span), Duration(length, span), span)
+
+
+def _without_lengths(side: Expression) -> tuple[Expression, Fraction]:
+    """Return a side of a comparison without the lengths that are added to it, and their sum."""
+    length = Fraction(0)
+    while isinstance(side, Arithmetic) and side.op in "+-":
+        if isinstance(side.right, Duration):
+            length += side.right.length if side.op == "+" else -side.right.length
+            side = side.left
+        elif isinstance(side.left, Duration) and side.op == "+":
+            length += side.left.length
+            side = side.right
+        else:
+            break
+    return side, length
+
+
 def within_bounds(operand: Expression, low: Expression | None, high: Expression | None, span: Span) -> Predicate:
     """Return ``low <= operand <= high``; a side that is None is unbounded."""
-    tests = [Comparison(op, operand, bound, span) for op, bound in ((">=", low), ("<=", high)) if bound is not None]
+    tests = [compared_times(op, operand, bound, span) for op, bound in ((">=", low), ("<=", high)) if bound is not None]
     return tests[0] if len(tests) == 1 else And(tuple(tests), span)
 
 

@@ -31,7 +31,8 @@ _WORD = re.compile(r"[^\W\d]\w*\Z")
 _PATH = re.compile(r"(?:(?:[^\W\d]\w*|`[^`]*`|\))\s*\.\s*)+\Z")
 _CALLED = re.compile(r"\bAS\s+([^\W\d]\w*)", re.IGNORECASE)
 _TYPED = re.compile(r"([^\W\d]\w*)(?:\s*(?:->|:)?[+*?])?\s+AS\s", re.IGNORECASE)
-_CLAUSE = re.compile(r"\b(SELECT|FROM|WHERE|FILTER|PARTITION|WITHIN|HAVING|CONSUME|LIMIT)\b", re.IGNORECASE)
+_LET = re.compile(r"(?:\bLET|,)\s*([^\W\d]\w*)\s*==?(?!=)", re.IGNORECASE)
+_CLAUSE = re.compile(r"\b(SELECT|FROM|LET|WHERE|FILTER|PARTITION|WITHIN|HAVING|CONSUME|LIMIT)\b", re.IGNORECASE)
 _NEW_NAME = re.compile(r"\b(?:AS|FROM)\s+\Z", re.IGNORECASE)
 _UNITS = {"DAYS", "HOURS", "MINUTES", "SECONDS", "EVENTS"}
 
@@ -111,22 +112,31 @@ def _ceql(text: str, before: str, known: KnownEvents) -> Iterator[Completion]:
     clause = clauses[-1].upper() if clauses else ""
     is_inside = before.rfind("[") > before.rfind("]")
     if (path := _PATH.search(before)) is not None:
-        yield from _columns(known.schema, _names_of_path(path[0]), name_text)
+        yield from _columns(known.schema, names := _names_of_path(path[0]), name_text)
+        yield from _let_columns(text if len(names) < 2 else "")
         return
     if _NEW_NAME.search(before):
         return
     accepted = _accepted(_CEQL, before)
     if accepted is None or "NAME" in accepted:
-        if is_inside:
+        if is_inside or clause == "LET":
             yield from _columns(known.schema, [], name_text)
+            yield from _let_columns(text)
         if clause in ("FILTER", "HAVING", "SELECT"):
             yield from (Completion(name, CompletionKind.VARIABLE) for name in _CALLED.findall(text))
         if clause in ("WHERE", "SELECT", "FILTER") and not is_inside:
             names = [*known.types, *_TYPED.findall(text)] if clause != "FILTER" else _TYPED.findall(text)
             yield from (Completion(name_text(name), CompletionKind.TYPE) for name in names)
-        if (is_inside and clause in ("FILTER", "WHERE")) or clause in ("FILTER", "HAVING", "SELECT"):
+        if (is_inside and clause in ("FILTER", "WHERE")) or clause in ("FILTER", "HAVING", "SELECT", "LET"):
             yield from (Completion(name, CompletionKind.FUNCTION) for name in _functions(clause))
     yield from _keyword_completions(_CEQL, accepted)
+
+
+def _let_columns(text: str) -> Iterator[Completion]:
+    """Yield the columns that the LET clause of a query names."""
+    clause = re.search(r"\bLET\b(.*?)(?:\bWHERE\b|\Z)", text, re.IGNORECASE | re.DOTALL)
+    if clause is not None:
+        yield from (Completion(name, CompletionKind.COLUMN) for name in _LET.findall(clause[0]))
 
 
 def _functions(clause: str) -> Iterable[str]:

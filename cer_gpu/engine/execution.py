@@ -21,6 +21,7 @@ from cer_gpu.columnar.resident import refuse_resident, some_are_resident
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.evaluation_options import EvaluationOptions
+from cer_gpu.engine.let_columns import LetColumns
 from cer_gpu.engine.pending_results import NO_POSITION, tally_notes
 from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.engine.query_execution import QueryExecution, RangeClock
@@ -124,6 +125,7 @@ class StreamingExecution(QueryExecution):
         self._first_over: pa.Schema | None = None  # the first schema, while the query is not bound
         self._prefilter: SharedWords | None = None  # until the first relevant event there is no pipeline
         self._pipeline: Pipeline | None = None
+        self._let: LetColumns | None = None
         self._may_be_single: bool | None = None  # None if it is not known yet
         self._single: SingleEvents | None = None  # in place of a pipeline
         self._read: Sequence[str] = ()  # columns and fields
@@ -308,6 +310,7 @@ class StreamingExecution(QueryExecution):
         binding = self.bind(schema)
         self._binding, self._first = binding, self._first or binding
         self._read = ()
+        self._bind_let(binding)
         if self._sharing is not None:
             # made outside of its turn, as their memory is not that of one query
             guards = self._sharing.guards(schema, binding.guards.type_column)
@@ -321,6 +324,14 @@ class StreamingExecution(QueryExecution):
         with self._turn:
             self._pipeline.rebind(binding)
         return True
+
+    def _bind_let(self, binding: Binding) -> None:
+        if binding.let is None:
+            return
+        if self._let is None:
+            self._let = LetColumns(binding.let, self.plan, self.options.key_shard)
+        else:
+            self._let.rebind(binding.let)
 
     def _sleep_over(self, schema: pa.Schema) -> bool | None:
         """Sleep over a schema without being bound; return True if that changes what is read, None if it cannot be."""
@@ -341,6 +352,10 @@ class StreamingExecution(QueryExecution):
         self._first_over = self._first_over or schema
         self._known_over, self._clocks, self._read = schema, known.clocks, known.attributes
         return True
+
+    def with_let(self, events: pa.RecordBatch) -> pa.RecordBatch:
+        """See `QueryExecution`."""
+        return events if self._let is None else self._let.extend(events)
 
     def _start_pipeline(self) -> None:
         """Make the pipeline."""
@@ -398,6 +413,10 @@ class StreamingExecution(QueryExecution):
     def restart(self, begin: int, report_from: int) -> None:
         """See `QueryExecution`."""
         super().restart(begin, report_from)
+        if self._let is not None:
+            assert self._first is not None
+            assert self._first.let is not None
+            self._let = LetColumns(self._first.let, self.plan, self.options.key_shard)
         if self._pipeline is None:
             self._binding = self._first
             return
@@ -545,6 +564,8 @@ class StreamingExecution(QueryExecution):
             state.schemas["events"], state.facts["asleep"] = first, self._pipeline is None
             if self._pipeline is not None and not self.limit_reached:
                 self._pipeline.snapshot(state)
+                if self._let is not None:
+                    self._let.snapshot(state)
 
     def restore(self, state: NamedState) -> None:
         """See `QueryExecution`."""
@@ -561,4 +582,8 @@ class StreamingExecution(QueryExecution):
         self._choose(self.bind(schema))
         self.table.restore(state.facts["table"])
         self.expect(schema)
-        self.pipeline.restore(state, self.bind(state.schemas["binding"]))
+        last = self.bind(state.schemas["binding"])
+        self.pipeline.restore(state, last)
+        if self._let is not None and last.let is not None:
+            self._let.rebind(last.let)
+            self._let.restore(state)

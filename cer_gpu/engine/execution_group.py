@@ -434,6 +434,7 @@ class ExecutionGroup:
             yield from self._evaluate_by_turns(events, self.shared)
             return
         ((name, execution),) = self.executions.items()
+        events = execution.with_let(events)
         blocks, clocks = self.blocks, self.blocks.clocks
         batch = blocks.batch(events)
         on_gpu = isinstance(execution, StreamingExecution) and execution.placement[0] == CUDA
@@ -451,6 +452,8 @@ class ExecutionGroup:
         names = [*self.columns(events.schema), *(name for name in [ROW_COLUMN] if name in events.schema.names)]
         blocks, clocks = self.blocks, self.blocks.clocks
         events = events.select(list(dict.fromkeys(names))) if names else events
+        for execution in self.executions.values():
+            events = execution.with_let(events)
         for columns in shared.prefetch(blocks.cut(events, SET_ROWS * self.block_factor)):
             batch = blocks.batch(columns.batch)
             block = blocks.read(columns)

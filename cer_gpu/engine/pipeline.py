@@ -112,7 +112,13 @@ class Pipeline:
         self._throttle = build.throttle()
         states: list[PartitionState] = [state for state in (self._throttle, self._pending) if state is not None]
         self.partitioner: Partitioner | None = build.partitioner(self.runtime, run, states)
-        self._stream_columns = StreamColumns(binding, options.key_shard, self._guards_of_set(binding))
+        self._stream_columns = StreamColumns(
+            binding.partition_keys,
+            binding.derived,
+            binding.over_aggregates,
+            options.key_shard,
+            self._guards_of_set(binding),
+        )
         self._weights = binding.weights if physical.output.weighed else None
         self.output: Output
         self.output, attributes = build.output(self._pending, self._throttle)
@@ -126,7 +132,9 @@ class Pipeline:
             self._compared = self._side_columns(binding)
             self.guards = self._guards_of(binding)
             self._makers = makers_of(binding.derived)
-            self._stream_columns.rebind(binding, self._guards_of_set(binding))
+            self._stream_columns.rebind(
+                binding.partition_keys, binding.derived, binding.over_aggregates, self._guards_of_set(binding)
+            )
             if self.partitioner is not None:
                 self.partitioner.rebind(binding, self._build.step_keys(binding))
 

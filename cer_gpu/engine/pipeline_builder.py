@@ -285,7 +285,7 @@ class PipelineBuilder:
         """Return the keys that depend on the steps which an event satisfies, or None if all events have the same."""
         if not isinstance(self._table, KeyedFunnelTable):
             return None
-        return StepKeys(self._table, binding.keys, binding.schema, self._plan.text)
+        return StepKeys(self._table, binding.keys, binding.full_schema, self._plan.text)
 
     @property
     def is_partitioned(self) -> bool:

@@ -158,6 +158,10 @@ class QueryExecution(ABC):
         """Count matches, or rows, that were found."""
         self.n_matches += n
 
+    def with_let(self, events: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the next events with the columns of LET that the query makes."""
+        return events
+
     def prefetch(self, blocks: Iterable[Block]) -> Iterable[Block]:
         """Yield blocks as `process` takes them."""
         return blocks

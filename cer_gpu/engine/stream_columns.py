@@ -20,10 +20,10 @@ from cer_gpu.columnar.columns import Block, plain_array
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.over_groups import OverAggregates
 from cer_gpu.errors import EventsError
-from cer_gpu.expressions.derived import LagColumn, has_positions, lags_of
+from cer_gpu.expressions.derived import DerivedColumn, LagColumn, has_positions, lags_of
 from cer_gpu.output.retention import Retained
 from cer_gpu.partition.partitions import PartitionKeys, partitions_of
-from cer_gpu.planning.binding import Binding
+from cer_gpu.planning.over_binding import BoundOverAggregates
 from cer_gpu.predicates.shared_guards import SharedGuards
 
 
@@ -32,26 +32,39 @@ class StreamColumns:
 
     Parameters
     ----------
-    binding : Binding
+    keys : PartitionKeys or None
+        Keys of PARTITION BY, or None if there are none.
+    derived : dict from str to DerivedColumn
+        The columns, and others that are made of single events.
+    over_aggregates : BoundOverAggregates or None
     key_shard
-        (k, n): events of share k of n of the keys only; the others get any values.
+        (k, n): events of shard k of n of the keys only; the others get any values.
     shared
-        Guards of the set that the query stands in, of the same schema, or None if it stands alone.
+        Guards of the set that the query is in, of the same schema, or None if it is alone.
     """
 
     def __init__(
-        self, binding: Binding, key_shard: tuple[int, int] | None = None, shared: SharedGuards | None = None
+        self,
+        keys: PartitionKeys | None,
+        derived: Mapping[str, DerivedColumn],
+        over_aggregates: BoundOverAggregates | None,
+        key_shard: tuple[int, int] | None = None,
+        shared: SharedGuards | None = None,
     ) -> None:
-        keys, types, lags = _partition_keys(binding), binding.keys.parts, lags_of(binding.derived)
+        types, lags = [] if keys is None else keys.parts, lags_of(derived)
         self._lags = Lags(lags, keys, types, key_shard) if lags else None
         self._over_aggregates = (
-            None
-            if binding.over_aggregates is None
-            else OverAggregates(binding.over_aggregates, keys, types, key_shard, shared)
+            None if over_aggregates is None else OverAggregates(over_aggregates, keys, types, key_shard, shared)
         )
-        self._positions = Positions(keys, types, key_shard) if has_positions(binding.derived) else None
+        self._positions = Positions(keys, types, key_shard) if has_positions(derived) else None
 
-    def rebind(self, binding: Binding, shared: SharedGuards | None = None) -> None:
+    def rebind(
+        self,
+        keys: PartitionKeys | None,
+        derived: Mapping[str, DerivedColumn],
+        over_aggregates: BoundOverAggregates | None,
+        shared: SharedGuards | None = None,
+    ) -> None:
         """Go on with the same columns of batches of another schema.
 
         Raises
@@ -59,12 +72,11 @@ class StreamColumns:
         EventsError
             When the values kept so far do not fit the new type of their column.
         """
-        keys = _partition_keys(binding)
         if self._lags is not None:
-            self._lags.rebind(lags_of(binding.derived), keys)
+            self._lags.rebind(lags_of(derived), keys)
         if self._over_aggregates is not None:
-            assert binding.over_aggregates is not None
-            self._over_aggregates.rebind(binding.over_aggregates, keys, shared)
+            assert over_aggregates is not None
+            self._over_aggregates.rebind(over_aggregates, keys, shared)
         if self._positions is not None:
             self._positions.rebind(keys)
 
@@ -105,10 +117,6 @@ class StreamColumns:
             )
         if self._positions is not None:
             self._positions.restore(state.part("positions"), state.strings("position_texts"))
-
-
-def _partition_keys(binding: Binding) -> PartitionKeys | None:
-    return binding.keys if binding.plan.partition else None
 
 
 class Positions:

@@ -18,6 +18,7 @@ from cer_gpu.engine.blocks import BLOCK_ROWS
 from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.engine.execution import StreamingExecution
+from cer_gpu.engine.let_columns import LetColumns
 from cer_gpu.engine.stream_columns import StreamColumns
 from cer_gpu.errors import CerError
 from cer_gpu.expressions.derived import makers_of
@@ -65,6 +66,7 @@ class TestCounts:
         self._types_met = SeenEventTypes(plan.event_types)
         self._coders: dict[str, DictionaryEncoder] = {}
         self._stream_columns: StreamColumns | None = None
+        self._let: LetColumns | None = None
         self.n_events: int
         self.n_relevant: int
         self.n_events = self.n_relevant = 0
@@ -76,6 +78,8 @@ class TestCounts:
         """Count the events of a batch."""
         if self._binding is None or not self._binding.fits(batch.schema):
             self._bind(batch.schema)
+        if self._let is not None:
+            batch = self._let.extend(batch)
         for first in range(0, batch.num_rows, BLOCK_ROWS):
             block = Block(batch.slice(first, BLOCK_ROWS), self._coders)
             block.derive(self._makers)
@@ -101,13 +105,19 @@ class TestCounts:
         self._guards = GuardEvaluator(guards, types_met=self._types_met)
         self._symbols = SymbolTable(self._table, guards.dtype, guards.n_guards)
         self._makers = makers_of(self._binding.derived)
+        binding = self._binding
+        columns = (binding.partition_keys, binding.derived, binding.over_aggregates)
         if self._stream_columns is None:
-            self._stream_columns = StreamColumns(self._binding)
+            self._stream_columns = StreamColumns(*columns)
         else:
-            self._stream_columns.rebind(self._binding)
+            self._stream_columns.rebind(*columns)
+        if binding.let is not None and self._let is None:
+            self._let = LetColumns(binding.let, plan)
+        elif binding.let is not None and self._let is not None:
+            self._let.rebind(binding.let)
         streams = STREAM_COLUMN if plan.several_streams else None
-        self._of_types = self._tests(self._types, schema, plan.type_column, streams)
-        self._of_predicates = self._tests(self._predicates, schema, None, None)
+        self._of_types = self._tests(self._types, binding.full_schema, plan.type_column, streams)
+        self._of_predicates = self._tests(self._predicates, binding.full_schema, None, None)
 
     def _tests(self, tests: list[Guard], *columns: Any) -> GuardEvaluator | None:
         schema, type_column, stream_column = columns

@@ -10,7 +10,7 @@ from fractions import Fraction
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql import functions
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.paths import names_of, string_literal
+from cer_gpu.ceql.paths import LET_MARK, names_of, string_literal
 from cer_gpu.ceql.patterns import STRING_TESTS
 
 _PLAIN = re.compile(r"[^\W\d]\w*")
@@ -26,7 +26,7 @@ def name_text(name: str) -> str:
 
 def attribute_text(name: str) -> str:
     """Return the name of an attribute: that of a column, or the path of a field of a struct."""
-    return ".".join(map(name_text, names_of(name)))
+    return ".".join(map(name_text, names_of(name.partition(LET_MARK)[0])))
 
 
 def variable_text(name: str, streams: Collection[str]) -> str:

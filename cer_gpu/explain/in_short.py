@@ -36,6 +36,9 @@ def columns_named(plan: LogicalPlan) -> list[str]:
     typed = any(guard.event_type is not None for guard in plan.guards)
     found = [plan.type_column if typed else None, plan.time_column, plan.window_attribute]
     found += [name for names in plan.partition_keys for name in names]
-    found += [attribute.name for predicate in plan.predicates for attribute in attributes(predicate)]
+    values = [*plan.predicates, *(column.expression for column in plan.made_columns)]
+    found += [each.name for value in values for each in attributes(value) if each.aggregate is None]
+    found += [aggregate.attribute for aggregate in plan.over_aggregates]
     found += [*plan.measures.attributes, *(name.name for name in (*(plan.attributes or ()), *plan.unread))]
-    return list(dict.fromkeys(name for name in found if name is not None))
+    made = {column.column for column in plan.made_columns}
+    return [name for name in dict.fromkeys(found) if name is not None and name not in made]

@@ -79,6 +79,7 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
     lines += _window_lines(syntax.within, strategy, within_first=not syntax.chooses_first)
     lines += [_CONSUME[syntax.consume]] if syntax.consume != "NONE" else []
     lines += _reported_lines(syntax)
+    lines += _let_lines(syntax)
     lines += _looking_back(syntax)
     if syntax.head:
         values = [
@@ -171,11 +172,21 @@ def _measure(measure: Measure) -> str:
     return text if measure.name == text else f"{text} as {name_text(measure.name)}"
 
 
+def _let_lines(syntax: QuerySyntax) -> Iterator[str]:
+    """Yield the line of LET: filters have the expressions of its columns, and the others are made."""
+    if syntax.let:
+        columns = [f"{name_text(each.name)} = {expression_text(each.expression)}" for each in syntax.let]
+        made = [name_text(each.name) for each in syntax.let if each.is_made]
+        stored = f" Made as columns: {', '.join(made)}." if made else ""
+        yield f"Computed from each event (LET): {'; '.join(columns)}.{stored}"
+
+
 def _looking_back(syntax: QuerySyntax) -> list[str]:
     """Return the lines that say which events LAG and aggregates over the past read, if the query has them."""
     predicates = [each.predicate for each in variable_filters(syntax.formula)]
     predicates += [each.predicate for each in relations(syntax.formula)]
-    read = [each for predicate in predicates for each in attributes(predicate)]
+    values = [*predicates, *(column.expression for column in syntax.let)]
+    read = [each for value in values for each in attributes(value)]
     over_aggregates = dict.fromkeys(aggregate for each in read for aggregate in aggregates_in(each))
     lines = [_over_line(aggregate, grouped=bool(syntax.partition)) for aggregate in over_aggregates]
     lagged = [each for each in read if each.lag]

@@ -237,7 +237,7 @@ class FunctionColumn:
             return lambda block: pa.nulls(block.n_rows)
         made, operand = _single(self.function).arrow(self.digits, self.operand_type), self.operand
         if not isinstance(operand, str):
-            return lambda block: made(_term_array(*operand, block))
+            return lambda block: made(term_array(*operand, block))
         if is_string(self.operand_type):
             return OneStringTest(operand, made)
         return lambda block: made(block.array(operand))
@@ -377,10 +377,12 @@ def _call(call: s.Call, binder: ExpressionBinder) -> s.Expression:
         return call  # of the elements of a list, whose binder sees it (`cer_gpu.expressions.lists`)
     if isinstance(function, StringFunction):
         return call_of_several(call, binder, lambda each: _call(each, binder))
+    if function.units and len(call.operands) != 2:
+        raise binder.error(f"{call.function} takes a time and a unit", call.span, _units_hint(function))
     if not 1 <= len(call.operands) <= function.most_operands:
         expected = "one operand" if function.most_operands == 1 else "a number and perhaps the digits after the point"
         raise binder.error(f"{call.function} takes {expected}, not {len(call.operands)} operands", call.span)
-    digits = _round_digits(call, binder)
+    digits = _second_operand(call, function, binder)
     operand = call.operands[0]
     of = {(a.variable and a.variable.name, a.event): a for a in s.attributes(operand)}
     if call.function == "abs" and not isinstance(operand, s.Attribute) and _is_difference(operand, binder):
@@ -402,10 +404,19 @@ def _call(call: s.Call, binder: ExpressionBinder) -> s.Expression:
     return s.Attribute(name, call.span, attribute.variable, attribute.event)
 
 
-def _round_digits(call: s.Call, binder: ExpressionBinder) -> int:
+def _units_hint(function: Function) -> str:
+    return f"{function.symbol}(ts, 'hour'); units are {', '.join(function.units)}"
+
+
+def _second_operand(call: s.Call, function: Function, binder: ExpressionBinder) -> int:
+    """Return the digits after the point, or the number of a unit."""
     if len(call.operands) < 2:
         return 0
     given = call.operands[1]
+    if function.units:
+        if isinstance(given, s.Literal) and str(given.value).lower() in function.units:
+            return function.units.index(str(given.value).lower())
+        raise binder.error(f"{call.function} takes one of its units", given.span, _units_hint(function))
     if isinstance(given, s.Literal) and type(given.value) is int and 0 <= given.value <= MAX_DIGITS:
         return given.value
     raise binder.error(
@@ -479,7 +490,7 @@ def _fold_constant(call: s.Call, digits: int, binder: ExpressionBinder) -> s.Lit
     return s.Literal(result, "" if isinstance(result, str) else repr(result), call.span)
 
 
-def _term_array(term: Value, inputs: Inputs, block: Block) -> pa.Array:
+def term_array(term: Value, inputs: Inputs, block: Block) -> pa.Array:
     """Return the values of a term as an array."""
     values, valid = values_of(term, inputs, block)
     values = np.broadcast_to(np.asarray(values), (block.n_rows,))

@@ -157,6 +157,50 @@ def day_of_time(digits: int, data_type: pa.DataType) -> Compute:
     return computed
 
 
+TRUNC_UNITS = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
+"""Units of ``trunc``; a week begins on Monday."""
+
+
+def same_type(data_type: pa.DataType) -> pa.DataType:
+    """Return the type of times that are made of times of a type."""
+    return data_type
+
+
+def beginning_of(unit: int, data_type: pa.DataType) -> Compute:
+    """Return the function ``trunc``: the first instant of the hour, day, ... of a time in the zone of its type.
+
+    A day, or longer, that begins at an hour that clocks have twice begins at the first of them; one that begins at an
+    hour that clocks skip begins at the first instant after that.
+    """
+    name = TRUNC_UNITS[unit]
+    short = name in ("second", "minute", "hour")
+
+    def computed(values: pa.Array) -> pa.Array:
+        if pa.types.is_date(values.type):
+            return values if short else _floor(values.cast(pa.timestamp("ms")), name).cast(values.type)
+        if not has_zone(values.type):
+            return _floor(values, name)
+        local = pc.local_timestamp(values)
+        floor = _floor(local, name)
+        # the same length of time before; right unless the clocks change between the two
+        begin = pc.subtract(values.cast(pa.int64()), pc.subtract(local, floor).cast(pa.int64())).cast(values.type)
+        exact = pc.assume_timezone(floor, values.type.tz, ambiguous="earliest", nonexistent="latest")
+        keep = pc.equal(pc.local_timestamp(begin), floor) if short else pc.equal(begin, exact)
+        return pc.if_else(keep, begin, exact).cast(values.type)
+
+    return computed
+
+
+def _floor(values: pa.Array, unit: str) -> pa.Array:
+    """Return the beginnings of units of times without a zone, of any year."""
+    near, eras = _near(values)
+    floor = pc.floor_temporal(near, unit=unit, week_starts_monday=True)
+    if isinstance(eras, int):
+        return floor.cast(values.type)
+    era = int(_ERA * per_second(values.type))
+    return pc.add(floor.cast(pa.int64()), pc.multiply(eras, era)).cast(values.type)
+
+
 def _near(values: pa.Array) -> tuple[pa.Array, pa.Array | int]:
     """Return times in years that Arrow knows, of 16 bits, and the eras of 400 years by which they are nearer."""
     if pa.types.is_time(values.type):

@@ -86,7 +86,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Function:
-    """A function of one value, and perhaps of a number of digits, which Arrow computes for a column at once.
+    """A function of one value, and perhaps of a number of digits or a unit, which Arrow computes for a column at once.
 
     Attributes
     ----------
@@ -99,9 +99,11 @@ class Function:
     gives : callable
         Type of the result, from that of the values.
     arrow : callable
-        Returns the function of an array without a dictionary, given the digits (of `round`; else 0) and the type of its
-        values.
+        Returns the function of an array without a dictionary, given the digits (of `round`), or the number of the unit
+        (of `trunc`), else 0, and the type of its values.
     most_operands : int
+    units : tuple of str
+        Units that the second operand may name; empty: it is a number of digits.
     of : dict from str to Spelling
         As of `Operator`, for functions one call of which may read several events, as ``abs(b.x - a.x)``.
     """
@@ -112,6 +114,7 @@ class Function:
     gives: Callable[[pa.DataType], pa.DataType]
     arrow: Callable[[int, pa.DataType], functions.Compute]
     most_operands: int = 1
+    units: tuple[str, ...] = ()
     of: Mapping[str, Spelling] = field(default_factory=dict)
 
 
@@ -282,6 +285,15 @@ _RECORDS: tuple[Operator | Function | StringFunction, ...] = (
         )
     ),
     Function("date", "a timestamp or a date", functions.is_date, functions.day_type, functions.day_of_time),
+    Function(
+        "trunc",
+        "a timestamp or a date",
+        functions.is_date,
+        functions.same_type,
+        functions.beginning_of,
+        most_operands=2,
+        units=functions.TRUNC_UNITS,
+    ),
     *STRING_FUNCTIONS,
 )
 OPERATORS: Mapping[str, Operator] = {each.symbol: each for each in _RECORDS if isinstance(each, Operator)}

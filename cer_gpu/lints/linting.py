@@ -269,6 +269,9 @@ class _Linter:
             if variable is not None and variable.name not in read:
                 message = f"variable {variable.name!r} is not used: {outcome}"
                 self.add(UNUSED, message, variable.span, "drop AS, or select it")
+        for column in self.query.let:
+            if not column.is_read:
+                self.add(UNUSED, f"column {column.name!r} of LET is not used", column.span, "drop it, or read it")
 
 
 def _is_never(found: Truths) -> bool:

@@ -24,6 +24,7 @@ from cer_gpu.output.bound_measures import BoundMeasures, bind_measures
 from cer_gpu.output.form import Columns, Head, Output
 from cer_gpu.output.weights import BoundWeights, Linear, bind_weights
 from cer_gpu.partition.partitions import PartitionKeys
+from cer_gpu.planning.let_binding import BoundLet, bind_let
 from cer_gpu.planning.over_binding import BoundOverAggregates, bind_over_aggregates
 from cer_gpu.planning.pattern_spans import same_clock
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
@@ -72,8 +73,10 @@ class Binding:
         Tables of a parallel pattern.
     recent : RecentTables or None
         Tables of the steps of SELECT RECENT.
-    pasts : BoundOverAggregates or None
-        Aggregates over the past, or None if there are none.
+    over_aggregates : BoundOverAggregates or None
+        OVER aggregates of the predicates, or None if there are none.
+    let : BoundLet or None
+        Columns of LET that are made, or None if there are none.
     """
 
     plan: LogicalPlan
@@ -94,6 +97,17 @@ class Binding:
     parallel: ParallelTables | None
     recent: RecentTables | None = None
     over_aggregates: BoundOverAggregates | None = None
+    let: BoundLet | None = None
+
+    @property
+    def full_schema(self) -> pa.Schema:
+        """Schema of the events with the columns of LET that are made."""
+        return self.schema if self.let is None else self.let.schema
+
+    @property
+    def partition_keys(self) -> PartitionKeys | None:
+        """Keys of PARTITION BY, or None if there are none."""
+        return self.keys if self.plan.partition else None
 
     @cached_property
     def derived(self) -> dict[str, DerivedColumn]:
@@ -108,9 +122,9 @@ class Binding:
         Aggregates over the past read their own length before the window; with ranges, all are of one clock.
         """
         assert self.window_length is not None
-        lengths = (
-            [] if self.over_aggregates is None else [reach.length for reach in self.over_aggregates.reaches.values()]
-        )
+        of_let = () if self.let is None else (column.over_aggregates for column in self.let.columns)
+        every = (each for each in (self.over_aggregates, *of_let) if each is not None)
+        lengths = [reach.length for each in every for reach in each.reaches.values()]
         longest = max(lengths, default=None)
         if longest is None:
             return self.window_column, self.window_length
@@ -122,7 +136,9 @@ class Binding:
     def columns(self) -> tuple[str, ...]:
         """Columns and fields that the query reads for any output."""
         compared = () if self.compared is None else self.compared.names
-        return tuple(dict.fromkeys([*self.guards.columns, *self.columns_on_host, *compared]))
+        made = frozenset() if self.let is None else self.let.names
+        read = dict.fromkeys([*self.guards.columns, *self.columns_on_host, *compared])
+        return tuple(name for name in read if name not in made)
 
     @cached_property
     def attribute_schema(self) -> pa.Schema:
@@ -133,7 +149,7 @@ class Binding:
         QueryTypeError
             When an attribute in SELECT is missing, or two would have one name.
         """
-        plan, schema = self.plan, self.schema
+        plan, schema = self.plan, self.full_schema
         if plan.attributes is None:
             types = dict(zip(schema.names, schema.types, strict=True))
             return pa.schema([(name, plain_type(types[name])) for name in self.attributes])
@@ -166,7 +182,7 @@ class Binding:
         """
         plan = self.plan
         asked = plan.measures.measures or plan.having is not None
-        return bind_measures(plan.measures, self.schema, plan.text) if asked else None
+        return bind_measures(plan.measures, self.full_schema, plan.text) if asked else None
 
     @cached_property
     def weights(self) -> BoundWeights | None:
@@ -174,7 +190,7 @@ class Binding:
         plan = self.plan
         if plan.aggregate is None or not isinstance(plan.weights, Linear):
             return None
-        return bind_weights(plan.weights, plan.aggregate, self.schema)
+        return bind_weights(plan.weights, plan.aggregate, self.full_schema)
 
     def columns_for(self, output: type[Output]) -> list[str]:
         """Return the columns that an output needs, or their fields if it needs only those.
@@ -186,8 +202,9 @@ class Binding:
         """
         listed = self._retained_names(output)
         for name in listed:
-            column_type(self.schema, name, None, None)
-        return narrowest(self.schema, {*self.columns, *listed})
+            column_type(self.full_schema, name, None, None)
+        made = frozenset() if self.let is None else self.let.names
+        return narrowest(self.schema, {*self.columns, *listed} - made)
 
     def _retained_names(self, output: type[Output]) -> tuple[str, ...]:
         events = self.attributes if output.keeps_events else ()
@@ -204,7 +221,7 @@ class Binding:
         names = self._retained_names(output)
         shown = self.attribute_schema if output.keeps_events else pa.schema([])
         others = [
-            pa.field(name, plain_type(column_type(self.schema, name, None, None))) for name in names[len(shown) :]
+            pa.field(name, plain_type(column_type(self.full_schema, name, None, None))) for name in names[len(shown) :]
         ]
         return pa.schema([*shown, *others]) if others else shown, names
 
@@ -265,13 +282,15 @@ def bind(plan: LogicalPlan, schema: pa.Schema, position_column: str | None = Non
             "hint: give a mapping from stream name to events (NAME=PATH on the command line), or push each batch "
             "with its stream's name"
         )
-    guards = BoundGuards(plan.guards, schema, plan.type_column, plan.text, stream_column)
-    windows = _bind_windows(plan, schema)
-    keys = PartitionKeys(plan.partition, schema, plan.text)
+    let = bind_let(plan, schema)
+    full = schema if let is None else let.schema
+    guards = BoundGuards(plan.guards, full, plan.type_column, plan.text, stream_column)
+    windows = _bind_windows(plan, full)
+    keys = PartitionKeys(plan.partition, full, plan.text)
     position_columns = _position_columns(schema, position_column)
-    joins = _bind_joins(plan, schema, windows.lasting)
+    joins = _bind_joins(plan, full, windows.lasting)
     derived = _derived(guards, joins.compared)
-    over_aggregates = bind_over_aggregates(aggregates_of(derived), plan, schema)
+    over_aggregates = bind_over_aggregates(aggregates_of(derived), plan, full)
     own = (each.later.name for each in plan.distances if each.within.kind == "attribute")
     spaced = None if windows.every is None else windows.every[0]
     named = (
@@ -280,11 +299,14 @@ def bind(plan: LogicalPlan, schema: pa.Schema, position_column: str | None = Non
         spaced,
         *own,
         *(() if over_aggregates is None else over_aggregates.clocks),
+        *(() if let is None else let.clocks),
     )
     clocks = tuple(dict.fromkeys(name for name in named if name is not None))
     read = [*read_by(derived), *(() if over_aggregates is None else over_aggregates.read)]
     if joins.compared is not None:
         read += joins.compared.names_on_host
+    if let is not None:
+        read += let.read
     return Binding(
         plan=plan,
         schema=schema,
@@ -304,6 +326,7 @@ def bind(plan: LogicalPlan, schema: pa.Schema, position_column: str | None = Non
         parallel=joins.parallel,
         recent=joins.recent,
         over_aggregates=over_aggregates,
+        let=let,
     )
 
 

@@ -154,6 +154,10 @@ def _why_not_keys(plan: LogicalPlan) -> str | None:
 
 
 def _why_not_key_tasks(plan: LogicalPlan) -> str | None:
+    made = {column.column: column.name for column in plan.made_columns}
+    of_let = [made[name] for names in plan.partition_keys for name in names if name in made]
+    if of_let:
+        return f"the key {of_let[0]!r} is a column of LET, which is made from the events by the engine alone"
     if any(name.nocase for names in plan.partition for name in names):
         return "keys without the case of their letters are told by the engine alone"
     return "the ancestors of a process may have other keys" if plan.asks_for_descent else None
@@ -178,6 +182,8 @@ def _why_not_ranges(plan: LogicalPlan) -> str | None:
         return "LIMIT keeps the first of an order that depends on the events before the window"
     if plan.consume != "NONE":
         return f"CONSUME BY {plan.consume} depends on what was found before"
+    if plan.window_attribute in {column.column for column in plan.made_columns}:
+        return "the window is of a column of LET, in which the events are not cut"
     if plan.asks_for_descent:
         return "ancestors of a process may lie before the range"
     if any(aggregate.keys is not None for aggregate in plan.over_aggregates):

@@ -78,5 +78,5 @@ class LazyQuery(ABC):
 def can_defer(plan: LogicalPlan, output: type[Output], binding: Binding) -> bool:
     """Return True if nothing need be known of the events before the first relevant one."""
     derived = not all(map(reads_one_event, binding.derived.values()))
-    of_all_events = bool(plan.partition or derived or output.by_starts)
+    of_all_events = bool(plan.partition or derived or output.by_starts or plan.made_columns)
     return not of_all_events and may_share(binding.guards, negates=plan.negates)

@@ -17,7 +17,9 @@ from cer_gpu.ceql.functions import DESCENDANT
 from cer_gpu.ceql.one_event import EventTest, name_test
 from cer_gpu.ceql.syntax import (
     Apart,
+    Expression,
     HeadVariable,
+    LetColumn,
     Name,
     OverAggregate,
     Pipe,
@@ -195,14 +197,24 @@ class LogicalPlan:
         return self.longest_lag > 0 or bool(self.over_aggregates)
 
     @cached_property
+    def made_columns(self) -> tuple[LetColumn, ...]:
+        """Columns of LET that are made from the events, each after those that it reads."""
+        return tuple(column for column in self.syntax.let if column.is_made)
+
+    @property
+    def _values(self) -> list[Expression | Predicate]:
+        """Predicates, and expressions of columns that are made."""
+        return [*self.predicates, *(column.expression for column in self.made_columns)]
+
+    @cached_property
     def longest_lag(self) -> int:
         """Most events that ``LAG`` goes back; 0: there is none."""
-        return max((each.lag for predicate in self.predicates for each in attributes(predicate)), default=0)
+        return max((each.lag for node in self._values for each in attributes(node)), default=0)
 
     @cached_property
     def over_aggregates(self) -> list[OverAggregate]:
         """Aggregates over the past in the predicates, and in their own filters, each once."""
-        return list(dict.fromkeys(aggregate for predicate in self.predicates for aggregate in aggregates_in(predicate)))
+        return list(dict.fromkeys(aggregate for node in self._values for aggregate in aggregates_in(node)))
 
     @property
     def asks_for_descent(self) -> bool:
@@ -212,8 +224,10 @@ class LogicalPlan:
     @property
     def nests_over_aggregates(self) -> bool:
         """True if what is read of the past reads of the past by itself."""
+        back = {c.column for c in self.made_columns if any(each.looks_back for each in attributes(c.expression))}
         return any(
-            True for aggregate in self.over_aggregates for below in aggregate.below for _ in aggregates_in(below)
+            aggregate.attribute in back or any(True for below in aggregate.below for _ in aggregates_in(below))
+            for aggregate in self.over_aggregates
         )
 
     @property

@@ -83,8 +83,18 @@ def _is_single_event_query(query: Query) -> bool:
     elif type(query) is not Query:
         return False
     syntax = plan.syntax
-    others = syntax.partition or syntax.unread or syntax.relations or syntax.pipes or syntax.head is not None
-    return not (others or plan.relates or plan.trailing or plan.negates or plan.looks_back or plan.measures.measures)
+    others = (
+        syntax.partition or syntax.unread or syntax.let or syntax.relations or syntax.pipes or syntax.head is not None
+    )
+    return not (
+        others
+        or plan.relates
+        or plan.trailing
+        or plan.negates
+        or plan.looks_back
+        or plan.measures.measures
+        or plan.syntax.let
+    )
 
 
 def _without_comments(text: str) -> str:

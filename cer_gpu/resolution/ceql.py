@@ -35,14 +35,26 @@ def fitted_query(query: s.QuerySyntax, fitter: PredicateFitter) -> s.QuerySyntax
 
     Attributes that are listed in SELECT or read by measures, and lengths in units of an attribute, stay as they are.
     """
+    let = _fitted_let(query.let, fitter)
     formula = _fitted_formula(query.formula, fitter)
     partition = _fitted_keys(query.partition, fitter)
     if partition is None:  # no event has a key
         formula, partition = _of_none(formula), ()
     unread = tuple(name for name in query.unread if fitter.place(name.name) is not None)
-    if formula is query.formula and (partition, unread) == (query.partition, query.unread):
+    if formula is query.formula and (partition, unread, let) == (query.partition, query.unread, query.let):
         return query
-    return replace(query, formula=formula, partition=partition, unread=unread)
+    return replace(query, formula=formula, partition=partition, unread=unread, let=let)
+
+
+def _fitted_let(columns: Sequence[s.LetColumn], fitter: PredicateFitter) -> tuple[s.LetColumn, ...]:
+    """Return the columns of LET over the schema, without those that are NULL for every event."""
+    fitted = []
+    for column in columns:
+        value = fitter.value(column.expression)
+        fitter.found[column.column,] = value
+        if value is not None:
+            fitted.append(column if value is column.expression else replace(column, expression=value))
+    return tuple(fitted)
 
 
 def _fitted_formula(formula: s.Formula, fitter: PredicateFitter) -> s.Formula:
@@ -190,7 +202,8 @@ def analyse(
 
 def names_types(syntax: s.QuerySyntax) -> bool:
     """Return True if a query names a type of events, in its formula or in an aggregate OVER the past."""
-    for node in walk(syntax.formula):
+    of_let = (node for column in syntax.let for node in walk(column.expression))
+    for node in (*walk(syntax.formula), *of_let):
         if isinstance(node, s.EventType | s.Negation | s.Absence) and node.event.name != s.ANY_TYPE:
             return True
         if isinstance(node, s.Attribute) and any(aggregate.event is not None for aggregate in s.aggregates_in(node)):

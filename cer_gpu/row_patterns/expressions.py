@@ -19,6 +19,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.functions import SCALAR
 from cer_gpu.ceql.syntax import Span
 from cer_gpu.errors import QueryError, QuerySyntaxError
+from cer_gpu.expressions.functions import TRUNC_UNITS
 from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, name_among
 from cer_gpu.row_patterns.pattern import check_expression, check_words, operands_of, too_deep_for_sql
 
@@ -75,9 +76,9 @@ _INSTEAD: dict[type[Any], str] = {
     exp.Lead: "write NEXT(x)",
     **dict.fromkeys((exp.Case, exp.If), "write the cases with OR and AND"),
     **dict.fromkeys((exp.DateDiff, exp.TimestampDiff), "write ts - PREV(ts) > INTERVAL '1' HOUR"),
-    exp.Trunc: "of times there are DATE(ts), HOUR(ts), MONTH(ts); of numbers, ROUND(x)",
     **dict.fromkeys(
-        (exp.TimestampTrunc, exp.DateTrunc), "of times there are DATE(ts), HOUR(ts), MONTH(ts): DATE(ts) is the day"
+        (exp.Trunc, exp.TimestampTrunc, exp.DateTrunc),
+        f"TRUNC(x) of numbers; TRUNC(ts, unit): {', '.join(TRUNC_UNITS)}",
     ),
     exp.Floor: "write x >= 2 AND x < 3, or ROUND(x)",
     exp.Ceil: "write x > 1 AND x <= 2, or ROUND(x)",
@@ -284,8 +285,13 @@ class Translator:
                 return s.Call("string", (self._bind_value(node.this),), span)
             case exp.Cast() if node.to.this in (exp.DataType.Type.DATE, exp.DataType.Type.DATE32):
                 return s.Call("date", (self._bind_value(node.this),), span)
-            case exp.TimestampTrunc() | exp.DateTrunc() if _unit_of(node) == "DAY":
-                return s.Call("date", (self._bind_value(node.this),), span)
+            case exp.Cast() if node.to.this in (exp.DataType.Type.DOUBLE, exp.DataType.Type.FLOAT):
+                return s.Arithmetic("*", self._bind_value(node.this), s.Literal(1.0, "1.0", span), span)
+            case exp.Trunc() | exp.TimestampTrunc() | exp.DateTrunc() if (unit := _unit_of(node)) in TRUNC_UNITS:
+                return s.Call("trunc", (self._bind_value(node.this), s.Literal(unit, "", span)), span)
+            case exp.Trunc() if not _unit_of(node):
+                value = self._bind_value(node.this)  # TRUNC(x) goes towards zero, as % does
+                return s.Arithmetic("-", value, s.Arithmetic("%", value, s.Literal(1, "1", span), span), span)
             case exp.Anonymous() if node.name.lower() in SCALAR:
                 return s.Call(node.name.lower(), tuple(self._bind_value(each) for each in node.expressions), span)
             case exp.Extract() if node.name.upper() in _PARTS:
@@ -432,9 +438,9 @@ class Translator:
 
 
 def _unit_of(node: _Node) -> str:
-    """Return the unit of a function that cuts times."""
-    unit = node.args.get("unit")
-    return "" if unit is None else str(unit.name).upper()
+    """Return the unit of a function that cuts times, in lower case."""
+    unit = node.args.get("unit") or node.args.get("decimals")
+    return "" if unit is None else str(unit.name).lower()
 
 
 def _without_lengths(value: s.Expression) -> tuple[s.Expression | None, Fraction | None]:

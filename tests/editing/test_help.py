@@ -41,7 +41,7 @@ def offered(text, language=None):
 
 def test_the_parser_tells_the_words():
     assert offered("SEL|") == ["SELECT"]
-    assert offered("SELECT * |") == ["FROM", "WHERE"]
+    assert offered("SELECT * |") == ["FROM", "LET", "WHERE"]
     assert offered("SELECT * FROM S WHERE A WITHIN 5 |") == ["DAYS", "EVENTS", "HOURS", "MINUTES", "SECONDS"]
     assert offered("SELECT * FROM S WHERE A CONSUME BY |") == ["ANY", "NONE", "PARTITION"]
     assert "FILTER" in offered("SELECT * ;; WHERE A |")  # wrong already: all words
@@ -52,6 +52,8 @@ def test_columns_stand_in_brackets_and_behind_dots():
     columns = ["type", "price", "st", "`odd name`", "`process.name`", "`@timestamp`"]
     assert offered("SELECT * FROM S WHERE A AS a FILTER a[|")[:6] == columns
     assert offered("SELECT * FROM S WHERE A AS a FILTER a.|") == columns
+    assert offered("SELECT * FROM S LET total = price * 2 WHERE A AS a FILTER a.to|") == ["total"]
+    assert {"price", "date", "LAG", "COUNT"} <= set(offered("SELECT * FROM S LET total = |"))
     assert offered("SELECT * FROM S WHERE A AS a FILTER FIRST(a).pri|") == ["price"]
     assert offered("SELECT * FROM S WHERE A AS a FILTER a.st.|") == ["left", "inner"]
     assert offered("SELECT * FROM S WHERE A AS a FILTER a[st.inner.|") == ["deep"]

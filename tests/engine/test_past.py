@@ -98,7 +98,10 @@ def columns_of(text, table, cuts):
     query = cer_gpu.compile(text)
     binding = bind(query._plan, table.schema)
     names = [name for names in binding.over_aggregates.columns.values() for name in names]
-    earlier, parts = StreamColumns(binding), {name: [] for name in names}
+    earlier, parts = (
+        StreamColumns(binding.partition_keys, binding.derived, binding.over_aggregates),
+        {name: [] for name in names},
+    )
     for begin, end in zip([0, *cuts], [*cuts, len(table)], strict=True):
         for batch in table.slice(begin, end - begin).combine_chunks().to_batches():
             block = Block(batch)

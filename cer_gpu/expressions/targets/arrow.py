@@ -29,7 +29,7 @@ from cer_gpu.columnar.columns import (
 )
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.combinations import RowsOperand, Uniform, Varying, coded_numbers, combined
-from cer_gpu.expressions.operators import FUNCTIONS, OPERATORS
+from cer_gpu.expressions.operators import FUNCTIONS, OPERATORS, Function
 from cer_gpu.expressions.string_functions import A_VALUE, KIND_OF_OPERAND, StringFunction
 from cer_gpu.expressions.terms import F8, I8
 
@@ -138,8 +138,19 @@ def _call(function: str, *operands: Any) -> Any:
         return operand
     if not known.takes(operand.type):
         raise ArithmeticTypeError(f"{function} takes {known.expected}, and not {operand.type}")
-    digits = 0 if len(operands) < 2 else operands[1][0].as_py()
-    return known.arrow(digits, operand.type)(operand)
+    return known.arrow(_second_operand(known, operands[1:]), operand.type)(operand)
+
+
+def _second_operand(function: Function, operands: Sequence[Any]) -> int:
+    """Return the digits after the point, or the number of a unit."""
+    if not operands:
+        return 0
+    value = (operands[0] if isinstance(operands[0], pa.Scalar) else operands[0][0]).as_py()
+    if not function.units:
+        return int(value)
+    if str(value).lower() not in function.units:
+        raise ArithmeticTypeError(f"{function.symbol} takes one of the units {', '.join(function.units)}")
+    return function.units.index(str(value).lower())
 
 
 def _of_several(function: StringFunction, operands: Sequence[Any]) -> Any:
