@@ -30,8 +30,8 @@ class Table(ABC):
         """Return the symbol of a bit vector (bit g: the event satisfies guard g)."""
 
     @abstractmethod
-    def met(self, most: int) -> dict[str, Any] | None:
-        """Return the numbers of states and symbols met, and the first `most` states, or None if there are no states."""
+    def met(self, n_shown: int) -> dict[str, Any] | None:
+        """Return the numbers of states and symbols met, and the first `n_shown` states, or None without states."""
 
     @abstractmethod
     def snapshot(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class NumberedAlphabet(Table):
     def add_symbol(self, symbol: int, passed: int) -> None:
         """Add a new symbol to the tables."""
 
-    def met(self, most: int) -> None:
+    def met(self, n_shown: int) -> None:
         """Return None, as there are no determinised states."""
 
     def snapshot(self) -> dict[str, Any]:

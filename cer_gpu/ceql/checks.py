@@ -283,7 +283,7 @@ class _Checker:
             case s.Assign():
                 if not below[0] and not below[0].some_event:
                     self.note(f"variable {formula.variable.name!r} never holds an event: NOT(...) holds none")
-            case s.Iteration(least=0, most=1) if _RELUCTANT.search(self.query.text[slice(*formula.span)]):
+            case s.Iteration(n_min=0, n_max=1) if _RELUCTANT.search(self.query.text[slice(*formula.span)]):
                 self.note("+? is + or nothing, as *: no quantifier is reluctant, as every match is found")
             case s.Preceded():
                 self.note("an absence counted back holds at the beginning of the stream: nothing came before")
@@ -454,7 +454,7 @@ def _guard_name(event_type: str | None, stream: str | None) -> str:
 def _spares(formula: s.Formula) -> str:
     """Return the reason why a formula may leave a variable empty."""
     nodes = list(walk(formula))
-    missing = any(isinstance(node, s.Iteration) and node.least == 0 for node in nodes)
+    missing = any(isinstance(node, s.Iteration) and node.n_min == 0 for node in nodes)
     branches = any(isinstance(node, s.Disjunction) for node in nodes)
     if missing:
         return "another branch of OR, or none of ? or *" if branches else "none of ? or *"

@@ -129,9 +129,9 @@ class _Search:
                 self._note_absences(formula, inner)
                 self._newly_bound[id(formula.formula)] = inner.bound
                 inner.bound = set()
-                if formula.most != 1:
+                if formula.n_max != 1:
                     inner.once, inner.one_event = set(), False
-                inner.some_event &= formula.least > 0
+                inner.some_event &= formula.n_min > 0
                 return inner
             case s.TrailingAbsence():
                 self._note_absences(formula, below[0])

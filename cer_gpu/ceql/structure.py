@@ -82,7 +82,7 @@ class _Structure:
                     left = ("an absence stands beside a formula that may be empty", _BESIDE_EMPTY)
                     todo += [(part.right, behind), (part.left, left if id(part.right) in self._empty else _NEXT)]
                 case s.Iteration(contiguous=False, next=False) if behind in (_NEXT, _AGAIN):
-                    todo.append((part.formula, behind if part.most == 1 else _AGAIN))
+                    todo.append((part.formula, behind if part.n_max == 1 else _AGAIN))
                 case s.Disjunction() if behind == _NEXT:
                     todo += [(part.right, behind), (part.left, behind)]
                 case s.Assign() | s.Filtered() | s.TrailingAbsence() | s.Preceded():
@@ -168,7 +168,7 @@ class _Structure:
             self._report(
                 "UNTIL has no meaning with ':', as nothing lies between neighbours", part.until[0].span, _LATER
             )
-        elif part.most is not None and part.most < 2:
+        elif part.n_max is not None and part.n_max < 2:
             self._report("UNTIL has no meaning where nothing is repeated", part.until[0].span, _GAPS)
         else:
             self._check_absences(part.until, [part.formula])
@@ -302,7 +302,7 @@ def check_recent(query: s.QuerySyntax, report: Report) -> None:
             case s.Iteration() if part.contiguous or part.next:
                 sign = ":" if part.contiguous else "->"
                 report(f"{_CHAINS}, and '{sign}' joins these", part.span, f"write A{{3}} for three events; {_OTHER}")
-            case s.Iteration() if part.least != part.most:
+            case s.Iteration() if part.n_min != part.n_max:
                 message = f"{_CHAINS}, and the number of events of this part is not fixed"
                 report(message, part.span, f"write A{{3}} for three events; {_OTHER}")
             case s.Sequence() if part.contiguous or part.next:

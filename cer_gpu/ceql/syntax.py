@@ -238,7 +238,7 @@ class Conjunction(_Sides):
 
 @dataclass(frozen=True)
 class Iteration(Node):
-    """`formula` from `least` to `most` times (None if unbounded): ``+``, ``?``, ``*``, ``{n,m}`` and their kin.
+    """`formula` from `n_min` to `n_max` times (None if unbounded): ``+``, ``?``, ``*``, ``{n,m}`` and their kin.
 
     They are joined by ``;``, by ``:`` when `contiguous`, or by ``->`` when `next`.  None of `until` lies strictly
     between two of them.
@@ -247,8 +247,8 @@ class Iteration(Node):
     formula: Formula
     contiguous: bool
     span: Span = _span()
-    least: int = 1
-    most: int | None = None
+    n_min: int = 1
+    n_max: int | None = None
     next: bool = False
     until: tuple[Absence, ...] = ()
     parts: ClassVar[tuple[str, ...]] = ("formula", "until")

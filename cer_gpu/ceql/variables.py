@@ -131,11 +131,11 @@ def _assigned(inner: Variables, name: str) -> Variables:
 
 
 def _repeated(inner: Variables, formula: s.Iteration) -> Variables:
-    if formula.most != 1:
+    if formula.n_max != 1:
         inner.several |= inner.single
         inner.single = set()
         inner.one_event = False
-    if formula.least == 0:
+    if formula.n_min == 0:
         inner.always = set()
         inner.some_event = False
         inner.empty = True

@@ -157,7 +157,7 @@ def normal_form_text(formula: NormalForm, streams: Collection[str] = ()) -> str:
                 ]
                 return " AS ".join([guard_text(part.guard, part.negated), *map(name_text, sorted(names))])
             case Repeat():
-                times = "+" if (part.least, part.most) == (1, None) else f"{{{part.least},{part.most or ''}}}"
+                times = "+" if (part.n_min, part.n_max) == (1, None) else f"{{{part.n_min},{part.n_max or ''}}}"
                 return f"{single(below[0])}{':' if part.contiguous else ''}{times}{_absent(part.absent, ' without ')}"
             case Related():
                 return f"{single(below[0])} FILTER {predicate_text(part.relation.predicate)}"
@@ -311,11 +311,11 @@ def graph_facts(
     streams
         Those that FROM names.
     selected
-        Variables beside which `GraphAtom.kept` has others, or None if it has not.
+        Variables beside which `GraphAtom.selected` has others, or None if it has not.
     """
     graph = plan.graph
     tests = [tests_string(atom.tests, guards) for atom in graph.atoms]
-    kept = [kept_strings(atom.kept, streams, selected) for atom in graph.atoms]
+    kept = [kept_strings(atom.selected, streams, selected) for atom in graph.atoms]
     events = [i for i, atom in enumerate(graph.atoms) if not atom.bars]
     numbers = {atom: number for number, atom in enumerate(events, 1)}
 
@@ -325,7 +325,7 @@ def graph_facts(
             "target": numbers[target],
             "text": sign + tests[target],
             "kept": kept[target],
-            "takes_back": TAKES_BACK in graph.atoms[target].kept,
+            "takes_back": TAKES_BACK in graph.atoms[target].selected,
         }
 
     def sign(contiguous: bool, absent: tuple[int, ...]) -> str:
@@ -511,9 +511,9 @@ def automaton_facts(cea: CEA, streams: Sequence[str] = (), selected: Sequence[st
                 "guard": None if t.guard == ANY else t.guard,
                 "negated": t.negated,
                 "barred": _barred(cea, t),
-                "takes_back": TAKES_BACK in t.kept,
+                "takes_back": TAKES_BACK in t.selected,
                 "text": text(t),
-                "kept": kept_strings(t.kept, streams, selected),
+                "kept": kept_strings(t.selected, streams, selected),
             }
             for t in cea.transitions
         ],

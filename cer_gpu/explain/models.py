@@ -201,15 +201,15 @@ def chain_facts(steps: Sequence[ChainStep], guards: Sequence[Guard]) -> dict[str
         events = [guard_text(guards[guard]) for guard in step.guards]
         event = events[0] if len(events) == 1 else f"({' OR '.join(events)})"
         text += (joint if text else "") + event + _step_times(step)
-    plain = not any(step.barring or step.linked or step.least > 1 or step.bounded for step in steps)
+    plain = not any(step.barring or step.linked or step.n_min > 1 or step.bounded for step in steps)
     return {"text": text, "plain": plain}
 
 
 def _step_times(step: ChainStep) -> str:
     if not step.repeated:
         return ""
-    most = "" if step.most is None else f"{step.most}"
-    times = f"{{{step.least}}}" if most == f"{step.least}" else f"{{{step.least},{most}}}"
+    most = "" if step.n_max is None else f"{step.n_max}"
+    times = f"{{{step.n_min}}}" if most == f"{step.n_min}" else f"{{{step.n_min},{most}}}"
     return (" ->" if step.linked else "") + ("+" if times == "{1,}" else times)
 
 

@@ -142,7 +142,7 @@ class ParallelFacts:
     def _transition_rule(self, t: ParallelTransition) -> dict[str, Any]:
         atoms = [self.pattern.graph.atoms[place] for place in t.places]
         tests = tests_string(dict.fromkeys(test for atom in atoms for test in atom.tests), self.guards)
-        kept = frozenset[str]().union(*(atom.kept for atom in atoms))
+        kept = frozenset[str]().union(*(atom.selected for atom in atoms))
         return {
             "sources": [self._numbers[source.state] for source in t.sources],
             "keys": [list(self._key_equalities(t, source)) for source in t.sources],

@@ -296,7 +296,7 @@ _BETWEEN = " between one and the next"
 
 def _repeat_words(repeat: Repeat) -> str:
     """Return how often a part is repeated: ``one or more``, ``two to four``."""
-    least, most = repeat.least, repeat.most
+    least, most = repeat.n_min, repeat.n_max
     if most is None:
         return f"{_count_word(least)} or more"
     return _count_word(least) if least == most else f"{_count_word(least)} to {_count_word(most)}"

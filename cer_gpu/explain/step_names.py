@@ -55,7 +55,7 @@ def _events_in_order(formula: NormalForm) -> list[Atom | Absent]:
         if isinstance(part, Atom):
             return [part]
         places = [place for each in found for place in each]
-        if isinstance(part, Then) or (isinstance(part, Repeat) and (part.most is None or len(found) > 1)):
+        if isinstance(part, Then) or (isinstance(part, Repeat) and (part.n_max is None or len(found) > 1)):
             places += part.absent
         return places
 

@@ -174,7 +174,7 @@ class _Linter:
             match formula:
                 case s.Sequence(contiguous=False) | s.Conjunction():
                     which = "the events of this pattern may be any distance apart"
-                case s.Iteration(contiguous=False) if formula.most != 1:
+                case s.Iteration(contiguous=False) if formula.n_max != 1:
                     which = "the repeated events may be any distance apart"
                 case _:
                     continue

@@ -229,11 +229,11 @@ def beginning_with(formula: NormalForm, test: s.Predicate) -> NormalForm:
             return Either(with_left, beginning_with(formula.right, test)) if formula.optional[0] else with_left
         case Repeat():
             first = beginning_with(formula.body, test)
-            if formula.most == 1:
+            if formula.n_max == 1:
                 return first
-            most = None if formula.most is None else formula.most - 1
-            others = formula.body if most == 1 else replace(formula, least=max(formula.least - 1, 1), most=most)
-            return Then(first, others, formula.contiguous, formula.absent, (False, formula.least == 1))
+            n_max = None if formula.n_max is None else formula.n_max - 1
+            others = formula.body if n_max == 1 else replace(formula, n_min=max(formula.n_min - 1, 1), n_max=n_max)
+            return Then(first, others, formula.contiguous, formula.absent, (False, formula.n_min == 1))
         case Related() | Trailing():
             return replace(formula, body=beginning_with(formula.body, test))
     raise AssertionError(f"refused before: {formula}")

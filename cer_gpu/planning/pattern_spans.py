@@ -107,7 +107,7 @@ def most_events(formula: NormalForm) -> int | None:
             case Atom():
                 return 1
             case Repeat():
-                return None if part.most is None or below[0] is None else part.most * below[0]
+                return None if part.n_max is None or below[0] is None else part.n_max * below[0]
             case Related() | Trailing():
                 return below[0]
         left, right = below

@@ -167,7 +167,13 @@ class PhysicalPlan:
         if cea is None or len(cea.transitions) != 1 or cea.silent or len(plan.guards) != 1 or self.labelled:
             return False
         (transition,) = cea.transitions
-        if transition.negated or transition.barred or not transition.kept or plan.partition or plan.consume != "NONE":
+        if (
+            transition.negated
+            or transition.barred
+            or not transition.selected
+            or plan.partition
+            or plan.consume != "NONE"
+        ):
             return False
         clauses = plan.recent, plan.head, plan.having, plan.every, plan.aggregate
         chooses = self.waits or plan.limit == 0 or bool(plan.pipes) or any(each is not None for each in clauses)

@@ -110,9 +110,9 @@ def _state_step_list(
         if isinstance(part, Repeat):
             if part.contiguous:
                 left_out.add("the demand for neighbours (`:`)")
-            if part.most is not None and part.most != part.least and part.absent:
+            if part.n_max is not None and part.n_max != part.n_min and part.absent:
                 left_out.add("the most repetitions")
-            for k in range(part.least):
+            for k in range(part.n_min):
                 found += _state_step_list(part.body, number, part.absent if k else before, left_out)
                 if len(found) > MAX_STATE_STEPS:
                     break
