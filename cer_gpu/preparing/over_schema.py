@@ -324,7 +324,7 @@ def _describe_query(
         clocks=binding.clocks,
         guards=plan.guards,
         sleeps=sleeps,
-        kept=None if needs is None else tuple(sorted(needs.kept)),
+        kept=None if needs is None else tuple(sorted(needs.required)),
         model=_model(name, plan, models) if sleeps else None,
     )
 
