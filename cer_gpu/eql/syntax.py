@@ -158,7 +158,7 @@ EqlExpression = (
 
 @dataclass(frozen=True)
 class EventFilter(Node):
-    """``category where condition``; `category` None: events of any category."""
+    """``category where condition``; `category` is None for events of any category."""
 
     category: str | None
     condition: EqlExpression

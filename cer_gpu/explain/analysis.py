@@ -41,8 +41,8 @@ def type_tests(plan: LogicalPlan) -> list[Guard]:
 
 def atomic_predicates(plan: LogicalPlan) -> list[Guard]:
     """Return the atomic predicates of the query, once each, as guards of any event."""
-    found = [leaf for guard in plan.guards if guard.predicate is not None for leaf in leaves(guard.predicate)]
-    return [Guard(None, leaf) for leaf in dict.fromkeys(found)]
+    predicates = [leaf for guard in plan.guards if guard.predicate is not None for leaf in leaves(guard.predicate)]
+    return [Guard(None, leaf) for leaf in dict.fromkeys(predicates)]
 
 
 class TestCounts:
@@ -51,7 +51,7 @@ class TestCounts:
     Attributes
     ----------
     n_events, n_relevant : int
-        Events, and the relevant ones: those that change something in some state.  All others never reach the loop.
+        Events, and the relevant ones: those that change some state.  All others never reach the loop.
     types, predicates, guards : int64 array
         Events that satisfy each of `type_tests`, of `atomic_predicates` and of `CEA.guards`.
     """
@@ -74,7 +74,7 @@ class TestCounts:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count the events of a batch."""
-        if self._binding is None or not self._binding.fits(batch.schema):
+        if self._binding is None or not self._binding.covers(batch.schema):
             self._bind(batch.schema)
         for first in range(0, batch.num_rows, BLOCK_ROWS):
             block = Block(batch.slice(first, BLOCK_ROWS), self._coders)
@@ -148,8 +148,8 @@ def analyse_events(source: Source, bindings: Bindings, matches: FindMatches) -> 
     TestCounts
     dict
         Numbers of events and matches, seconds of each stage, tiers of predicates, bytes, determinised states,
-        what the runtime holds at the end, and for each pair of steps (`FilterPlaces.step_facts`) the candidates tested,
-        and those that passed.
+        what the runtime stores at the end, and for each pair of steps (`FilterPlaces.step_facts`) the candidates
+        tested, and those that passed.
     """
     counts, stages = TestCounts(bindings), MeasuredStages()
 

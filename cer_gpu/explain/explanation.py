@@ -122,8 +122,8 @@ class Explanation:
 
     def __str__(self) -> str:
         """Return the explanation as text."""
-        found = self._sections(self._detail)
-        blocks = ("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in found)
+        titled = self._sections(self._detail)
+        blocks = ("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in titled)
         return "\n\n".join([*blocks, _MORE if self._detail == "summary" else self._read_on])
 
     def __repr__(self) -> str:

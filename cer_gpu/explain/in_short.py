@@ -12,7 +12,7 @@ from cer_gpu.printable import html_text, printable_lines
 
 
 def in_short(plan: LogicalPlan, notes: Sequence[str] = ()) -> str:
-    """Return HTML that shows a query; nothing of its automaton is made for it.
+    """Return HTML that shows a query; it does not build the automaton.
 
     Parameters
     ----------
@@ -34,8 +34,8 @@ def in_short(plan: LogicalPlan, notes: Sequence[str] = ()) -> str:
 def columns_named(plan: LogicalPlan) -> list[str]:
     """Return the columns and fields that a query names, and those of its types and times, each once."""
     typed = any(guard.event_type is not None for guard in plan.guards)
-    found = [plan.type_column if typed else None, plan.time_column, plan.window_attribute]
-    found += [name for names in plan.partition_keys for name in names]
-    found += [attribute.name for predicate in plan.predicates for attribute in attributes(predicate)]
-    found += [*plan.measures.attributes, *(name.name for name in (*(plan.attributes or ()), *plan.unread))]
-    return list(dict.fromkeys(name for name in found if name is not None))
+    columns = [plan.type_column if typed else None, plan.time_column, plan.window_attribute]
+    columns += [name for names in plan.partition_keys for name in names]
+    columns += [attribute.name for predicate in plan.predicates for attribute in attributes(predicate)]
+    columns += [*plan.measures.attributes, *(name.name for name in (*(plan.attributes or ()), *plan.unread))]
+    return list(dict.fromkeys(name for name in columns if name is not None))

@@ -162,7 +162,7 @@ class Binding:
         Raises
         ------
         QueryTypeError
-            When they do not fit the schema.
+            When they cannot be bound to the schema.
         """
         plan = self.plan
         has_measures = plan.measures.measures or plan.having is not None
@@ -239,7 +239,7 @@ class Binding:
         """True if events have the number of their row in one of several streams."""
         return {ROW_COLUMN, STREAM_COLUMN} <= set(self.schema.names)
 
-    def fits(self, schema: pa.Schema) -> bool:
+    def covers(self, schema: pa.Schema) -> bool:
         """Return True if batches of another schema can be evaluated with this binding."""
         return all(attribute_type(schema, name) == data_type for name, data_type in self._column_types.items())
 
@@ -254,7 +254,7 @@ def bind(plan: LogicalPlan, schema: pa.Schema, position_column: str | None = Non
     Raises
     ------
     QueryTypeError
-        When the query does not fit the schema.
+        When the query cannot be bound to the schema.
     EventsError
         When the query names several streams, and the events have no column of streams.
     """

@@ -63,7 +63,7 @@ class LazyQuery(ABC):
         """Return what is known of the query over a schema, or None if it has to be bound."""
 
     @abstractmethod
-    def fits(self, schema: pa.Schema, other: pa.Schema) -> bool:
+    def covers(self, schema: pa.Schema, other: pa.Schema) -> bool:
         """Return True if what is known over one schema holds for another."""
 
     @abstractmethod

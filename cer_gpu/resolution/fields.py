@@ -1,4 +1,4 @@
-"""Fields in a schema: a name with dots is a column, a field of a struct, or leads through a list."""
+"""Fields in a schema: a name with dots is a column, a field of a struct, or a path through a list."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FoundField:
     type : pyarrow.DataType
         Type of its values, or of the elements' values.
     in_list : bool
-        True if it is a list, or leads through one.
+        True if it is a list, or within one.
     below : tuple of str
         Fields of an element that lead to the value.
     """
@@ -83,7 +83,7 @@ def fields_of(struct: pa.StructType, names: tuple[str, ...]) -> Iterator[tuple[t
         if not rest:
             yield (name,), data_type
         elif isinstance(data_type, pa.StructType):
-            yield from (((name, *below), found) for below, found in fields_of(data_type, rest))
+            yield from (((name, *below), value_type) for below, value_type in fields_of(data_type, rest))
 
 
 def fields_below(schema: pa.Schema) -> Iterator[FoundField]:
@@ -92,13 +92,13 @@ def fields_below(schema: pa.Schema) -> Iterator[FoundField]:
     Examples
     --------
     >>> schema = pa.schema({"a": pa.struct({"b": pa.int64()}), "x": pa.list_(pa.string())})
-    >>> [(found.attribute, found.in_list) for found in fields_below(schema)]
+    >>> [(field.attribute, field.in_list) for field in fields_below(schema)]
     [('`a`.`b`', False), ('x', True)]
     """
     for names in _paths(schema):
-        found = find_field(schema, names)
-        if found is not None and not isinstance(found.type, pa.StructType):
-            yield found
+        place = find_field(schema, names)
+        if place is not None and not isinstance(place.type, pa.StructType):
+            yield place
 
 
 def names_known(schema: pa.Schema) -> list[str]:
@@ -107,15 +107,15 @@ def names_known(schema: pa.Schema) -> list[str]:
 
 
 def in_another_case(missing: Iterable[str], schema: pa.Schema) -> dict[str, str]:
-    """Return names of a schema by those of missing fields that differ from them in the case of letters alone.
+    """Return names of a schema by the missing fields that differ from them only in the case of letters.
 
     Examples
     --------
     >>> in_another_case(["commandline", "Image"], pa.schema({"CommandLine": pa.string()}))
     {'commandline': 'CommandLine'}
     """
-    known = {name.casefold(): name for name in names_known(schema)}
-    return {name: known[name.casefold()] for name in missing if name.casefold() in known}
+    by_folded_name = {name.casefold(): name for name in names_known(schema)}
+    return {name: by_folded_name[name.casefold()] for name in missing if name.casefold() in by_folded_name}
 
 
 def _paths(schema: pa.Schema) -> Iterator[tuple[str, ...]]:
