@@ -43,11 +43,11 @@ class Table(ABC):
 
 
 class NumberedAlphabet(Table):
-    """Table without determinised states: a symbol is the set of the tests that its events pass, as bits."""
+    """Table without determinised states: a symbol is the set of tests that its events pass, as bits."""
 
     def __init__(self) -> None:
         self._symbols: dict[int, int] = {}
-        self._symbol(0)  # that of events that pass no test
+        self._symbol(0)  # for events that pass no test
 
     @property
     def n_symbols(self) -> int:

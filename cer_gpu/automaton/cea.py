@@ -69,7 +69,7 @@ class CEA:
 
 
 _MAX_STATES = 50_000
-"""Most states of an automaton, as counted repetitions copy what they repeat."""
+"""Most states of an automaton: counted repetitions copy what they repeat."""
 
 
 def build_cea(formula: NormalForm, selected: frozenset[str] | None, guards: Sequence[Guard] = ()) -> CEA:

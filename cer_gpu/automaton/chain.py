@@ -199,15 +199,15 @@ class Chain(NumberedAlphabet):
     has_gaps : bool
         True if any step is a neighbour.
     is_gapped : bool
-        True if events are absent from some gap: given ones, or all, which bars all but the event before from a step of
-        several events, or from the step after one.
+        True if events are absent from some gap: given ones, or all, where a step of several events, or the step after
+        one, must be a neighbour.
     is_counted : bool
         True if some step has two events at least.
     spare : int64 array, shape (steps + 1,), or (0,)
-        0, then how many events each step has at least, beyond one; this and what follows is empty for a plain chain:
+        0, then how many events each step has at least, beyond one; this and the following are empty for a plain chain:
         one without absences, whose repeated steps are all ``+``.
     max_counts : int64 array, shape (steps,), or (0,)
-        Most events of each step.
+        Greatest number of events of each step.
     linked : bool array, shape (steps,), or (0,)
         True for steps whose events follow one another (``->+``).
     bars : int32 array, shape (symbols, steps), or (0, 0)

@@ -127,7 +127,7 @@ def why_not_hierarchical(atoms: Atoms, names: Sequence[str] | None = None) -> st
     atoms
         The query.
     names
-        Names of the atoms for the text; without them atoms are called by their numbers.
+        Names of the atoms for the message; without them atoms are called by their numbers.
     """
     witness = crossing(atoms)
     if witness is None:

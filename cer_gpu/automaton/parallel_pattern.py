@@ -119,7 +119,7 @@ def variables_at(variables: tuple[tuple[Member, ...], ...], place: int) -> froze
 
 @dataclass(frozen=True)
 class Conflict:
-    """Proof that a conjunction is not hierarchical: two values that one of its events shares with different others.
+    """Proof that a conjunction is not hierarchical: two values that one event shares with different other events.
 
     Attributes
     ----------

@@ -341,11 +341,11 @@ class _RecentBuilder:
         seen = [(step, self._steps[step].all) for step in visible]
         steps_of: dict[str, list[tuple[int, int]]] = {}
         for role in relation.roles:
-            inside = list(self._steps_held_by(role, body))
-            steps_of.setdefault(role.variable.name, inside or list(self._steps_held_by(role, seen)))
+            inside = list(self._steps_bound_to(role, body))
+            steps_of.setdefault(role.variable.name, inside or list(self._steps_bound_to(role, seen)))
         self._placed += self._filter_cases(relation, steps_of, body[:1])
 
-    def _steps_held_by(self, role: s.Role, steps: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    def _steps_bound_to(self, role: s.Role, steps: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         """Yield the steps bound to a variable, with the matching alternatives of each."""
         for step, bits in steps:
             for i, atom in enumerate(self._steps[step].atoms):
@@ -418,7 +418,7 @@ class _RecentBuilder:
             for relation in each.relations:
                 steps_of: dict[str, list[tuple[int, int]]] = {}
                 for role in relation.roles:
-                    own = [(NOW, 1)] if each.sites & role.sites else list(self._steps_held_by(role, seen))
+                    own = [(NOW, 1)] if each.sites & role.sites else list(self._steps_bound_to(role, seen))
                     steps_of.setdefault(role.variable.name, own)
                 filters.append(self._filter_cases(relation, steps_of, []))
             step.absent.append((each, filters))

@@ -65,7 +65,7 @@ class _Structure:
     def _ending(self, formula: s.Formula) -> None:
         """Refuse absences at the end of a part that nothing follows by ``;``, or of a pattern without a window."""
         todo: list[tuple[s.Formula, _Context]] = [(formula, _END)]
-        steps = {id(part) for part in _steps_held_once(formula)}
+        steps = {id(part) for part in _unconditional_parts(formula)}
         lasting: list[s.Absence] = []  # with FOR, in the middle of the pattern
         while todo:
             part, context = todo.pop()
@@ -199,7 +199,7 @@ class _Structure:
                     self._report(message, attribute.span, f"FIRST({name}) and LAST({name}) are one event each")
 
 
-def _steps_held_once(formula: s.Formula) -> Iterator[s.Formula]:
+def _unconditional_parts(formula: s.Formula) -> Iterator[s.Formula]:
     """Yield the parts of a formula that every match holds once, one after another."""
     todo = [formula]
     while todo:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from cer_gpu.ceql.functions import AGGREGATES, EVENTS, LAG, OVER_NAMES, SCALAR, TRUTHS
 from cer_gpu.ceql.grammar import tree_parser
 from cer_gpu.compilation import language_named, language_of
-from cer_gpu.editing.known import EventSchema, fields_on_path
+from cer_gpu.editing.event_schema import EventSchema, fields_on_path
 from cer_gpu.eql.parser import eql_tree_parser
 from cer_gpu.explain.ceql_text import name_text
 
@@ -88,7 +88,7 @@ def completions(text: str, offset: int, events: EventSchema, language: str | Non
     --------
     >>> import pyarrow as pa
     >>> from cer_gpu.editing.completing import completions
-    >>> from cer_gpu.editing.known import EventSchema
+    >>> from cer_gpu.editing.event_schema import EventSchema
     >>> text = "SELECT * FROM S WHERE A AS a FILTER a.pr"
     >>> known = EventSchema(pa.schema({"type": pa.string(), "price": pa.float64()}))
     >>> [(each.text, each.detail) for each in completions(text, len(text), known)]

@@ -15,7 +15,7 @@ from pygls.uris import to_fs_path
 from pygls.workspace import TextDocument
 
 from cer_gpu.editing.completing import CompletionKind, completions, word_before
-from cer_gpu.editing.known import (
+from cer_gpu.editing.event_schema import (
     EventSchema,
     Problem,
     changed_at,
@@ -47,7 +47,7 @@ def hover_text(text: str, offset: int, events: EventSchema, options: Mapping[str
     Examples
     --------
     >>> from cer_gpu.editing.server import hover_text
-    >>> from cer_gpu.editing.known import EventSchema
+    >>> from cer_gpu.editing.event_schema import EventSchema
     >>> print(hover_text("SELECT * FROM S WHERE A ; B WITHIN 9 EVENTS", 0, EventSchema()).splitlines()[2])
       1. an A event
     """

@@ -26,7 +26,7 @@ from cer_gpu.eql.parser import glob_of, glob_of_text, has_wildcards
 from cer_gpu.eql.regexes import re2_of
 from cer_gpu.errors import QueryError, QueryTypeError, did_you_mean
 from cer_gpu.expressions.hints import article
-from cer_gpu.resolution.fields import FoundField, fields_of, find_field, names_known
+from cer_gpu.resolution.fields import FieldPlace, field_names, fields_of, find_field
 from cer_gpu.resolution.predicates import ResolvedTruth, joined_truths, negation
 
 _NULL = e.ConstantValue(None)
@@ -45,20 +45,20 @@ class QueryFields:
         None if it is not known yet; then every field is taken for a value that is present.
     missing_is_null : bool
         True: a field that the schema does not have is NULL, like one with a question mark; False: it is an error.
-    resolved : dict from tuple of str to FoundField or None
+    resolved : dict from tuple of str to FieldPlace or None
         Places of the fields, by the names on their paths.
     """
 
     text: str
     schema: pa.Schema | None = None
     missing_is_null: bool = False
-    resolved: dict[tuple[str, ...], FoundField | None] = field(default_factory=dict)
+    resolved: dict[tuple[str, ...], FieldPlace | None] = field(default_factory=dict)
 
     def error(self, message: str, span: s.Span, hint: str | None = None) -> QueryError:
         """Return an error that underlines a place in the query."""
         return QueryError(message, self.text, *span, hint=hint)
 
-    def find(self, node: e.Field, names: tuple[str, ...] | None = None) -> FoundField | None:
+    def find(self, node: e.Field, names: tuple[str, ...] | None = None) -> FieldPlace | None:
         """Return the place of a field, or None if it is NULL, as the events do not have it.
 
         Raises
@@ -68,12 +68,12 @@ class QueryFields:
         """
         names = node.names if names is None else names
         if self.schema is None:
-            return FoundField(".".join(names), pa.null())
+            return FieldPlace(".".join(names), pa.null())
         place = self.resolved[names] = find_field(self.schema, names)
         if place is None:
             name = ".".join(names)
             if not (node.optional or self.missing_is_null):
-                hint = did_you_mean(name, names_known(self.schema), "fields")
+                hint = did_you_mean(name, field_names(self.schema), "fields")
                 optional = f"?{name}, or missing_fields='null' (--missing-fields null), takes it for null"
                 raise QueryTypeError(
                     f"the events have no field {name!r}",

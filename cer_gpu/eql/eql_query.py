@@ -114,7 +114,7 @@ def _name_test(event: s.Formula) -> NameTest:
 
 
 def _different(one: s.Name, other: s.Name) -> s.Filter:
-    """Return the filter by which the events of two variables are not the same."""
+    """Return the filter that the events of two variables differ."""
     span = other.span
     x, y = (s.Attribute(s.COUNTED_POSITION, span, name) for name in (one, other))
     at_most = s.Within("events", Fraction(0), None, span)
@@ -237,7 +237,7 @@ class _Lowering:
         return place.attribute
 
     def _equal_keys(self, number: int, variable: str, anchor: str) -> list[s.Filter]:
-        """Return the filters by which a term (its number among the keys) has the keys of the first step."""
+        """Return the filters that a term (by its number among the keys) has the keys of the first step."""
         if self._shared:
             return []
         filters: list[s.Filter] = []
@@ -419,7 +419,7 @@ def _free(name: str, taken: set[str]) -> str:
     return name
 
 
-def _type_column(around: QueryFields, type_column: str | None, is_asked: bool) -> tuple[str | None, bool]:
+def _type_column(around: QueryFields, type_column: str | None, names_category: bool) -> tuple[str | None, bool]:
     """Return the column of categories, and True if it is a list, so that the events' tests read it.
 
     Events need none if the query names no category.
@@ -431,11 +431,11 @@ def _type_column(around: QueryFields, type_column: str | None, is_asked: bool) -
         if place is not None:
             around.resolved[names] = place
             return (None, True) if place.in_list else (place.attribute, False)
-    return (type_column if is_asked else None), False
+    return (type_column if names_category else None), False
 
 
 @dataclass(frozen=True)
-class WrittenEql(ParsedQuery):
+class ParsedEql(ParsedQuery):
     """A parsed query in EQL, and the options by which it is compiled.
 
     Attributes
@@ -498,7 +498,7 @@ def analyse(
         written = parse_eql(text)
     except QueryError as error:
         return None, [error]
-    source = WrittenEql(type_column, time_column, time_unit, written, missing_fields, selection)
+    source = ParsedEql(type_column, time_column, time_unit, written, missing_fields, selection)
     query, errors = compiled_over(EqlQuery, source, schema)
     return cast(EqlQuery | None, query), errors
 

@@ -95,7 +95,7 @@ def _whole_word(terminal: TerminalDef) -> None:
 
 
 KEYWORDS = ("and", "false", "in", "like", "not", "null", "or", "regex", "true")
-"""Keywords of conditions, which no field is called in other letters."""
+"""Keywords of conditions, which are no names of fields in any letter case."""
 _WORDS = (
     *("and", "any", "as", "by", "in", "like", "maxspan", "not", "of", "or", "regex"),
     *("runs", "sample", "sequence", "until", "where", "with"),
@@ -172,7 +172,7 @@ def eql_syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> Query
 
 
 def _described(terminals: set[str]) -> str:
-    """Return the terminals of a message, each once."""
+    """Return the terminals for a message, each once."""
     said = sorted(
         {
             _TERMINALS.get(name, f"'{name.lower()}'")

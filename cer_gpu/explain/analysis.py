@@ -170,14 +170,14 @@ def analyse_events(source: Source, bindings: Bindings, matches: FindMatches) -> 
             prepare(batch)
     evaluator = _listing_evaluator(bindings, stages)
     watched = Source(source.schema, read, source.n_rows, source.origins)
-    n_found = sum(batch.num_rows for batch in stages.each(REST, matches(watched, evaluator)))
+    n_matches = sum(batch.num_rows for batch in stages.each(REST, matches(watched, evaluator)))
     pipeline = evaluator.pipeline
     absent = {PARTITIONS: pipeline.partitioner is None, LISTING: not pipeline.runtime.lists_by_itself}
     seconds = {name: stages.seconds[name] for name in STAGES if not absent.get(name)}
     return counts, {
         "n_events": evaluator.n_events,
         "n_relevant": counts.n_relevant,
-        "n_matches": n_found,
+        "n_matches": n_matches,
         "seconds": sum(seconds.values()),
         "stages": seconds,
         "tiers": sorted(pipeline.tiers),

@@ -242,7 +242,7 @@ def _straighten(
 
 
 def _spread_apart(wanted: Sequence[float], offsets: Sequence[float]) -> list[float]:
-    """Return the places nearest to those wanted (least squares) that stay `offsets` apart (isotonic regression)."""
+    """Return the places nearest to the preferred ones (least squares), `offsets` apart (isotonic regression)."""
     blocks: list[tuple[float, int]] = []  # groups of touching places: (mean less the offsets, number of places)
     for want, offset in zip(wanted, offsets, strict=True):
         mean, n = want - offset, 1
@@ -545,7 +545,7 @@ def _svg_text(lines: Iterable[str], x: float, y: float, kind: str = "") -> Itera
 
 
 def _lines(text: str) -> list[str]:
-    """Wrap a text into at most `_MAX_LINES` lines of `_LONGEST` characters; the rest becomes an ellipsis."""
+    """Wrap a string into at most `_MAX_LINES` lines of `_LONGEST` characters; the rest becomes an ellipsis."""
     return textwrap.wrap(printable(text), _LONGEST, max_lines=_MAX_LINES, placeholder=" …", break_on_hyphens=False) or [
         ""
     ]

@@ -363,7 +363,7 @@ def _step_outline(step: NormalForm, streams: Sequence[str], one: str = _ONE) -> 
 def _guarded(guard: Guard, negated: bool = False, one: str = _ONE, names: Sequence[str] = ()) -> str:
     """Return the words for an event that satisfies a guard, or does not.
 
-    `one` is the phrase in which the name of its type stands before the noun, as in "the next A event", and `names`
+    `one` is the phrase in which the name of its type is before the noun, as in "the next A event", and `names`
     are those of its variables.
     """
     quantity, _, noun = one.rpartition(" ")

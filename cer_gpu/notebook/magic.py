@@ -40,7 +40,7 @@ from cer_gpu.cli.shared_options import (
 )
 from cer_gpu.cli.tally import Tally
 from cer_gpu.editing.completing import completions, word_before
-from cer_gpu.editing.known import EventSchema, compiled_or_errors
+from cer_gpu.editing.event_schema import EventSchema, compiled_or_errors
 from cer_gpu.engine.evaluation_options import OF_COMMANDS
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
 from cer_gpu.explain.explanation import Explanation

@@ -127,7 +127,7 @@ def bind_over_aggregates(
 def _place_guards(
     aggregates: Mapping[str, OverColumn], plan: LogicalPlan, schema: pa.Schema
 ) -> tuple[dict[OverColumn, list[str]], tuple[BoundGuards, ...], dict[tuple[Guard, int], TestPlace]]:
-    """Find all aggregates, those that tests read before the others, and bind their tests.
+    """Find all aggregates, those that tests read first, and bind their tests.
 
     Returns
     -------

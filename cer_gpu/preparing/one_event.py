@@ -27,7 +27,7 @@ from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.predicates.kept_tables import from_plain, to_plain
 from cer_gpu.preparing.facts import Interned
 from cer_gpu.query import Query
-from cer_gpu.resolution.ceql import WrittenCeql
+from cer_gpu.resolution.ceql import ParsedCeql
 from cer_gpu.resolution.predicates import predicate_of_truth
 from cer_gpu.resolution.resolved_query import ResolvedQuery, SchemaDependentQuery
 
@@ -78,7 +78,7 @@ def _is_single_event_query(query: Query) -> bool:
     plan = query._plan
     if isinstance(query, SchemaDependentQuery):
         source, _, changes = query._inputs
-        if changes or not isinstance(source, WrittenCeql):
+        if changes or not isinstance(source, ParsedCeql):
             return False
     elif type(query) is not Query:
         return False

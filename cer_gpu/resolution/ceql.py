@@ -132,7 +132,7 @@ def _of_none(formula: s.Formula) -> s.Formula:
 
 
 @dataclass(frozen=True)
-class WrittenCeql(ParsedQuery):
+class ParsedCeql(ParsedQuery):
     """A parsed query in CEQL, and the options by which it is compiled.
 
     Attributes
@@ -186,7 +186,7 @@ def analyse(
         return compiled_syntax(
             syntax, type_column=type_column, time_column=time_column, time_unit=time_unit, schema=schema
         )
-    source = WrittenCeql(type_column, time_column, time_unit, syntax, missing_fields)
+    source = ParsedCeql(type_column, time_column, time_unit, syntax, missing_fields)
     return compiled_over(SchemaDependentQuery, source, schema)
 
 

@@ -19,8 +19,8 @@ from cer_gpu.errors import CerError, QueryError
 from cer_gpu.expressions.operators import FUNCTIONS, Function
 from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.query import check_time_unit
-from cer_gpu.resolution.ceql import WrittenCeql
-from cer_gpu.resolution.fields import FoundField, fields_below, find_field
+from cer_gpu.resolution.ceql import ParsedCeql
+from cer_gpu.resolution.fields import FieldPlace, fields_below, find_field
 from cer_gpu.resolution.predicates import (
     PredicateResolver,
     ResolvedTruth,
@@ -297,7 +297,7 @@ class LooseFitter(PredicateResolver):
         """Return the kind of an attribute, or None if it is not known."""
         if attribute not in self._kinds:
             found = self.place(attribute)
-            kind = kind_of(found.type) if isinstance(found, FoundField) else None
+            kind = kind_of(found.type) if isinstance(found, FieldPlace) else None
             self._kinds[attribute] = NOTHING if kind == NOTHING else _KINDS.get(kind or "")
         return self._kinds[attribute]
 
@@ -381,12 +381,12 @@ def _of_list(test: s.Predicate, element: s.Element, negated: bool) -> s.Predicat
     return s.Not(s.AnyElement(s.joined(s.And, [test, *known], test.span), test.span), test.span)
 
 
-def _text_fields(schema: pa.Schema) -> Iterator[FoundField]:
+def _text_fields(schema: pa.Schema) -> Iterator[FieldPlace]:
     """Yield the columns and fields of texts, and the lists of texts."""
     return (found for found in fields_below(schema) if kind_of(found.type) == STRING)
 
 
-class WrittenSigma(WrittenCeql):
+class ParsedSigma(ParsedCeql):
     """The text of a rule as it was read, and the options by which it is compiled."""
 
     def resolver(self, schema: pa.Schema) -> LooseFitter:
@@ -411,7 +411,7 @@ def analyse(
         syntax = parse(text, relations)
     except QueryError as error:
         return None, [error]
-    source = WrittenSigma(type_column, time_column, time_unit, syntax, missing_fields)
+    source = ParsedSigma(type_column, time_column, time_unit, syntax, missing_fields)
     query, errors = compiled_over(SigmaQuery, source, schema)
     return cast(SigmaQuery | None, query), errors
 

@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from cer_gpu.cli import main
-from cer_gpu.editing import completing, known, server
+from cer_gpu.editing import completing, event_schema, server
 from cer_gpu.editing.completing import completions
-from cer_gpu.editing.known import EventSchema, arrow_type_of, events_named, read_event_schema
-from cer_gpu.editing.known import problems as problems_of
+from cer_gpu.editing.event_schema import EventSchema, arrow_type_of, events_named, read_event_schema
+from cer_gpu.editing.event_schema import problems as problems_of
 from cer_gpu.editing.server import hover_text
 from cer_gpu.errors import OptionError
 
@@ -28,7 +28,7 @@ SCHEMA = pa.schema(
 KNOWN = EventSchema(SCHEMA, ("SELL", "BUY"))
 
 
-@pytest.mark.parametrize("module", [completing, known, server])
+@pytest.mark.parametrize("module", [completing, event_schema, server])
 def test_examples_print_what_they_say(module):
     assert doctest.testmod(module).failed == 0
 

@@ -63,7 +63,7 @@ def problems(text: str, schema: pa.Schema | None = None, options: Mapping[str, A
 
     Examples
     --------
-    >>> from cer_gpu.editing.known import problems
+    >>> from cer_gpu.editing.event_schema import problems
     >>> for problem in problems("SELECT * FROM S WHERE A AS sale ; B FILTER sail[x > 1] WITHIN 9 EVENTS"):
     ...     print(problem.start, problem.end, problem.message)
     43 47 FILTER names 'sail', which the formula does not define
@@ -148,7 +148,7 @@ def read_event_schema(path: str | os.PathLike[str]) -> EventSchema:
 
     Examples
     --------
-    >>> from cer_gpu.editing.known import read_event_schema
+    >>> from cer_gpu.editing.event_schema import read_event_schema
     >>> read_event_schema("examples/data/flights.parquet").schema.names[:3]                # doctest: +SKIP
     ['type', 'ts', 'tailnum']
     """
@@ -187,7 +187,7 @@ def fields_on_path(schema: pa.Schema, path: Sequence[str]) -> list[pa.Field] | N
     Examples
     --------
     >>> import pyarrow as pa
-    >>> from cer_gpu.editing.known import fields_on_path
+    >>> from cer_gpu.editing.event_schema import fields_on_path
     >>> [field.name for field in fields_on_path(pa.schema({"st": pa.struct({"p": pa.int64()})}), ["st"])]
     ['p']
     """
@@ -209,7 +209,7 @@ def arrow_type_of(text: str) -> pa.DataType | None:
 
     Examples
     --------
-    >>> from cer_gpu.editing.known import arrow_type_of
+    >>> from cer_gpu.editing.event_schema import arrow_type_of
     >>> arrow_type_of("struct<name: string, at: timestamp[us, tz=UTC]>").num_fields
     2
     """
@@ -257,7 +257,7 @@ def events_beside(folder: str, events: str) -> str:
 
     Examples
     --------
-    >>> from cer_gpu.editing.known import events_beside
+    >>> from cer_gpu.editing.event_schema import events_beside
     >>> [events_beside("/q", events) for events in ["a.parquet", "delta:lake/t@3", "iceberg:cat.ns.t", "s3://b/t"]]
     ['/q/a.parquet', 'delta:/q/lake/t@3', 'iceberg:cat.ns.t', 's3://b/t']
     """
@@ -274,7 +274,7 @@ def events_named(text: str) -> str | None:
 
     Examples
     --------
-    >>> from cer_gpu.editing.known import events_named
+    >>> from cer_gpu.editing.event_schema import events_named
     >>> events_named("-- events: trades.parquet\nSELECT * FROM S WHERE A")
     'trades.parquet'
     """
