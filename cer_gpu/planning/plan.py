@@ -219,14 +219,12 @@ class LogicalPlan:
     @property
     def predicates(self) -> list[Predicate]:
         """Predicates on single events, and between events."""
-        of_guards = [guard.predicate for guard in self.guards if guard.predicate is not None]
+        tests = [guard.predicate for guard in self.guards if guard.predicate is not None]
         if self.parallel is not None:
-            return [*of_guards, *self.parallel.predicates]
+            return [*tests, *self.parallel.predicates]
         if self.recent is not None:
-            return [*of_guards, *self.recent.equalities, *self.recent.predicates]
-        if self.graph is None:
-            return of_guards
-        return [*of_guards, *(relation.predicate for relation in self.graph.relations)]
+            return [*tests, *self.recent.equalities, *self.recent.predicates]
+        return tests if self.graph is None else [*tests, *(relation.predicate for relation in self.graph.relations)]
 
     @property
     def chooses_within(self) -> bool:
