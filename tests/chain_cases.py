@@ -32,17 +32,17 @@ def runs(
         """Return the runs that end with `place`, an event of step k with count - 1 others of it chosen after it."""
         step = steps[k]
         found = []
-        if count >= step.least and k == 0:
+        if count >= step.n_min and k == 0:
             found.append(((place,), (k,)))
         for other in places:
             if other >= place:
                 break
             between = [p for p in places if other < p < place]
-            if count >= step.least and k > 0 and satisfies(events[other], steps[k - 1].guards):
+            if count >= step.n_min and k > 0 and satisfies(events[other], steps[k - 1].guards):
                 fits = not step.neighbour or not between
                 if fits and not any(satisfies(events[p], step.barring) for p in between):
                     found += [((*ps, place), (*ks, k)) for ps, ks in before(k - 1, 1, other)]
-            more = step.repeated and (step.most is None or count < step.most)
+            more = step.repeated and (step.n_max is None or count < step.n_max)
             skipped = step.linked and any(satisfies(events[p], step.guards) for p in between)
             if more and satisfies(events[other], step.guards) and not skipped:
                 found += [((*ps, place), (*ks, k)) for ps, ks in before(k, count + 1, other)]

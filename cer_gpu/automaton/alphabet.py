@@ -30,8 +30,8 @@ class Table(ABC):
         """Return the symbol of a bit vector (bit g: the event satisfies guard g)."""
 
     @abstractmethod
-    def met(self, most: int) -> dict[str, Any] | None:
-        """Return the numbers of states and symbols met, and the first `most` states, or None if there are no states."""
+    def met(self, n_shown: int) -> dict[str, Any] | None:
+        """Return the numbers of states and symbols met, and the first `n_shown` states, or None without states."""
 
     @abstractmethod
     def snapshot(self) -> dict[str, Any]:
@@ -43,11 +43,11 @@ class Table(ABC):
 
 
 class NumberedAlphabet(Table):
-    """Table without determinised states: a symbol is the set of the tests that its events pass, as bits."""
+    """Table without determinised states: a symbol is the set of tests that its events pass, as bits."""
 
     def __init__(self) -> None:
         self._symbols: dict[int, int] = {}
-        self._symbol(0)  # that of events that pass no test
+        self._symbol(0)  # for events that pass no test
 
     @property
     def n_symbols(self) -> int:
@@ -73,7 +73,7 @@ class NumberedAlphabet(Table):
     def add_symbol(self, symbol: int, passed: int) -> None:
         """Add a new symbol to the tables."""
 
-    def met(self, most: int) -> None:
+    def met(self, n_shown: int) -> None:
         """Return None, as there are no determinised states."""
 
     def snapshot(self) -> dict[str, Any]:

@@ -52,19 +52,19 @@ class GraphAtom:
         Numbers of the atoms of the formula, from left to right, that the event is.
     tests : tuple of (int, bool)
         Guards (indexes of `CEA.guards`) that it satisfies (False), or does not (True).
-    kept : frozenset of str
+    selected : frozenset of str
         The selected variables that hold the event.
     repeats : tuple of tuple of int
         For each place the iterations around it, the outermost first.
     initial, final : bool
         An initial atom may begin a match, a final one may end it.
     bars : bool
-        True: no match holds the event, which is one that a gap must not hold.
+        True if the event must be absent from a gap: no match holds it.
     """
 
     places: tuple[int, ...]
     tests: tuple[tuple[int, bool], ...]
-    kept: frozenset[str]
+    selected: frozenset[str]
     repeats: tuple[tuple[int, ...], ...]
     initial: bool = False
     final: bool = False
@@ -97,7 +97,7 @@ class PlacedAbsence:
     """Events that a gap must not hold: those of an atom that bars, where they pass all `relations`.
 
     `relations` are indexes of `AtomGraph.relations`.  The gap begins with the last event at one of the atoms `begins`
-    before its end, where a conjunction may put others between; none: with the event before.
+    before its end, where a conjunction may put others between; if empty, with the event before it.
     """
 
     atom: int
@@ -202,7 +202,7 @@ def build_atom_graph(
     guards
         `CEA.guards` of the automaton of the formula without its relations.
     selected
-        Variables that SELECT keeps.
+        The selected variables.
     n_steps
         Steps if the formula, without its relations, is a chain (`cer_gpu.automaton.chain.find_chain`), else 0.
 
@@ -235,9 +235,9 @@ class _GraphPart:
 
 @dataclass(frozen=True)
 class _Gap:
-    """An absence: the node of the events that bar, and the nodes with which the gap begins; none: with the one before.
+    """An absence: the node of the events that bar, and the nodes with which the gap begins; if empty, the one before.
 
-    If there are several nodes, the last one on a path is meant.
+    If there are several nodes, the last one on a path counts.
     """
 
     absent: Absent
@@ -245,7 +245,7 @@ class _Gap:
     begins: frozenset[int] = frozenset()
 
     def placed_in(self, states: dict[ProductState, int], begin: int) -> _Gap:
-        """Return it with the nodes of a product in place of those from `begin` on."""
+        """Return the gap with the nodes of a product in place of those from `begin` on."""
         if not self.begins or min(self.begins) < begin:
             return self
         return replace(self, begins=frozenset(at for s, at in states.items() if not self.begins.isdisjoint(s.moved)))
@@ -287,7 +287,7 @@ class _GraphBuilder:
             numbers = tuple(range(len(relations), len(relations) + len(own)))
             absences.append(PlacedAbsence(gap.node, numbers, gap.begins))
             relations += own
-        # in a chain the kept events tell their steps, and a step of one atom has one path
+        # in a chain the selected events determine their steps, and a step of one atom has one path
         is_decided = 0 < n_steps == len(atoms) - len(barring) - self.n_copied or self._distinguishes_paths(edges)
         before = {(i, edge.source) for edge in edges for i in edge.absent if not self.absent[i].begins}
         ways = {Edge(self.absent[i].node, source, False, bars=True) for i, source in before}
@@ -296,9 +296,9 @@ class _GraphBuilder:
     def _atom(self, places: tuple[int, ...], *, initial: bool, final: bool, bars: bool = False) -> GraphAtom:
         atoms = [self.places[place] for place in places]
         tests = dict.fromkeys((self._number[atom.guard], atom.negated) for atom in atoms)
-        kept = frozenset(chain.from_iterable(atom.labels & self.selected for atom in atoms))
+        selected = frozenset(chain.from_iterable(atom.labels & self.selected for atom in atoms))
         repeats = tuple(self.repeats[place] for place in places)
-        return GraphAtom(places, tuple(tests), kept, repeats, initial, final, bars)
+        return GraphAtom(places, tuple(tests), selected, repeats, initial, final, bars)
 
     # ---- down -------------------------------------------------------------------------------------------------
 
@@ -347,13 +347,13 @@ class _GraphBuilder:
 
     def _repeat(self, part: Repeat, below: list[_GraphPart]) -> _GraphPart:
         """Join the copies of the body of a repetition; on the way from one to the next the iteration begins anew."""
-        onward = below[1:] if part.most is not None else [*below[1:], below[-1]]
+        onward = below[1:] if part.n_max is not None else [*below[1:], below[-1]]
         # an absence of the gap reads the repetition before it, and no other
         absent = self._bar(part.absent) if onward else ()
         loops = (self._repeats.pop(),)
         for one, other in zip(below, onward, strict=False):
             self._connect(one.last, other.first, part.contiguous, loops, absent)
-        last = tuple(chain.from_iterable(each.last for each in below[part.least - 1 :]))
+        last = tuple(chain.from_iterable(each.last for each in below[part.n_min - 1 :]))
         self.n_copied += below[-1].begin - below[0].begin
         return _GraphPart(below[0].begin, below[0].first, last)
 
@@ -425,7 +425,7 @@ class _GraphBuilder:
         def numbered(gap: tuple[int, int]) -> int:
             """Return the number of an absence whose gap begins with the last step of a side."""
             if self.absent[gap[0]].begins:
-                return gap[0]  # a conjunction on that side has told already where it begins
+                return gap[0]  # a conjunction on that side has already set where it begins
             if gap not in waited:
                 waited[gap] = len(self.absent)
                 self.absent.append(self.absent[gap[0]])
@@ -454,7 +454,7 @@ class _GraphBuilder:
         return _GraphPart(left.begin, tuple(first), tuple(last))
 
     def _move_barring(self, nodes: list[tuple[int, ...]], begin: int) -> None:
-        """Put the nodes that bar behind those of a product, which has replaced the nodes from `begin` on."""
+        """Put the nodes that bar after those of a product, which has replaced the nodes from `begin` on."""
         moved: dict[int, int] = {}
         for i, gap in enumerate(self.absent):
             if gap.node >= begin:
@@ -471,12 +471,12 @@ class _GraphBuilder:
         holds, local = [], []
         for role in relation.roles:
             stream = role.variable.stream
-            held = frozenset(
+            bound = frozenset(
                 i for i, atom in enumerate(self.places) if atom.sites & role.sites and stream in (None, atom.stream)
             )
-            inside = held & frozenset(body)
+            inside = bound & frozenset(body)
             local.append(bool(inside))
-            holds.append(self._nodes_at(inside or held))
+            holds.append(self._nodes_at(inside or bound))
         names = tuple(role.variable.name for role in relation.roles)
         at_body = self._nodes_at(frozenset(body))
         several = tuple(not role.single for role in relation.roles)
@@ -486,7 +486,7 @@ class _GraphBuilder:
         return frozenset(i for i, node in enumerate(self.nodes) if not places.isdisjoint(node))
 
     def _distinguishes_paths(self, edges: tuple[Edge, ...]) -> bool:
-        """Return True if the kept positions of a match tell its path: each event is at one place alone."""
+        """Return True if the selected positions of a match determine its path: each event is at one place alone."""
         pairs = {(edge.source, edge.target) for edge in edges}
         if len(pairs) < len(edges):
             return False
@@ -513,17 +513,17 @@ class AtomTable(NumberedAlphabet):
     labels : list of frozenset of str
         Variables of each mark.
     marks : int32 array, shape (atoms,)
-        Mark of each atom's events; 0 where they are not kept.
+        Mark of each atom's events; 0 where they are not selected.
     has_gaps : bool
-        True if any edge is contiguous, or kept events must follow one another (`strict`).
+        True if any edge is contiguous, or selected events must follow one another (`strict`).
     """
 
     def __init__(self, graph: AtomGraph, *, strict: bool = False) -> None:
         self.graph = graph
         atoms = graph.atoms
-        labels = list(dict.fromkeys([frozenset[str](), *(atom.kept for atom in atoms)]))
+        labels = list(dict.fromkeys([frozenset[str](), *(atom.selected for atom in atoms)]))
         self.labels = labels
-        self.marks: Int32 = np.array([labels.index(atom.kept) for atom in atoms], np.int32)
+        self.marks: Int32 = np.array([labels.index(atom.selected) for atom in atoms], np.int32)
         self.has_gaps: bool = strict or any(edge.contiguous for edge in graph.edges)
         self.atoms_of: Int32 = np.full((4, len(atoms) + 1), END_OF_LIST, np.int32)
         self.ending: Bools = np.zeros(4, np.bool_)

@@ -104,11 +104,11 @@ def moves(
                 yield _product_move(target, [(0, one), (1, other)], moved)
 
 
-def _product_move(target: ProductState, made: list[tuple[int, ProductStep]], moved: tuple[bool, ...]) -> ProductMove:
+def _product_move(target: ProductState, steps: list[tuple[int, ProductStep]], moved: tuple[bool, ...]) -> ProductMove:
     return ProductMove(
         target,
-        any(step.contiguous for _, step in made),
-        tuple(loop for _, step in made for loop in step.loops),
-        tuple(number for side, step in made if moved[side] for number in step.absent),
-        tuple((number, side) for side, step in made if not moved[side] for number in step.absent),
+        any(step.contiguous for _, step in steps),
+        tuple(loop for _, step in steps for loop in step.loops),
+        tuple(number for side, step in steps if moved[side] for number in step.absent),
+        tuple((number, side) for side, step in steps if not moved[side] for number in step.absent),
     )

@@ -38,7 +38,7 @@ class Transition:
     """A transition ``source --guard/mark--> target`` of Δ.
 
     `guard` is an index into `CEA.guards`, or `ANY`; when `negated` the event must not satisfy it.  `labels` are the
-    variables that hold the event, and `kept` those of them that SELECT keeps: the event is marked (belongs to the
+    variables that hold the event, and `selected` those of them in SELECT: the event is marked (belongs to the
     match) if there are any.  Determinisation merges transitions that differ in `labels` alone.  `barred` are
     guards, each with True if negated, that the event must not pass: those of the events absent from a gap.
     """
@@ -46,7 +46,7 @@ class Transition:
     source: int
     guard: int
     negated: bool
-    kept: frozenset[str]
+    selected: frozenset[str]
     target: int
     labels: frozenset[str] = frozenset()
     barred: tuple[tuple[int, bool], ...] = ()
@@ -69,7 +69,7 @@ class CEA:
 
 
 _MAX_STATES = 50_000
-"""Most states of an automaton, as counted repetitions copy what they repeat."""
+"""Most states of an automaton: counted repetitions copy what they repeat."""
 
 
 def build_cea(formula: NormalForm, selected: frozenset[str] | None, guards: Sequence[Guard] = ()) -> CEA:
@@ -81,7 +81,7 @@ def build_cea(formula: NormalForm, selected: frozenset[str] | None, guards: Sequ
         The WHERE clause in LP-normal form, without conjunctions; of its join predicates, none is tested, and of
         its absences none with such a filter.
     selected
-        The variables that SELECT keeps; None keeps all (``*``), the empty set none (``NONE``).
+        The selected variables: None for all (``*``), the empty set for none (``NONE``).
     guards
         The first of its guards, which may be more than those of the formula.
 
@@ -107,7 +107,9 @@ class _CeaBuilder:
         self.guards: dict[Guard, int] = {guard: i for i, guard in enumerate(guards)}
         self.transitions: list[Transition] = []
         self.silent: list[tuple[int, int]] = []
-        self._known: dict[int, int] = {}  # index of a guard by its id: a guard shared by many atoms is hashed once
+        self._index_by_id: dict[
+            int, int
+        ] = {}  # index of a guard by its id: a guard shared by many atoms is hashed once
 
     def state(self) -> int:
         self.n_states += 1
@@ -127,18 +129,18 @@ class _CeaBuilder:
 
     def guard(self, guard: Guard) -> int:
         """Return the index of a guard in `CEA.guards`."""
-        index = self._known.get(id(guard))
+        index = self._index_by_id.get(id(guard))
         if index is None:
-            index = self._known[id(guard)] = self.guards.setdefault(guard, len(self.guards))
+            index = self._index_by_id[id(guard)] = self.guards.setdefault(guard, len(self.guards))
         return index
 
     def enter(self, part: _Part) -> list[_Part]:
         formula, start, end = part
         match formula:
             case Atom():
-                kept = formula.labels if self.selected is None else formula.labels & self.selected
+                selected = formula.labels if self.selected is None else formula.labels & self.selected
                 guard = self.guard(formula.guard)
-                self.transitions.append(Transition(start, guard, formula.negated, kept, end, formula.labels))
+                self.transitions.append(Transition(start, guard, formula.negated, selected, end, formula.labels))
                 return []
             case Either():
                 return [(formula.left, start, end), (formula.right, start, end)]
@@ -155,7 +157,7 @@ class _CeaBuilder:
             case Repeat():
                 parts = [(formula.body, self.state(), self.state()) for _ in range(copies_of(formula))]
                 self.silent.append((start, parts[0][1]))
-                self.silent += [(last, end) for _, _, last in parts[formula.least - 1 :]]
+                self.silent += [(last, end) for _, _, last in parts[formula.n_min - 1 :]]
                 return parts
             case Related() | Trailing():
                 return [(formula.body, start, end)]
@@ -166,7 +168,7 @@ class _CeaBuilder:
         """Join the copies of the body of a repetition, and the last to itself if there is no bound; return the part."""
         formula = part[0]
         if isinstance(formula, Repeat):
-            onward = below[1:] if formula.most is not None else [*below[1:], below[-1]]
+            onward = below[1:] if formula.n_max is not None else [*below[1:], below[-1]]
             for (_, _, last), (_, first, _) in zip(below, onward, strict=False):
                 if formula.contiguous:
                     self.silent.append((last, first))

@@ -3,11 +3,11 @@
 A chain is a sequence of steps joined by ``;``.  A step is one event, with alternatives joined by OR, or, with ``+``
 or ``{n,m}``, several; two steps may also be joined by ``:``.  Events may be absent from the gap between two steps
 (``; !R ;``, ``->``).  The effect of an event depends only on the set of steps that it satisfies and
-on the gaps that it bars, which are its symbol; partial matches lie in one stack for each step
+on the gaps that it bars, which are its symbol; partial matches are in one stack for each step
 (`cer_gpu.backend.chains.stacks`).
 
 papers: the instance stacks are those of SASE (Wu, Diao, Rizvi, SIGMOD 2006), with the max-start of CORE, section 5.1,
-which spares the listing dead ends.
+so that listing meets no dead ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cer_gpu.ceql.one_event import are_apart
 MAX_STEPS = 64
 
 UNBOUNDED = 2**62
-"""In `Chain.most`: any number of events."""
+"""In `Chain.max_counts`: any number of events."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class ChainStep:
         Selected variables that hold the events, or None if they depend on the guard.
     neighbour : bool
         True if the event comes right after that of the step before.
-    least, most : int, int or None
+    n_min, n_max : int, int or None
         Number of events of a repeated step, or None for no bound.
     linked : bool
         True if each event of a repeated step but the first follows the previous one of the stream (``->+``).
@@ -56,20 +56,20 @@ class ChainStep:
     repeated: bool
     labels: frozenset[str] | None
     neighbour: bool = False
-    least: int = 1
-    most: int | None = None
+    n_min: int = 1
+    n_max: int | None = None
     linked: bool = False
     barring: tuple[int, ...] = ()
 
     @property
     def bounded(self) -> bool:
         """True if a repeated step holds a bounded number of events."""
-        return self.repeated and self.most is not None
+        return self.repeated and self.n_max is not None
 
     @property
     def varies(self) -> bool:
         """True if the number of events is not fixed."""
-        return self.repeated and self.least != self.most
+        return self.repeated and self.n_min != self.n_max
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ def find_chain(
 ) -> tuple[ChainStep, ...] | Rejection:
     """Return the steps of a formula that is a chain of two or more steps, else the reason why it is not.
 
-    With `strict`, all events are neighbours.  SELECT must keep every step, and the selected events must determine the
-    step of each: otherwise several runs would stand for one match.  Join predicates are left out of account.
+    With `strict`, all events are neighbours.  SELECT must select every step, and the selected events must determine the
+    step of each: otherwise several runs would represent one match.  Join predicates are ignored.
     """
     finder = _StepFinder(guards, selected, strict)
     steps: list[ChainStep] = []
@@ -124,7 +124,7 @@ class _StepFinder:
         labels = {atom.labels if self._selected is None else atom.labels & self._selected for atom in atoms}
         if frozenset() in labels:
             return Rejection("SELECT does not keep every step")
-        repeated = repeat is not None and repeat.most != 1
+        repeated = repeat is not None and repeat.n_max != 1
         neighbour = joint.contiguous or (self._strict and previous is not None)
         beside_several = neighbour and (repeated or (previous is not None and previous.repeated))
         if self._strict and beside_several:
@@ -139,10 +139,10 @@ class _StepFinder:
             return ChainStep(own, False, only_label, neighbour, barring=barring)
         if between and {self._indices[gap.guard] for gap in between} != set(own):
             return Rejection("events that are not of a '->+' bar it")
-        if between and (barring or beside_several) and repeat.most is not None:
+        if between and (barring or beside_several) and repeat.n_max is not None:
             return Rejection("a '->{n,m}' comes after a gap that may not be crossed")
         linked = repeated and bool(between)
-        return ChainStep(own, repeated, only_label, neighbour, repeat.least, repeat.most, linked, barring)
+        return ChainStep(own, repeated, only_label, neighbour, repeat.n_min, repeat.n_max, linked, barring)
 
     def _index(self, guard: Guard) -> int:
         if id(guard) not in self._indices_by_id:
@@ -160,7 +160,7 @@ def _alternatives(formula: NormalForm) -> list[Atom] | Rejection:
 
 
 def _reject_whole(steps: Sequence[ChainStep], guards: Sequence[Guard]) -> Rejection | None:
-    """Return the reason why steps are no chain, each of which may be one of a chain, or None if they are."""
+    """Return the reason why steps, each of which may be in a chain, are not one together, or None if they are."""
     if len(steps) < 2:
         return Rejection("the pattern has one step")
     if len(steps) > MAX_STEPS:
@@ -199,15 +199,15 @@ class Chain(NumberedAlphabet):
     has_gaps : bool
         True if any step is a neighbour.
     is_gapped : bool
-        True if events are absent from some gap: given ones, or all, which bars all but the event before from a step of
-        several events, or from the step after one.
+        True if events are absent from some gap: given ones, or all, where a step of several events, or the step after
+        one, must be a neighbour.
     is_counted : bool
         True if some step has two events at least.
     spare : int64 array, shape (steps + 1,), or (0,)
-        0, then how many events each step has at least, beyond one; this and what follows is empty for a plain chain:
+        0, then how many events each step has at least, beyond one; this and the following are empty for a plain chain:
         one without absences, whose repeated steps are all ``+``.
-    most : int64 array, shape (steps,), or (0,)
-        Most events of each step.
+    max_counts : int64 array, shape (steps,), or (0,)
+        Greatest number of events of each step.
     linked : bool array, shape (steps,), or (0,)
         True for steps whose events follow one another (``->+``).
     bars : int32 array, shape (symbols, steps), or (0, 0)
@@ -225,19 +225,21 @@ class Chain(NumberedAlphabet):
         self.ending: Bools = np.zeros(4, np.bool_)
         beside = any(b.neighbour and (a.repeated or b.repeated) for a, b in pairwise(steps))
         self.is_gapped: bool = beside or any(step.barring for step in steps)
-        self.is_counted: bool = any(step.least > 1 for step in steps)
+        self.is_counted: bool = any(step.n_min > 1 for step in steps)
         plain = not (self.is_gapped or self.is_counted or any(step.linked or step.bounded for step in steps))
         bound_steps = () if plain else steps
-        self.spare: Int64 = np.array([0, *(step.least - 1 for step in bound_steps)][bool(plain) :], np.int64)
-        most = [1 if not step.repeated else UNBOUNDED if step.most is None else step.most for step in bound_steps]
-        self.most: Int64 = np.array(most, np.int64)
+        self.spare: Int64 = np.array([0, *(step.n_min - 1 for step in bound_steps)][bool(plain) :], np.int64)
+        max_counts = [
+            1 if not step.repeated else UNBOUNDED if step.n_max is None else step.n_max for step in bound_steps
+        ]
+        self.max_counts: Int64 = np.array(max_counts, np.int64)
         self.linked: Bools = np.array([step.linked for step in bound_steps], np.bool_)
         shape = (4, len(steps)) if self.is_gapped else (0, 0)
         self.bars: Int32 = np.full(shape, END_OF_LIST, np.int32)
         tests = [*(step.guards for step in steps), *(step.barring for step in steps)]
         self._masks = [sum(1 << guard for guard in guards) for guards in tests]
-        counts = any(step.linked or step.bounded or step.least > 1 for step in steps)
-        self._kind = np.zeros((0,) * (1 + self.is_gapped + 2 * counts), np.bool_)
+        counts_events = any(step.linked or step.bounded or step.n_min > 1 for step in steps)
+        self._kind = np.zeros((0,) * (1 + self.is_gapped + 2 * counts_events), np.bool_)
         super().__init__()
 
     def passed_tests(self, word: int) -> int:
@@ -260,4 +262,13 @@ class Chain(NumberedAlphabet):
     @property
     def arrays(self) -> tuple[Array, ...]:
         """The arrays that the loops read (`cer_gpu.backend.arguments.Steps`)."""
-        return self.steps_of, self.repeated, self.neighbours, self._kind, self.spare, self.most, self.linked, self.bars
+        return (
+            self.steps_of,
+            self.repeated,
+            self.neighbours,
+            self._kind,
+            self.spare,
+            self.max_counts,
+            self.linked,
+            self.bars,
+        )

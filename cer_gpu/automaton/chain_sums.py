@@ -1,7 +1,7 @@
 """Sums by which the matches of a chain are counted: for each symbol, additions among the numbers of runs.
 
 A row of numbers stands for each place at which a run can be: a step, with the number of its events so far where that
-matters.  An event adds rows to rows, as its steps tell, and a gap that it bars clears what waits for the gap.
+matters.  An event adds rows to rows, by its steps, and a gap that it bars clears what waits for the gap.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class _Rows:
 
     def __init__(self, step: ChainStep, first: int, *, last: bool, gap_follows: bool) -> None:
         self.step = step
-        self.loops = step.repeated and step.most is None
-        n = 1 if not step.repeated else step.least if step.most is None else step.most
+        self.loops = step.repeated and step.n_max is None
+        n = 1 if not step.repeated else step.n_min if step.n_max is None else step.n_max
         if last and not self.loops:
             n -= 1  # nothing follows the last event
         self.counts = range(first, first + n)
         self.apart = self.counts.stop if not last and step.repeated and (gap_follows or step.linked) else None
-        self.done = [self.apart] if self.apart is not None else list(self.counts[step.least - 1 :])
+        self.done = [self.apart] if self.apart is not None else list(self.counts[step.n_min - 1 :])
 
     @property
     def stop(self) -> int:
@@ -73,11 +73,11 @@ class _Rows:
     def completing(self, entries: Sequence[int]) -> list[int]:
         """Return the rows whose runs complete the step with the next event, given those that begin it."""
         step = self.step
-        sources = list(entries) if step.least == 1 else []
+        sources = list(entries) if step.n_min == 1 else []
         if step.repeated:
-            stop = len(self.counts) + 1 if step.most is None else step.most
-            sources += [self.counts[c - 2] for c in range(max(step.least, 2), stop)]
-            sources += [self.counts[-1]] if self.loops else [self.counts[step.most - 2]] if step.most else []
+            stop = len(self.counts) + 1 if step.n_max is None else step.n_max
+            sources += [self.counts[c - 2] for c in range(max(step.n_min, 2), stop)]
+            sources += [self.counts[-1]] if self.loops else [self.counts[step.n_max - 2]] if step.n_max else []
         return sources
 
     def sums(self, entries: Sequence[int]) -> Iterator[Sum]:
@@ -124,16 +124,16 @@ class ChainSums:
         self._rows = _sum_rows(chain.steps)
         self.n_rows: int = self._rows[-1].stop - 1
         self.finals: Int32 = np.array(self._rows[-1].completing(self._entries(len(chain.steps) - 1)), np.int32)
-        self._known = 0
+        self._n_numbered = 0
         self._of: Int32 = np.zeros((0, 2), np.int32)
 
     @property
     def of_symbols(self) -> Int32:
         """Flags, then the sums in their order, then `END_OF_LIST`; int32, shape (symbols, width)."""
         n = len(self._chain.steps_of)
-        if len(self._of) < n or self._chain.n_symbols > self._known:
+        if len(self._of) < n or self._chain.n_symbols > self._n_numbered:
             sums = [self._sums(symbol) for symbol in range(n)]
-            self._known = self._chain.n_symbols
+            self._n_numbered = self._chain.n_symbols
             self._of = np.full((n, max(map(len, sums)) + 1), END_OF_LIST, np.int32)
             for row, each in zip(self._of, sums, strict=True):
                 row[: len(each)] = each
@@ -144,10 +144,10 @@ class ChainSums:
 
         `steps` are those of `Weighing`: their events have a weight.
         """
-        found = np.full(self.n_rows + 2, -1, np.int32)
+        columns = np.full(self.n_rows + 2, -1, np.int32)
         for column, step in enumerate(steps):
-            found[-1 if step == len(self._rows) - 1 else self._rows[step].counts[0]] = column
-        return found
+            columns[-1 if step == len(self._rows) - 1 else self._rows[step].counts[0]] = column
+        return columns
 
     def _entries(self, k: int) -> list[int]:
         return self._rows[k - 1].done if k else [0]

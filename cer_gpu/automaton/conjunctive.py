@@ -41,9 +41,9 @@ def is_connected(atoms: Atoms) -> bool:
     waiting = set(range(1, len(atoms)))
     reached = [0]
     for i in reached:  # the body appends to it
-        found = sorted(j for j in waiting if atoms[i].variables & atoms[j].variables)
-        waiting.difference_update(found)
-        reached += found
+        neighbours = sorted(j for j in waiting if atoms[i].variables & atoms[j].variables)
+        waiting.difference_update(neighbours)
+        reached += neighbours
     return not waiting
 
 
@@ -127,26 +127,26 @@ def why_not_hierarchical(atoms: Atoms, names: Sequence[str] | None = None) -> st
     atoms
         The query.
     names
-        Names of the atoms for the text; without them atoms are called by their numbers.
+        Names of the atoms for the message; without them atoms are called by their numbers.
     """
-    found = crossing(atoms)
-    if found is None:
+    witness = crossing(atoms)
+    if witness is None:
         return None
     named = [f"atom {i}" for i in range(len(atoms))] if names is None else names
-    x, y = found.first, found.second
+    x, y = witness.first, witness.second
     return (
-        f"{named[found.both]} has both {x} and {y}, {named[found.only_first]} has {x} but not {y}, "
-        f"and {named[found.only_second]} has {y} but not {x}"
+        f"{named[witness.both]} has both {x} and {y}, {named[witness.only_first]} has {x} but not {y}, "
+        f"and {named[witness.only_second]} has {y} but not {x}"
     )
 
 
 def _atoms_of(atoms: Atoms) -> dict[str, set[int]]:
     """Return the atoms of each variable (the paper's ``atoms(x)``)."""
-    found: dict[str, set[int]] = {}
+    atoms_of: dict[str, set[int]] = {}
     for i, atom in enumerate(atoms):
         for variable in atom.variables:
-            found.setdefault(variable, set()).add(i)
-    return found
+            atoms_of.setdefault(variable, set()).add(i)
+    return atoms_of
 
 
 # ---- q-trees ----------------------------------------------------------------------------------------------------
@@ -192,11 +192,11 @@ class QTree:
 
     @cached_property
     def _children(self) -> dict[QTreeNode, tuple[QTreeNode, ...]]:
-        found: dict[QTreeNode, tuple[QTreeNode, ...]] = {node: () for node, _ in self.edges}
+        children: dict[QTreeNode, tuple[QTreeNode, ...]] = {node: () for node, _ in self.edges}
         for node, parent in self.edges:
             if parent is not None:
-                found[parent] += (node,)
-        return found
+                children[parent] += (node,)
+        return children
 
     def children(self, node: QTreeNode) -> tuple[QTreeNode, ...]:
         """Return the children of a node."""
@@ -211,17 +211,17 @@ class QTree:
 
     def descendants(self, node: QTreeNode) -> tuple[QTreeNode, ...]:
         """Return the nodes below a node in depth-first order, the node itself included (the paper's ``desc``)."""
-        found: list[QTreeNode] = []
+        nodes: list[QTreeNode] = []
         waiting = [node]
         while waiting:
-            found.append(waiting.pop())
-            waiting += reversed(self._children[found[-1]])
-        return tuple(found)
+            nodes.append(waiting.pop())
+            waiting += reversed(self._children[nodes[-1]])
+        return tuple(nodes)
 
     def leaves(self, node: QTreeNode | None = None) -> tuple[int, ...]:
         """Return the atoms below a node, or all atoms, in depth-first order."""
         below = self.nodes if node is None else self.descendants(node)
-        return tuple(found for found in below if isinstance(found, int))
+        return tuple(node_below for node_below in below if isinstance(node_below, int))
 
     def path(self, atom: int) -> tuple[str, ...]:
         """Return the variables of the tree from the root to an atom."""
@@ -244,9 +244,9 @@ class QTree:
             bottom = node
             while len(self.children(bottom)) == 1:
                 (bottom,) = self.children(bottom)
-            kept = node if isinstance(bottom, str) else bottom
-            edges.append((kept, parent))
-            waiting += [(child, kept) for child in reversed(self.children(bottom))]
+            top = node if isinstance(bottom, str) else bottom
+            edges.append((top, parent))
+            waiting += [(child, top) for child in reversed(self.children(bottom))]
         return QTree(tuple(edges), self.variables)
 
     def incomplete(self, node: QTreeNode, atoms: Collection[int]) -> tuple[QTreeNode, ...]:

@@ -1,7 +1,7 @@
 """On-the-fly determinisation: I/O-deterministic tables of a CEA, made on demand while the stream is read.
 
 papers: CORE, section 5.4 (`ExecTrans` over bit vectors); CEL, section 6 and appendix D.3.  The selection strategy
-defines the determinised states (`cer_gpu.automaton.selection`).  We differ in that outputs stand on *transitions*, not
+defines the determinised states (`cer_gpu.automaton.selection`).  We differ in that outputs are on *transitions*, not
 on states: no state is needed only to announce a match, and an event that changes nothing leaves its state as it is.
 """
 
@@ -88,10 +88,10 @@ class Determinization(Table):
         # transitions that differ in their guards alone are one edge: a symbol is a set of edges that fire
         edges: dict[tuple[int, int, int], list[Transition]] = {}
         for t in cea.transitions:
-            if labelled and t.kept not in marks:
-                marks[t.kept] = len(self.labels)
-                self.labels.append(t.kept)
-            mark = marks[t.kept] if labelled else int(bool(t.kept))
+            if labelled and t.selected not in marks:
+                marks[t.selected] = len(self.labels)
+                self.labels.append(t.selected)
+            mark = marks[t.selected] if labelled else int(bool(t.selected))
             edges.setdefault((t.source, mark, t.target), []).append(t)
         self._edges = list(edges.values())
         # what an event that satisfies no guard, and passes no test because of that, fires
@@ -180,20 +180,20 @@ class Determinization(Table):
         first = self.fresh[symbol, 0, FIRST_MOVE]
         if first == UNKNOWN or len(self._control_keys) > 1 or self.touched[symbol, 0] == EVERY:
             return
-        found = []
+        source_moves = []
         for state in self.touched[symbol, : np.argmin(self.touched[symbol])].tolist():
             step = self.steps[symbol, state]
             moves = self._moves_at(step) if step > DIES else []
             if len(moves) != 2 or moves[0] != (0, state, 0):
                 return
-            found.append((state, moves[1]))
+            source_moves.append((state, moves[1]))
         begins = [] if first == STAY else self._moves_at(first)
         if len(begins) > 1:
             return
-        found += [(NO_STATE, move) for move in begins]
-        if any(target == NO_STATE or flags & OUTPUT_MOVE for _, (_, target, flags) in found):
+        source_moves += [(NO_STATE, move) for move in begins]
+        if any(target == NO_STATE or flags & OUTPUT_MOVE for _, (_, target, flags) in source_moves):
             return
-        sources = [(state, mark, target) for state, (mark, target, _) in found]
+        sources = [(state, mark, target) for state, (mark, target, _) in source_moves]
         row[SOURCES : SOURCES + SOURCE_WIDTH * len(sources)] = np.ravel(sources)
         row[N_SOURCES] = len(sources)
 
@@ -204,9 +204,9 @@ class Determinization(Table):
             end += 1
         return [tuple(move) for move in self.moves[first : end + 1].tolist()]
 
-    def met(self, most: int) -> dict[str, Any]:
-        """Return the numbers of states and symbols met, and the CEA states of the first `most` states."""
-        shown = [self.states_of(state) for state in range(min(self.n_states, most))]
+    def met(self, n_shown: int) -> dict[str, Any]:
+        """Return the numbers of states and symbols met, and the CEA states of the first `n_shown` states."""
+        shown = [self.states_of(state) for state in range(min(self.n_states, n_shown))]
         return {"n_states": self.n_states, "n_symbols": self.n_symbols, "states": shown}
 
     # ---- checkpoints ----------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ class Determinization(Table):
         return first
 
     def _reserve(self) -> None:
-        """Make room for all states and symbols; refuse a query that needs too many."""
+        """Allocate space for all states and symbols; refuse a query that needs too many."""
         n_states = max(self.n_states, len(self._control_keys))
         n_symbols = self.n_symbols
         if n_states > MAX_STATES or n_symbols > MAX_SYMBOLS or n_states * n_symbols > MAX_TABLE:
@@ -295,14 +295,14 @@ class Determinization(Table):
         self.fresh = _grown(self.fresh, n_symbols, len(self._control_keys))
         self.steady = _grown(self.steady, len(self.steps), 0)
         if len(self.touched) < len(self.steps):
-            known = len(self.touched)
+            n_listed = len(self.touched)
             self.touched = np.resize(self.touched, (len(self.steps), MAX_TOUCHED + 1))
-            for symbol in range(known, len(self.touched)):
+            for symbol in range(n_listed, len(self.touched)):
                 self._list_touched(symbol)
 
 
 def _grown(table: Int32, n_rows: int, n_columns: int) -> Int32:
-    """Return the table with room for `n_rows` and `n_columns`; a dimension that is too small is doubled."""
+    """Return the table with space for `n_rows` and `n_columns`; a dimension that is too small is doubled."""
     rows, columns = table.shape[:2]
     if n_rows <= rows and n_columns <= columns:
         return table
@@ -318,7 +318,7 @@ def _frozen(key: Any) -> Key:
 
 
 def _check_length(cea: CEA) -> None:
-    """Refuse an automaton whose matches all pass through too many determinised states, before any of them is made.
+    """Refuse an automaton whose matches all pass through too many determinised states, before any of them is built.
 
     A step leads the runs of a determinised state at most one event nearer to the end, so that a match of at least n
     events passes through n states.
@@ -328,7 +328,7 @@ def _check_length(cea: CEA) -> None:
         onward[source].append((target, 0))
     for t in cea.transitions:
         onward[t.source].append((t.target, 1))
-    known: set[int] = set()
+    visited: set[int] = set()
     todo, distance = [INITIAL], 0
     while todo:
         further = list[int]()
@@ -336,8 +336,8 @@ def _check_length(cea: CEA) -> None:
             state = todo.pop()
             if state == FINAL:
                 return
-            if state not in known:
-                known.add(state)
+            if state not in visited:
+                visited.add(state)
                 for target, length in onward[state]:
                     (further if length else todo).append(target)
         todo, distance = further, distance + 1

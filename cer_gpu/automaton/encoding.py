@@ -1,6 +1,6 @@
 """Codes in the tables that `cer_gpu.automaton` makes and the kernels of `cer_gpu.backend` read.
 
-They are plain integers, which kernels compile in as constants; a change to this file recompiles the kernels kept on
+They are plain integers, which kernels compile in as constants; a change to this file recompiles the kernels cached on
 disk (`cer_gpu.backend.jit`).
 """
 
@@ -56,7 +56,7 @@ CONSUME_NONE, CONSUME_PARTITION, CONSUME_ANY = range(3)
 
 CONDITION = np.dtype(
     [
-        ("kind", np.int32),  # COMPARE; COMPARE_RANKED, which compares texts by their ranks; or PROGRAM
+        ("kind", np.int32),  # COMPARE; COMPARE_RANKED, which compares strings by their ranks; or PROGRAM
         ("op", np.int32),  # of a comparison: EQUAL to AT_LEAST
         ("column", np.int32),  # of a comparison: the column of `Instances.values` for the earlier event, from 1
         ("other", np.int32),  # of a comparison: the column for the later event, from 1
@@ -72,7 +72,7 @@ CONDITION = np.dtype(
 )
 """A row of `Filters.conditions`: a test of an earlier event with a later one.
 
-`b.x > a.y`, with b the later one, is a COMPARE with LESS of the columns y and x: the earlier event stands at the left.
+`b.x > a.y`, with b the later one, is a COMPARE with LESS of the columns y and x: the earlier event is on the left.
 """
 COMPARE, COMPARE_RANKED, PROGRAM = range(3)
 EQUAL, DIFFERENT, LESS, AT_MOST, GREATER, AT_LEAST = range(6)
@@ -91,7 +91,7 @@ EDGE = np.dtype(
         ),  # its first row of `Filters.conditions`: from here on, those that the hash index guarantees
         ("test", np.int32),  # from here on, those that each candidate has to be tested for
         ("last", np.int32),  # the row after its last
-        ("zoned", np.int32),  # 1 if zone maps of the source let blocks of candidates be passed over, else 0
+        ("zoned", np.int32),  # 1 if zone maps of the source let blocks of candidates be skipped, else 0
         (
             "watched",
             np.int32,
@@ -142,9 +142,9 @@ AHEAD_ATOM, AHEAD_CONDITION, AHEAD_ATOMS = range(3)
 # flags of an atom
 INITIAL_ATOM = 1  # a match may begin with its event
 FINAL_ATOM = 2  # a match may end with its event
-STACKED_ATOM = 4  # its events are kept as instances, as later ones look for them
+STACKED_ATOM = 4  # its events are stored as instances, as later ones look for them
 LEAF_ATOM = 8  # no edge leads to it and no distant filter reads it: a path that reaches it is whole
-BARRING_ATOM = 16  # its events are those that a gap must not hold, and stand in no match
+BARRING_ATOM = 16  # its events are those that a gap must not hold, and are in no match
 
 # choice among the matches of one end
 CHOOSE_ALL, CHOOSE_NEXT, CHOOSE_LAST, CHOOSE_MAX = range(4)
@@ -159,7 +159,7 @@ CHOOSE_ALL, CHOOSE_NEXT, CHOOSE_LAST, CHOOSE_MAX = range(4)
     FIRE_EQUALS_END,
     FIRE_MARK,  # mark of the event
     FIRE_FINAL,  # 1 if a match ends with it, else 0
-    FIRE_FED,  # 1 if its partial matches are kept, else 0
+    FIRE_FED,  # 1 if its partial matches are stored, else 0
 ) = range(9)
 # columns of `Automaton.sources` and `feeds`: the key of the event, and the list under that key
 LINK_KEY, LINK_LIST = range(2)

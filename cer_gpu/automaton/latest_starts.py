@@ -1,7 +1,7 @@
-"""The latest start of the runs in each state of a CEA: enough to tell whether what ends has begun within a window.
+"""The latest start of the runs in each state of a CEA: enough to know whether a match that ends began in a window.
 
 A symbol moves latest starts from state to state: that of a state after an event is the greatest of those of the states
-from which the event leads there.  Marks play no part, so that nothing is determinised.
+from which the event leads there.  Marks are ignored, so nothing is determinised.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class LatestStarts:
 
     def add(self, fired: list[int]) -> None:
         """Add the symbols that are new in a list of all: each is the bit mask of the edges that fire."""
-        known = len(self.begins) - 1
-        if known == len(fired):
+        n_known = len(self.begins) - 1
+        if n_known == len(fired):
             return
-        found = [self._moves_of(each) for each in fired[known:]]
-        ends = int(self.begins[-1]) + np.cumsum([len(moves) for moves in found])
+        moves_of_new = [self._moves_of(each) for each in fired[n_known:]]
+        ends = int(self.begins[-1]) + np.cumsum([len(moves) for moves in moves_of_new])
         self.begins = np.concatenate([self.begins, ends.astype(np.int32)])
-        begin = [any(source == FRESH_START for _, source in moves) for moves in found]
+        begin = [any(source == FRESH_START for _, source in moves) for moves in moves_of_new]
         self.fresh = np.concatenate([self.fresh, np.array(begin, np.bool_)])
-        self.moves = np.concatenate([self.moves, *(np.array(moves, np.int32).reshape(-1, 2) for moves in found)])
+        self.moves = np.concatenate([self.moves, *(np.array(moves, np.int32).reshape(-1, 2) for moves in moves_of_new)])
 
     def _moves_of(self, fired: int) -> list[tuple[int, int]]:
         sources: dict[int, set[int]] = {column: set() for column in self._columns.values()}
@@ -69,20 +69,20 @@ class LatestStarts:
                 if reached >> other & 1:
                     sources[target].add(column)
             if self._reader.initial >> state & 1:
-                for found in sources.values():
-                    if column in found:
-                        found.add(FRESH_START)
+                for columns in sources.values():
+                    if column in columns:
+                        columns.add(FRESH_START)
         moves = []
-        for target, found in sources.items():
-            if FRESH_START in found:  # no start is later
+        for target, columns in sources.items():
+            if FRESH_START in columns:  # no start is later
                 moves.append((target, FRESH_START))
-            elif found != {target}:
-                moves += [(target, source) for source in sorted(found)] or [(target, NO_START)]
+            elif columns != {target}:
+                moves += [(target, source) for source in sorted(columns)] or [(target, NO_START)]
         return [move for move in moves if move != (ENDED_START, NO_START)]
 
 
 class WindowTable(Determinization):
-    """Determinised automaton of a strategy, and the latest starts that tell where it has to choose.
+    """Determinised automaton of a strategy, and the latest starts that show where it has to choose.
 
     Attributes
     ----------

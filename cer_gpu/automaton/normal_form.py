@@ -1,7 +1,7 @@
-"""Locally parametrised (LP) normal form of a formula: every filter stands at the event type that it filters.
+"""Locally parametrised (LP) normal form of a formula: every filter is at the event type that it filters.
 
 papers: CEL, section 5.2 and theorem 2.  ``AS`` and ``FILTER`` disappear: an `Atom` carries all the variables that hold
-its event, and the conjunction of all the predicates that the event must satisfy.  A join predicate stays around
+its event, and the conjunction of all the predicates that the event must satisfy.  A join predicate remains around
 the formula that it filters (`Related`).
 """
 
@@ -63,7 +63,7 @@ class Absent:
     """Events that must not lie in a gap: they satisfy `guard` (do not, when `negated`), and all `relations`.
 
     `sites` are the definitions of such an event that the relations name; `stream` as that of an `Atom`.  With a
-    `length` they must not lie so far behind the end of what stands before either, whatever follows.
+    `length` they must also not come within that length after the end of what precedes the gap, whatever follows.
     """
 
     guard: Guard
@@ -78,8 +78,8 @@ class Absent:
 class Then(Node):
     """`left`, then `right`: later, or at the very next position when `contiguous`.
 
-    None of `absent` lies strictly between the two.  A side that is `optional` may be missing: the other then stands
-    alone.  No normal form has an empty valuation.
+    None of `absent` lies strictly between the two.  A side that is `optional` may be missing: the other is then
+    alone.  No normal form has an empty match.
     """
 
     left: NormalForm
@@ -94,7 +94,7 @@ class Then(Node):
 class Both(Node):
     """``left ALL right``: both, in any order, interleaved or sharing events.
 
-    One stands alone where the other is `optional` and missing.
+    One is alone where the other is `optional` and missing.
     """
 
     left: NormalForm
@@ -105,15 +105,15 @@ class Both(Node):
 
 @dataclass(frozen=True)
 class Repeat(Node):
-    """`body` from `least` (1 or more) to `most` times (None if unbounded).
+    """`body` from `n_min` (1 or more) to `n_max` times (None if unbounded).
 
     They are joined by ``;``, or by ``:`` when `contiguous`.  None of `absent` lies strictly between two of them.
     """
 
     body: NormalForm
     contiguous: bool
-    least: int = 1
-    most: int | None = None
+    n_min: int = 1
+    n_max: int | None = None
     absent: tuple[Absent, ...] = ()
     parts: ClassVar[tuple[str, ...]] = ("body",)
 
@@ -133,7 +133,7 @@ class Trailing(Node):
 
 @dataclass(frozen=True)
 class Related(Node):
-    """The valuations of `body` that pass a join predicate."""
+    """The matches of `body` that pass a join predicate."""
 
     body: NormalForm
     relation: s.Relation
@@ -224,14 +224,14 @@ def is_plain(formula: NormalForm) -> bool:
                 return False
             case Both() if any(part.optional):
                 return False
-            case Repeat() if part.absent or (part.least, part.most) != (1, None):
+            case Repeat() if part.absent or (part.n_min, part.n_max) != (1, None):
                 return False
     return True
 
 
 def copies_of(repeat: Repeat) -> int:
     """Return how many copies of its body stand for a repetition: the last one repeats where there is no bound."""
-    return repeat.most or repeat.least
+    return repeat.n_max or repeat.n_min
 
 
 def absences(formula: NormalForm) -> Iterator[Absent]:
@@ -242,9 +242,9 @@ def absences(formula: NormalForm) -> Iterator[Absent]:
 
 
 def unrelated(formula: NormalForm) -> NormalForm:
-    """Return a formula without its join predicates: the skeleton, whose valuations they choose from.
+    """Return a formula without its join predicates: the skeleton, from whose matches they choose.
 
-    An absence with such a filter is left out, as it removes valuations only; one without stays.  If nothing changes,
+    An absence with such a filter is left out, as it only removes matches; one without stays.  If nothing changes,
     it is the formula itself.
     """
     related = any(isinstance(part, Related) for part in walk(formula))
@@ -305,7 +305,7 @@ class _PartToNormalise:
     Attributes
     ----------
     pushed : list of (dict, str)
-        Entries to take back on leaving the part: the table and the name.
+        Entries to remove when the part is left: the table and the name.
     relations : list of Relation
         Join predicates on the formula, the last one first.
     copied : bool
@@ -322,7 +322,7 @@ class _PartToNormalise:
 class _Normaliser:
     """Pass that pushes the filters of a formula down.
 
-    The ``AS`` and ``FILTER`` around the current part are kept by variable, each with its depth, the outermost first:
+    The ``AS`` and ``FILTER`` around the current part are stored by variable, each with its depth, the outermost first:
     an atom looks up only the filters on its own variables.
     """
 
@@ -333,7 +333,7 @@ class _Normaliser:
         self.n_atoms = self.n_parts = 0
         # by the id of a filtered formula: variables that its filter names and that can hold several events
         self._several: dict[int, set[str]] = {}
-        self._empty: set[int] = set()  # ids of the formulas that may have the empty valuation
+        self._empty: set[int] = set()  # ids of the formulas that may have the empty match
         self._assigned: dict[str, list[int]] = {}
         self._filters: dict[str, list[tuple[int, s.Predicate]]] = {}
         self._sites: dict[str, list[int]] = {}  # of the AS around, as far as join predicates name them
@@ -346,10 +346,10 @@ class _Normaliser:
         if isinstance(formula, s.Filtered):
             names = {item.variable.name for item in s.variable_filters(formula.filter)}
             self._several[id(formula.formula)] = names & below[0].several
-        found = combine(formula, below)
-        if found.empty:
+        variables = combine(formula, below)
+        if variables.empty:
             self._empty.add(id(formula))
-        return found
+        return variables
 
     # ---- down: AS and FILTER ------------------------------------------------------------------------------------
 
@@ -391,8 +391,8 @@ class _Normaliser:
     # ---- up: normal forms ---------------------------------------------------------------------------------------
 
     def _leave_part(self, part: _PartToNormalise, below: list[NormalForm]) -> NormalForm:
-        """Return the normal form of a part, and take back its entries."""
-        made = reduce(Either, below) if part.copied else self._build_node(part.formula, below)
+        """Return the normal form of a part, and remove its entries."""
+        normal = reduce(Either, below) if part.copied else self._build_node(part.formula, below)
         for table, name in part.pushed:
             table[name].pop()
             if not table[name]:
@@ -400,8 +400,8 @@ class _Normaliser:
             self._depth -= 1
             self._alike.clear()
         for relation in reversed(part.relations):
-            made = _disjoin_endings((Related(body, relation), absent) for body, absent in _endings(made))
-        return made
+            normal = _disjoin_endings((Related(body, relation), absent) for body, absent in _endings(normal))
+        return normal
 
     def _build_node(self, formula: s.Formula, below: list[NormalForm]) -> NormalForm:
         match formula:
@@ -426,13 +426,13 @@ class _Normaliser:
             case s.Conjunction():
                 return Both(below[0], below[1], self._optional(formula))
             case s.Iteration():
-                if formula.most == 1:
+                if formula.n_max == 1:
                     return below[0]
-                least = 1 if id(formula.formula) in self._empty else max(formula.least, 1)
+                least = 1 if id(formula.formula) in self._empty else max(formula.n_min, 1)
                 absent = self._next(formula.formula) if formula.next else ()
                 ((body, ending),) = _endings(below[0])
                 absent = tuple(dict.fromkeys([*absent, *self._absent(formula.until), *ending]))
-                return _disjoin_endings([(Repeat(body, formula.contiguous, least, formula.most, absent), ending)])
+                return _disjoin_endings([(Repeat(body, formula.contiguous, least, formula.n_max, absent), ending)])
             case s.Windowed() | s.Preceded():
                 assert self.windows is not None
                 return self.windows(below[0], formula)
@@ -440,19 +440,19 @@ class _Normaliser:
     def _sequence(
         self, formula: s.Sequence, lefts: list[_Ending], rights: list[_Ending], absent: tuple[Absent, ...]
     ) -> NormalForm:
-        """Return a sequence of two formulas that may end in absences: those of the left one lie between the two."""
+        """Return a sequence of two formulas that may end in absences: those of the left one come between the two."""
         optional = self._optional(formula)
-        found: list[_Ending] = []
+        alternatives: list[_Ending] = []
         for left, before in lefts:
             for right, after in rights:
                 between = tuple(dict.fromkeys([*before, *absent]))
                 without = (optional[0] and not before, optional[1] and not after)
-                found.append((Then(left, right, formula.contiguous, between, without), after))
+                alternatives.append((Then(left, right, formula.contiguous, between, without), after))
         if optional[0] and any(before for _, before in lefts):
-            found += rights
+            alternatives += rights
         if optional[1] and any(after for _, after in rights):
-            found += lefts
-        return _disjoin_endings(found)
+            alternatives += lefts
+        return _disjoin_endings(alternatives)
 
     def _optional(self, formula: s.Sequence | s.Conjunction) -> tuple[bool, bool]:
         return id(formula.left) in self._empty, id(formula.right) in self._empty
@@ -460,16 +460,16 @@ class _Normaliser:
     # ---- absences -----------------------------------------------------------------------------------------------
 
     def _next(self, formula: s.Formula) -> tuple[Absent, ...]:
-        """Return the absences before the next event that satisfies a formula as it stands, without what is around."""
+        """Return the absences before the next event that satisfies a formula by itself, without its context."""
         own = _Normaliser(formula, self.typed, self.streams)
         self._count_parts(own.n_atoms, own.n_parts)
         todo: list[tuple[NormalForm, tuple[s.Relation, ...]]] = [(own.result, ())]
-        found: list[Absent] = []
+        absences: list[Absent] = []
         while todo:
             part, relations = todo.pop()
             match part:
                 case Atom():
-                    found.append(Absent(part.guard, relations, part.negated, part.sites, part.stream))
+                    absences.append(Absent(part.guard, relations, part.negated, part.sites, part.stream))
                 case Either():
                     todo += [(part.right, relations), (part.left, relations)]
                 case Repeat():
@@ -478,7 +478,7 @@ class _Normaliser:
                     todo.append((part.body, (part.relation, *relations)))
                 case _:
                     raise AssertionError(f"not one event: {part}")
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(absences))
 
     def _absent(self, absences: Sequence[s.Absence]) -> tuple[Absent, ...]:
         """Return the absences of a gap: each alternative of a disjunction of filters is one of its own."""
@@ -514,7 +514,7 @@ class _Normaliser:
         if stream is not None:
             depths |= {f"{stream}>{name}": depth for name, depth in depths.items()}
         # a filter applies to variables bound inside the formula that it filters; the innermost filter comes first
-        filters = [found for name, depth in depths.items() for found in self._filters.get(name, ()) if found[0] < depth]
+        filters = [entry for name, depth in depths.items() for entry in self._filters.get(name, ()) if entry[0] < depth]
         filters.sort(key=lambda found: -found[0])
         sites = frozenset([formula.site] if formula.site >= 0 else []).union(*self._sites.values())
         self._count_parts(parts=len(depths) + len(filters) + len(sites))
@@ -563,7 +563,7 @@ def _endings(formula: NormalForm) -> list[_Ending]:
 
 
 def _with_one_ending(formula: NormalForm) -> NormalForm:
-    """Return a whole pattern with the absences at its end, which copies of it share, behind all of its alternatives."""
+    """Return a whole pattern with the absences at its end, which copies of it share, after all of its alternatives."""
     endings = _endings(formula)
     if len(endings) < 2 or not endings[0][1]:
         return formula

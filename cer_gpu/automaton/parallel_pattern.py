@@ -102,9 +102,9 @@ class ParallelPattern:
 
     @property
     def labels_identify_steps(self) -> bool:
-        """True if the variables of the events of a match tell its run: each place has one of its own."""
-        kept = [atom.kept for atom in self.graph.atoms]
-        return all(one - frozenset[str]().union(*kept[:i], *kept[i + 1 :]) for i, one in enumerate(kept))
+        """True if the variables of the events of a match identify its run: each place has one of its own."""
+        labels = [atom.selected for atom in self.graph.atoms]
+        return all(one - frozenset[str]().union(*labels[:i], *labels[i + 1 :]) for i, one in enumerate(labels))
 
     @property
     def predicates(self) -> list[s.Predicate]:
@@ -119,7 +119,7 @@ def variables_at(variables: tuple[tuple[Member, ...], ...], place: int) -> froze
 
 @dataclass(frozen=True)
 class Conflict:
-    """Proof that a conjunction is not hierarchical: two values that one of its events shares with different others.
+    """Proof that a conjunction is not hierarchical: two values that one event shares with different other events.
 
     Attributes
     ----------
@@ -162,7 +162,7 @@ def build_parallel(
     guards
         `LogicalPlan.guards`.
     selected
-        Variables that SELECT keeps.
+        The selected variables.
     n_steps
         As for `cer_gpu.automaton.atom_graph.build_atom_graph`.
 
@@ -180,7 +180,7 @@ def build_parallel(
 
 
 def _conjunction(formula: NormalForm) -> int:
-    """Return the number of places of the conjunction with which a formula begins; 0: it begins with a single event."""
+    """Return the number of places of the conjunction that begins a formula, or 0 if a single event does."""
     first = formula
     while isinstance(first, Then | Related):
         first = first.left if isinstance(first, Then) else first.body
@@ -197,7 +197,7 @@ class _ParallelBuilder:
     def __init__(self, graph: AtomGraph, guards: tuple[Guard, ...], n_conjunction: int) -> None:
         self.graph, self.guards, self.n_conjunction = graph, guards, n_conjunction
         self.states: dict[Any, int] = {}
-        self.held: list[tuple[int, ...]] = []
+        self.places_of_state: list[tuple[int, ...]] = []
         self.transitions: dict[ParallelTransition, None] = {}
         self.trees: dict[tuple[int, ...], QTree] = {}
 
@@ -223,11 +223,11 @@ class _ParallelBuilder:
                     self._add_transition(ParallelTransition((edge.target,), (source,), self._step_state(edge.target)))
         shares_events = any(self._are_one(pair) for pair in combinations(range(self.n_conjunction), 2))
         if shares_events:
-            joined_labels([graph.atoms[place].kept for place in range(self.n_conjunction)])
+            joined_labels([graph.atoms[place].selected for place in range(self.n_conjunction)])
         return ParallelPattern(
             graph,
             self.variables,
-            tuple(self.held),
+            tuple(self.places_of_state),
             tuple(self.transitions),
             frozenset(finals),
             self.n_conjunction,
@@ -239,11 +239,11 @@ class _ParallelBuilder:
 
     @property
     def _step_places(self) -> range:
-        """The places behind the conjunction."""
+        """The places after the conjunction."""
         return range(self.n_conjunction, len(self.graph.atoms))
 
     def _first_steps(self) -> list[int]:
-        """Return the places that begin the pattern, or that stand right behind its conjunction."""
+        """Return the places that begin the pattern, or that come right after its conjunction."""
         if not self.n_conjunction:
             return [place for place in self._step_places if self.graph.atoms[place].initial]
         return sorted({e.target for e in self.graph.edges if e.source < self.n_conjunction})
@@ -260,10 +260,10 @@ class _ParallelBuilder:
                 raise NotParallelError("a filter is not an equality of values of two events")
             members: list[list[Member]] = []
             for variable, expression in sides:
-                held = relation.holds[relation.variables.index(variable)]
-                if any(self.graph.atoms[place].repeats[0] for place in held):
+                places = relation.holds[relation.variables.index(variable)]
+                if any(self.graph.atoms[place].repeats[0] for place in places):
                     raise NotParallelError("a filter reads events of an iteration")
-                members.append([Member(place, expression) for place in sorted(held)])
+                members.append([Member(place, expression) for place in sorted(places)])
             self.direct |= {frozenset((a, b)) for a in members[0] for b in members[1]}
             if not members[0] or not members[1]:
                 continue
@@ -291,7 +291,7 @@ class _ParallelBuilder:
                     raise NotParallelError("a filter compares events that do not directly follow one another")
 
     def _check_implied(self) -> None:
-        """Refuse values that are equal only where the event of a third place is there, which another run may lack.
+        """Refuse values that are equal only where the event of a third place is present, which another run may lack.
 
         Values are compared at one place, between places of the conjunction, and along edges.
         """
@@ -306,13 +306,13 @@ class _ParallelBuilder:
                     raise NotParallelError("two values are equal only where a third event is there")
 
     def _reach(self, place: int) -> set[int]:
-        found: set[int] = set()
+        reached: set[int] = set()
         todo = [place]
         while todo:
-            after = set(self.graph.after(todo.pop())) - found
-            found |= after
+            after = set(self.graph.after(todo.pop())) - reached
+            reached |= after
             todo += after
-        return found
+        return reached
 
     def _is_always(self, place: int) -> bool:
         """Return True if every run reads an event for a place."""
@@ -330,10 +330,10 @@ class _ParallelBuilder:
 
     # ---- states and transitions -------------------------------------------------------------------------------
 
-    def _numbered_state(self, key: Any, held: tuple[int, ...]) -> int:
+    def _numbered_state(self, key: Any, places: tuple[int, ...]) -> int:
         if key not in self.states:
-            self.states[key] = len(self.held)
-            self.held.append(held)
+            self.states[key] = len(self.places_of_state)
+            self.places_of_state.append(places)
         return self.states[key]
 
     def _step_state(self, place: int) -> int:
@@ -346,10 +346,10 @@ class _ParallelBuilder:
 
     def _begin_step(self, place: int) -> None:
         """Add the transition of a first step: it gathers the parts of the conjunction before it."""
-        known = self.of_place[place]
+        own = self.of_place[place]
         sources = []
-        for part in self._connected_groups(range(self.n_conjunction), known):
-            shared = frozenset().union(*(self.of_place[each] for each in part)) & known
+        for part in self._connected_groups(range(self.n_conjunction), own):
+            shared = frozenset().union(*(self.of_place[each] for each in part)) & own
             if any(not shared <= self.of_place[each] for each in part):
                 raise NotParallelError(
                     "a step compares its event with one of a conjunction, and another of that may come after it"
@@ -357,16 +357,16 @@ class _ParallelBuilder:
             sources.append(GatheredState(self._conjunction_state(part), tuple(sorted(shared))))
         self._add_transition(ParallelTransition((place,), tuple(sources), self._step_state(place)))
 
-    def _connected_groups(self, places: Sequence[int], known: frozenset[int]) -> Iterator[tuple[int, ...]]:
+    def _connected_groups(self, places: Sequence[int], excluded: frozenset[int]) -> Iterator[tuple[int, ...]]:
         """Yield the places of a conjunction in groups, which variables other than the known ones connect."""
         waiting = list(places)
         while waiting:
             part = [waiting.pop(0)]
             for each in part:  # the body appends to it
-                open_ = self.of_place[each] - known
-                found = [other for other in waiting if self.of_place[other] & open_]
-                waiting = [other for other in waiting if other not in found]
-                part += found
+                open_ = self.of_place[each] - excluded
+                neighbours = [other for other in waiting if self.of_place[other] & open_]
+                waiting = [other for other in waiting if other not in neighbours]
+                part += neighbours
             yield tuple(sorted(part))
 
     # ---- conjunctions (theorem 4.1) ---------------------------------------------------------------------------
@@ -396,12 +396,12 @@ class _ParallelBuilder:
         return self.states[places, tree.root]
 
     def _conflict(self, places: tuple[int, ...], atoms: Sequence[ConjunctAtom]) -> Conflict | None:
-        found = crossing(atoms)
-        if found is None:
+        witness = crossing(atoms)
+        if witness is None:
             return None
-        both, one, other = (places[i] for i in (found.both, found.only_first, found.only_second))
+        both, one, other = (places[i] for i in (witness.both, witness.only_first, witness.only_second))
         first, second = (
-            next(m for m in self.variables[int(v)] if m.place == both) for v in (found.first, found.second)
+            next(m for m in self.variables[int(v)] if m.place == both) for v in (witness.first, witness.second)
         )
         return Conflict(both, one, other, first, second, is_acyclic(atoms))
 
@@ -440,7 +440,7 @@ def _variable_name(variable: int) -> str:
     return str(variable)
 
 
-def joined_labels(kept: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+def joined_labels(sets: Sequence[frozenset[str]]) -> list[frozenset[str]]:
     """Return the unions of some sets of variables, the empty one first.
 
     Raises
@@ -449,7 +449,7 @@ def joined_labels(kept: Sequence[frozenset[str]]) -> list[frozenset[str]]:
         When they are more than MAX_SELF_JOINS.
     """
     labels = {frozenset[str](): None}
-    for one in kept:
+    for one in sets:
         labels |= {one | other: None for other in labels}
         if len(labels) > MAX_SELF_JOINS:
             raise NotParallelError(f"one event may be in more than {MAX_SELF_JOINS} sets of variables")
@@ -482,7 +482,7 @@ class ParallelTable(NumberedAlphabet):
     fired : list of list of int
         For each symbol the transitions that its events may fire: first those whose target others gather.
     has_gaps : bool
-        True if kept events must follow one another (`strict`).
+        True if selected events must follow one another (`strict`).
     """
 
     def __init__(self, pattern: ParallelPattern, *, strict: bool = False) -> None:
@@ -499,18 +499,18 @@ class ParallelTable(NumberedAlphabet):
         super().__init__()
 
     def _make_labels(self) -> None:
-        """Give numbers to the sets of variables that may hold one event, also if several partial matches have it."""
+        """Assign numbers to the sets of variables that may hold one event, also if several partial matches have it."""
         atoms = self.pattern.graph.atoms
-        kept = [
-            frozenset[str]().union(*(atoms[place].kept for place in transition.places))
+        event_labels = [
+            frozenset[str]().union(*(atoms[place].selected for place in transition.places))
             for transition in self.pattern.transitions
         ]
         # parts of a conjunction may hold one event
         in_conjunction = range(self.pattern.n_conjunction if self.pattern.shares_events else 0)
-        joined = joined_labels([atoms[place].kept for place in in_conjunction])
-        self.labels: list[frozenset[str]] = list(dict.fromkeys([*joined, *kept]))
-        number = {held: i for i, held in enumerate(self.labels)}
-        self.marks: Int32 = np.array([number[held] for held in kept], np.int32)
+        joined = joined_labels([atoms[place].selected for place in in_conjunction])
+        self.labels: list[frozenset[str]] = list(dict.fromkeys([*joined, *event_labels]))
+        number = {label: i for i, label in enumerate(self.labels)}
+        self.marks: Int32 = np.array([number[label] for label in event_labels], np.int32)
         n = len(joined) if self.pattern.shares_events else 0
         self.unions: Int32 = np.array([[number[a | b] for b in joined] for a in joined], np.int32)[:n, :n].copy()
 

@@ -46,7 +46,7 @@ class NotRecentError(Exception):
     Attributes
     ----------
     span : (int, int) or None
-        Place in the text, if it is known.
+        Span in the query text, if known.
     hint : str
     """
 
@@ -66,7 +66,7 @@ class RecentEvent:
     guard : int
         Index of `LogicalPlan.guards`: the test that it passes, or does not pass where it is `negated` (``NOT``).
     labels : frozenset of str
-        The kept variables that hold it.
+        The selected variables that hold it.
     negated : bool
     """
 
@@ -83,9 +83,9 @@ class RecentTest:
     ----------
     predicate : Predicate
     events : tuple of ((str, str), int)
-        Step of each event that it reads, by its variable and by which event of it ("EACH", ...); NOW: the absent one.
+        Step of each event that it reads, by variable and by which event of it ("EACH", ...); NOW for the absent one.
     needs : tuple of (int, int)
-        Steps at which only some alternatives ask for the test, and these alternatives as bits; it holds for others.
+        Steps at which only some alternatives require the test, and these alternatives as bits; it holds for others.
     """
 
     predicate: s.Predicate
@@ -142,9 +142,9 @@ class RecentPattern:
     equalities : tuple of Predicate
         The filters that the keys stand for.
     taking : tuple of RecentAbsence
-        Events that take back what ended before them, as they must be absent behind the last step.
+        Events that retract matches that ended before them, as they must be absent after the last step.
     taker : frozenset of str
-        Variables that hold such an event in what it takes back.
+        Variables that hold such an event in the matches that it retracts.
     """
 
     steps: tuple[RecentStep, ...]
@@ -155,7 +155,7 @@ class RecentPattern:
 
     @property
     def absences(self) -> list[RecentAbsence]:
-        """All absences: those before the steps in turn, then those behind the last one."""
+        """All absences: those before the steps in turn, then those after the last one."""
         return [*(each for step in self.steps for each in step.absent), *self.taking]
 
     @property
@@ -185,7 +185,7 @@ class RecentPattern:
 
     @property
     def chooses(self) -> bool:
-        """True if some step has alternatives that differ in what is kept or tested."""
+        """True if some step has alternatives that differ in what is selected or tested."""
         return any(len(step.events) > 1 for step in self.steps)
 
 
@@ -195,7 +195,7 @@ _Column = tuple[int, str]
 
 @dataclass(frozen=True)
 class _Placed:
-    """A test at its step, and the columns that it asks to be equal, if it is an equality of two."""
+    """A test at its step, and the columns that it requires to be equal, if it is an equality of two."""
 
     step: int
     test: RecentTest
@@ -204,7 +204,7 @@ class _Placed:
 
 @dataclass
 class _Step:
-    """A step in the making: its atoms, and the absences before it with their tests."""
+    """A step under construction: its atoms, and the absences before it with their tests."""
 
     atoms: list[Atom]
     absent: list[tuple[Absent, list[list[_Placed]]]] = field(default_factory=list)
@@ -228,9 +228,9 @@ def build_recent(
     guards
         `LogicalPlan.guards`.
     selected
-        Variables that SELECT keeps.
+        The selected variables.
     trailing
-        True if it ends with an absence.  That the absent event lies in its window is tested apart.
+        True if it ends with an absence.  That the absent event is in its window is tested separately.
 
     Raises
     ------
@@ -240,10 +240,10 @@ def build_recent(
     builder = _RecentBuilder(guards, selected)
     if not trailing:
         return builder.pattern(formula)
-    behind = formula.body if isinstance(formula, Related) else formula  # the filter says how long it lasts
-    assert isinstance(behind, Then)
-    taker = next(part.labels for part in choices(unrelated(behind.right)) if isinstance(part, Atom))
-    return builder.pattern(behind.left, behind.absent, taker)
+    followed = formula.body if isinstance(formula, Related) else formula  # the filter says how long it lasts
+    assert isinstance(followed, Then)
+    taker = next(part.labels for part in choices(unrelated(followed.right)) if isinstance(part, Atom))
+    return builder.pattern(followed.left, followed.absent, taker)
 
 
 class _RecentBuilder:
@@ -255,10 +255,10 @@ class _RecentBuilder:
         self._n_tests = 0
 
     def pattern(
-        self, formula: NormalForm, behind: tuple[Absent, ...] = (), taker: frozenset[str] = frozenset()
+        self, formula: NormalForm, trailing: tuple[Absent, ...] = (), taker: frozenset[str] = frozenset()
     ) -> RecentPattern:
         last = _Step([])
-        self._bar(last, behind, self._add_steps(formula, []))
+        self._bar(last, trailing, self._add_steps(formula, []))
         keys, in_keys = self._key_classes()
         steps = []
         for number, step in enumerate(self._steps):
@@ -281,7 +281,7 @@ class _RecentBuilder:
     # ---- steps ------------------------------------------------------------------------------------------------
 
     def _add_steps(self, formula: NormalForm, visible: list[int], absent: tuple[Absent, ...] = ()) -> list[int]:
-        """Add the steps of a part before which some events are absent, and return them; it sees some steps before."""
+        """Add the steps of a part, whose filters see the `visible` steps, and return them; `absent` come before it."""
         alternatives = _alternatives(formula)
         if alternatives is not None:
             return self._add_step(alternatives, visible, absent)
@@ -294,14 +294,14 @@ class _RecentBuilder:
                 for each in reversed(joints):
                     steps = [*steps, *self._add_steps(each.right, [*visible, *steps], each.absent)]
                 return steps
-            case Repeat(least=least, most=most) if least == most and not formula.contiguous:
+            case Repeat(n_min=n, n_max=n_max) if n == n_max and not formula.contiguous:
                 steps = last = self._add_steps(formula.body, visible, absent)
-                for _ in range(least - 1):
+                for _ in range(n - 1):
                     first = len(self._steps)
-                    made = self._add_steps(formula.body, visible)
+                    copy = self._add_steps(formula.body, visible)
                     # an absence of the gap reads the repetition before it, and no other
                     self._bar(self._steps[first], formula.absent, [*visible, *last])
-                    steps, last = [*steps, *made], made
+                    steps, last = [*steps, *copy], copy
                 return steps
             case Related():
                 steps = self._add_steps(formula.body, visible, absent)
@@ -339,13 +339,13 @@ class _RecentBuilder:
     def _relate(self, relation: s.Relation, body: list[tuple[int, int]], visible: list[int]) -> None:
         """Place a filter on some steps, of which the alternatives are given as bits."""
         seen = [(step, self._steps[step].all) for step in visible]
-        held: dict[str, list[tuple[int, int]]] = {}
+        steps_of: dict[str, list[tuple[int, int]]] = {}
         for role in relation.roles:
-            inside = list(self._steps_held_by(role, body))
-            held.setdefault(role.variable.name, inside or list(self._steps_held_by(role, seen)))
-        self._placed += self._filter_cases(relation, held, body[:1])
+            inside = list(self._steps_bound_to(role, body))
+            steps_of.setdefault(role.variable.name, inside or list(self._steps_bound_to(role, seen)))
+        self._placed += self._filter_cases(relation, steps_of, body[:1])
 
-    def _steps_held_by(self, role: s.Role, steps: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    def _steps_bound_to(self, role: s.Role, steps: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         """Yield the steps bound to a variable, with the matching alternatives of each."""
         for step, bits in steps:
             for i, atom in enumerate(self._steps[step].atoms):
@@ -356,7 +356,7 @@ class _RecentBuilder:
                 yield step, bits
 
     def _filter_cases(
-        self, relation: s.Relation, held: dict[str, list[tuple[int, int]]], body: list[tuple[int, int]]
+        self, relation: s.Relation, steps_of: dict[str, list[tuple[int, int]]], body: list[tuple[int, int]]
     ) -> list[_Placed]:
         """Return the tests of a filter: one for each choice of events.
 
@@ -365,17 +365,17 @@ class _RecentBuilder:
         read = list(dict.fromkeys(_event_of(a) for a in s.attributes(relation.predicate)))
         picked = list(dict.fromkeys(name for name, event in read if event in ("EACH", "PREV")))
         for name, event in read:
-            if event != "EACH" and any(step != NOW and bits != self._steps[step].all for step, bits in held[name]):
+            if event != "EACH" and any(step != NOW and bits != self._steps[step].all for step, bits in steps_of[name]):
                 raise NotRecentError(
                     f"{event}({name}) of RECENT is one event known beforehand, and only some alternatives of a step "
                     f"are {name!r}",
                     f"let {name} be each alternative of the step: (A OR B) AS {name}",
                     _span_of(relation.predicate, name, event),
                 )
-        found = []
-        for places in product(*(range(len(held[name])) for name in picked)):
+        cases = []
+        for places in product(*(range(len(steps_of[name])) for name in picked)):
             at = dict(zip(picked, places, strict=True))
-            events = self._event_steps(read, held, at)
+            events = self._event_steps(read, steps_of, at)
             if events is None:
                 continue
             self._n_tests += 1
@@ -392,35 +392,35 @@ class _RecentBuilder:
             steps = {each: step for each, (step, _) in events.items()}
             test = RecentTest(relation.predicate, tuple(steps.items()), tuple(sorted(needs.items())))
             last = max([*steps.values(), *(step for step, _ in body)], default=0)
-            found.append(_Placed(last, test, None if needs else _equal_columns(relation.predicate, steps)))
-        return found
+            cases.append(_Placed(last, test, None if needs else _equal_columns(relation.predicate, steps)))
+        return cases
 
     def _event_steps(
-        self, read: list[tuple[str, str]], held: dict[str, list[tuple[int, int]]], at: dict[str, int]
+        self, read: list[tuple[str, str]], steps_of: dict[str, list[tuple[int, int]]], at: dict[str, int]
     ) -> dict[tuple[str, str], tuple[int, int]] | None:
         """Return the step of each event of a choice, with the alternatives, or None if there is no such event."""
-        found = {}
+        chosen = {}
         for name, event in read:
-            steps = held[name]
+            steps = steps_of[name]
             place = {"FIRST": 0, "LAST": len(steps) - 1}.get(event, at.get(name, 0) - (event == "PREV"))
             if place < 0 or not steps:
                 return None
-            found[name, event] = steps[place]
-        return found
+            chosen[name, event] = steps[place]
+        return chosen
 
     # ---- absences ---------------------------------------------------------------------------------------------
 
     def _bar(self, step: _Step, absent: tuple[Absent, ...], visible: list[int]) -> None:
-        """Let events be absent before a step."""
+        """Bar events before a step."""
         seen = [(each, self._steps[each].all) for each in visible]
         for each in absent:
             filters = []
             for relation in each.relations:
-                held: dict[str, list[tuple[int, int]]] = {}
+                steps_of: dict[str, list[tuple[int, int]]] = {}
                 for role in relation.roles:
-                    own = [(NOW, 1)] if each.sites & role.sites else list(self._steps_held_by(role, seen))
-                    held.setdefault(role.variable.name, own)
-                filters.append(self._filter_cases(relation, held, []))
+                    own = [(NOW, 1)] if each.sites & role.sites else list(self._steps_bound_to(role, seen))
+                    steps_of.setdefault(role.variable.name, own)
+                filters.append(self._filter_cases(relation, steps_of, []))
             step.absent.append((each, filters))
 
     def _absence(
@@ -442,22 +442,22 @@ class _RecentBuilder:
                 unkeyed += placed
         whole = len(own) == len(keys)
         tests = unkeyed if whole else [*keyed, *unkeyed]
-        made = tuple(dict.fromkeys(placed.test for placed in tests))
+        distinct = tuple(dict.fromkeys(placed.test for placed in tests))
         return RecentAbsence(
-            self._number[absent.guard], made, tuple(own[key] for key in range(len(keys))) if whole else None
+            self._number[absent.guard], distinct, tuple(own[key] for key in range(len(keys))) if whole else None
         )
 
     def _key_of(self, placed: list[_Placed], in_keys: dict[_Column, int]) -> tuple[int, s.Expression] | None:
         """Return the key that a filter makes equal to a column of an absent event, and that column."""
-        found = set()
+        key_columns = set()
         for each in placed:
             sides = sorted(each.equal or ())  # NOW is the least
             if len(sides) < 2 or sides[0][0] != NOW or sides[1] not in in_keys:
                 return None
-            found.add((in_keys[sides[1]], sides[0][1]))
-        if len(found) != 1:
+            key_columns.add((in_keys[sides[1]], sides[0][1]))
+        if len(key_columns) != 1:
             return None
-        ((key, column),) = found
+        ((key, column),) = key_columns
         return key, s.Attribute(column, _span_of(placed[0].test.predicate, None, None) or (0, 0))
 
     # ---- keys -------------------------------------------------------------------------------------------------
@@ -490,20 +490,20 @@ class _RecentBuilder:
 
 def _alternatives(formula: NormalForm) -> list[tuple[Atom, tuple[s.Relation, ...]]] | None:
     """Return the alternatives of a step, each with the join predicates around it, or None if one is not an event."""
-    found: list[tuple[Atom, tuple[s.Relation, ...]]] = []
+    atoms: list[tuple[Atom, tuple[s.Relation, ...]]] = []
     todo: list[tuple[NormalForm, tuple[s.Relation, ...]]] = [(formula, ())]
     while todo:
         part, around = todo.pop()
         match part:
             case Atom():
-                found.append((part, around))
+                atoms.append((part, around))
             case Either():
                 todo += [(part.right, around), (part.left, around)]
             case Related():
                 todo.append((part.body, (*around, part.relation)))
             case _:
                 return None
-    return found
+    return atoms
 
 
 def _is_implied(equal: tuple[_Column, _Column] | None, in_keys: dict[_Column, int]) -> bool:
@@ -516,7 +516,7 @@ def _event_of(attribute: s.Attribute) -> tuple[str, str]:
 
 
 def _equal_columns(predicate: s.Predicate, steps: dict[tuple[str, str], int]) -> tuple[_Column, _Column] | None:
-    """Return the columns of which a filter is the equality, or None if it is another one."""
+    """Return the two columns that a filter requires to be equal, or None for any other filter."""
     if not (isinstance(predicate, s.Comparison) and predicate.op == "="):
         return None
     sides = predicate.left, predicate.right
@@ -527,7 +527,7 @@ def _equal_columns(predicate: s.Predicate, steps: dict[tuple[str, str], int]) ->
 
 
 def _span_of(predicate: s.Predicate, name: str | None, event: str | None) -> s.Span | None:
-    """Return the place of an attribute of a predicate: by its variable and event, by its column, or the first."""
+    """Return the span of an attribute of a predicate: by its variable and event, by its column, or the first."""
     for attribute in s.attributes(predicate):
         if name is None and event in (None, attribute.name):
             return attribute.span
@@ -549,9 +549,9 @@ class RecentTable(NumberedAlphabet):
     labels : list of frozenset of str
         Variables of each mark.
     marks : int32 array, shape (steps, alternatives)
-        Mark of the events of each alternative; 0 where they are not kept.
+        Mark of the events of each alternative; 0 where they are not selected.
     taker : int
-        Mark of the events that take back.
+        Mark of the events that retract matches.
     has_gaps : bool
         False.
     """
@@ -560,8 +560,8 @@ class RecentTable(NumberedAlphabet):
 
     def __init__(self, pattern: RecentPattern) -> None:
         self.pattern = pattern
-        kept = [event.labels for step in pattern.steps for event in step.events]
-        self.labels: list[frozenset[str]] = list(dict.fromkeys([frozenset[str](), *kept, pattern.taker]))
+        event_labels = [event.labels for step in pattern.steps for event in step.events]
+        self.labels: list[frozenset[str]] = list(dict.fromkeys([frozenset[str](), *event_labels, pattern.taker]))
         number = {labels: mark for mark, labels in enumerate(self.labels)}
         self.marks: Int32 = np.zeros((len(pattern.steps), max(len(step.events) for step in pattern.steps)), np.int32)
         for i, step in enumerate(pattern.steps):

@@ -10,7 +10,7 @@ register j modulo w - 1, and states tell positions modulo w - 1 apart.  A run th
 reads its last event now, so that no event that is still needed is overwritten, and the automaton determinises exactly.
 
 A recogniser is the output-agnostic automaton of a pattern with join predicates, explored as a whole.  It has a single
-run, which tells where matches end, and nothing else about them.  Its states grow exponentially with the window: it is
+run, which reports where matches end, and nothing else about them.  Its states grow exponentially with the window: it is
 for windows of few events.
 """
 
@@ -223,7 +223,7 @@ _MAX_STATES = 256
 MAX_MOVES = 1 << 13
 MAX_RECOGNISED_EVENTS = 1 << 10
 MAX_RECOGNISED_ATOMS = 63
-"""Most atoms: one word says which of them an event satisfies."""
+"""Most atoms: one bitmask says which of them an event satisfies."""
 
 
 @dataclass(frozen=True)
@@ -387,8 +387,8 @@ class _Explorer:
                     continue
                 relation = next(k for k, r in enumerate(self.graph.relations) if r.predicate == condition.test)
                 current = self.automaton.n_registers
-                held = [current if register == CURRENT else register for register in condition.selection]
-                test = RegisterTest(relation, tuple(zip(condition.variables, held, strict=True)))
+                registers = [current if register == CURRENT else register for register in condition.selection]
+                test = RegisterTest(relation, tuple(zip(condition.variables, registers, strict=True)))
                 self.tested.append(self.tests.setdefault(test, len(self.tests)))
             self.formulas.append((atom, begin, len(self.tested)))
         return self.numbers[formula]

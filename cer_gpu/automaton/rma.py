@@ -3,7 +3,7 @@
 papers: RMA, section 4.  We differ in that the guard of a transition is a list of formulas, each required or excluded,
 and that each condition of a formula has its own register selection: a guard of the paper, ``f`` with one selection, is
 one required formula, and a min-term is a list of several.  A run is accepting if it reaches a final state: the paper
-also asks that its last event is marked, which a SELECT clause or NOT at the end of a pattern may prevent here.
+also requires that its last event is marked, which a SELECT clause or NOT at the end of a pattern may prevent here.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class RegisterTransition:
     @property
     def selection(self) -> tuple[int, ...]:
         """Registers that the guard reads, in the order of its conditions, `CURRENT` included."""
-        found = [register for formula, _ in self.guard for condition in formula for register in condition.selection]
-        return tuple(dict.fromkeys(found)) or (CURRENT,)
+        registers = [register for formula, _ in self.guard for condition in formula for register in condition.selection]
+        return tuple(dict.fromkeys(registers)) or (CURRENT,)
 
     @property
     def reads(self) -> frozenset[int]:
@@ -105,17 +105,17 @@ class RMA:
 
     @cached_property
     def _outgoing(self) -> list[list[RegisterTransition]]:
-        found: list[list[RegisterTransition]] = [[] for _ in range(self.n_states)]
+        transitions: list[list[RegisterTransition]] = [[] for _ in range(self.n_states)]
         for transition in self.transitions:
-            found[transition.source].append(transition)
-        return found
+            transitions[transition.source].append(transition)
+        return transitions
 
     @cached_property
     def _silent(self) -> list[list[int]]:
-        found: list[list[int]] = [[] for _ in range(self.n_states)]
+        targets: list[list[int]] = [[] for _ in range(self.n_states)]
         for source, target in self.silent:
-            found[source].append(target)
-        return found
+            targets[source].append(target)
+        return targets
 
     def outgoing(self, state: int) -> Sequence[RegisterTransition]:
         """Return the transitions out of a state that read an event."""

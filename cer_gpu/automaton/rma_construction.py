@@ -36,7 +36,7 @@ def build_rma(formula: NormalForm, selected: frozenset[str] | None = None, *, lo
     formula
         The WHERE clause in LP-normal form.
     selected
-        The variables that SELECT keeps, whose events are marked, or None for all.
+        The selected variables, whose events are marked, or None for all.
     loop
         True: the start state has a loop that skips events, so that runs may begin anywhere in the stream.
 
@@ -93,7 +93,7 @@ class _RmaPart:
     start, end : int
         States between which it is built.
     left : _Left or None
-        Left operands of the sequences around it, in whose right operands it stands.
+        Left operands of the sequences around it, in whose right operands it is.
     below : list of _Part
         Its own parts.
     transition : int
@@ -108,34 +108,34 @@ class _RmaPart:
     transition: int = -1
 
 
-class _Held:
+class _VariableAtoms:
     """Atoms of parts (all of them joined by ``;``) whose events a variable holds, and the least and greatest number."""
 
     def __init__(self, parts: list[_RmaPart], sites: frozenset[int]) -> None:
         self.atoms: dict[int, _RmaPart] = {}
         self._sites = sites
         counts = [fold(part, self._count_copies, lambda part: part.below) for part in parts]
-        self.least = sum(count[0] for count in counts)
-        self.most = sum(count[1] for count in counts)
+        self.n_min = sum(count[0] for count in counts)
+        self.n_max = sum(count[1] for count in counts)
 
     def _count_copies(self, part: _RmaPart, below: list[tuple[int, float]]) -> tuple[int, float]:
         match part.formula:
             case Atom() as atom:
-                held = not atom.sites.isdisjoint(self._sites)
-                if held:
+                binds = not atom.sites.isdisjoint(self._sites)
+                if binds:
                     self.atoms[part.transition] = part
-                return int(held), int(held)
+                return int(binds), int(binds)
             case Either():
-                return min(least for least, _ in below), max(most for _, most in below)
+                return min(n_min for n_min, _ in below), max(n_max for _, n_max in below)
             case Repeat():
                 return below[0][0], math.inf if below[0][1] else 0
             case _:
-                return sum(least for least, _ in below), sum(most for _, most in below)
+                return sum(n_min for n_min, _ in below), sum(n_max for _, n_max in below)
 
     @property
     def single(self) -> bool:
-        """True if the variable holds exactly one event in every valuation."""
-        return self.least == self.most == 1
+        """True if the variable holds exactly one event in every match."""
+        return self.n_min == self.n_max == 1
 
 
 class _RmaBuilder:
@@ -206,16 +206,16 @@ class _RmaBuilder:
     def _relate(self, part: _RmaPart, relation: s.Relation) -> None:
         """Test a filter on each transition at which the last of its variables becomes known."""
         _check_events(relation)
-        inner: dict[int, _Held] = {}
-        outer: dict[int, _Held] = {}
+        inner: dict[int, _VariableAtoms] = {}
+        outer: dict[int, _VariableAtoms] = {}
         for number, role in enumerate(relation.roles):
-            held = _Held(part.below, role.sites)
-            if held.atoms:
-                inner[number] = held
+            binding = _VariableAtoms(part.below, role.sites)
+            if binding.atoms:
+                inner[number] = binding
             else:
-                outer[number] = _Held(list(_lefts(part.left, None)), role.sites)
+                outer[number] = _VariableAtoms(list(_lefts(part.left, None)), role.sites)
                 _check_bound(relation, role, outer[number])
-        several = [number for number, held in inner.items() if not held.single]
+        several = [number for number, binding in inner.items() if not binding.single]
         if len(several) > 1:
             raise _unbounded(relation, _several(relation.roles[several[0]], inner[several[0]]))
         if not inner:
@@ -223,11 +223,13 @@ class _RmaBuilder:
                 self._add_condition(relation, transition, {}, outer)
             return
         last = {several[0]: inner[several[0]]} if several else inner
-        atoms = {number: atom for held in last.values() for number, atom in held.atoms.items()}
+        atoms = {number: atom for binding in last.values() for number, atom in binding.atoms.items()}
         for transition, atom in atoms.items():
-            known = list(_lefts(atom.left, part.left))
+            before = list(_lefts(atom.left, part.left))
             missing = [
-                n for n, held in inner.items() if transition not in held.atoms and not _always_meets(held, known)
+                n
+                for n, binding in inner.items()
+                if transition not in binding.atoms and not _always_meets(binding, before)
             ]
             if not missing:
                 self._add_condition(relation, transition, inner, outer)
@@ -236,7 +238,7 @@ class _RmaBuilder:
                 raise _unbounded(relation, _several(role, inner[several[0]]))
 
     def _add_condition(
-        self, relation: s.Relation, index: int, inner: dict[int, _Held], outer: dict[int, _Held]
+        self, relation: s.Relation, index: int, inner: dict[int, _VariableAtoms], outer: dict[int, _VariableAtoms]
     ) -> None:
         """Add the filter to the formula of a transition, with a register selection (CreateNewRs, algorithm 4)."""
         selection = []
@@ -250,7 +252,7 @@ class _RmaBuilder:
         self.transitions[index] = replace(transition, guard=(((*formula, condition), True),))
 
     def _register(self, atoms: frozenset[int], role: s.Role) -> int:
-        """Return the register that the transitions of a variable write; make it if there is none."""
+        """Return the register that the transitions of a variable write, adding it if necessary."""
         name = variable_name(role.variable)
         if atoms not in self._register_of:
             register = self._register_of[atoms] = len(self._register_of)
@@ -271,29 +273,29 @@ def _lefts(left: _Left | None, end: _Left | None) -> Iterator[_RmaPart]:
         left = left.farther
 
 
-def _always_meets(held: _Held, known: list[_RmaPart]) -> bool:
+def _always_meets(binding: _VariableAtoms, preceding: list[_RmaPart]) -> bool:
     """Return True if every path passes an atom of this single-event variable."""
-    return any(not _transitions(part).isdisjoint(held.atoms) for part in known)
+    return any(not _transitions(part).isdisjoint(binding.atoms) for part in preceding)
 
 
 def _transitions(part: _RmaPart) -> set[int]:
-    found, todo = set(), [part]
+    transitions, todo = set(), [part]
     while todo:
         part = todo.pop()
-        found.add(part.transition)
+        transitions.add(part.transition)
         todo += part.below
-    return found
+    return transitions
 
 
 def _first_atoms(part: _RmaPart) -> list[int]:
     """Return the transitions of the atoms with which a part can begin."""
-    found, todo = [], [part]
+    transitions, todo = [], [part]
     while todo:
         part = todo.pop()
         if isinstance(part.formula, Atom):
-            found.append(part.transition)
+            transitions.append(part.transition)
         todo += part.below[:1] if isinstance(part.formula, Then) else part.below
-    return found
+    return transitions
 
 
 # ---- filters that registers cannot test -----------------------------------------------------------------------------
@@ -306,20 +308,20 @@ def _check_events(relation: s.Relation) -> None:
             raise _unbounded(relation, f"{attribute.event}({name}) is chosen among all events of {name!r}")
 
 
-def _check_bound(relation: s.Relation, role: s.Role, held: _Held) -> None:
+def _check_bound(relation: s.Relation, role: s.Role, binding: _VariableAtoms) -> None:
     """Check that a variable from outside the filtered formula holds one event wherever the filter is tested."""
     name = variable_name(role.variable)
-    if not held.atoms:
+    if not binding.atoms:
         raise _unbounded(relation, f"no event of {name!r} comes before the filter is tested")
-    if not held.single:
-        raise _unbounded(relation, _several(role, held))
+    if not binding.single:
+        raise _unbounded(relation, _several(role, binding))
 
 
-def _several(role: s.Role, held: _Held) -> str:
+def _several(role: s.Role, binding: _VariableAtoms) -> str:
     name = variable_name(role.variable)
-    if held.most > 1:
+    if binding.n_max > 1:
         return f"{name!r} can hold several events there, and each of them would need a register of its own"
-    if not held.least:
+    if not binding.n_min:
         return f"{name!r} can be empty there, so that its register may hold no event"
     return f"events of {name!r} can come before other events of the filter are known"
 

@@ -4,7 +4,7 @@ papers: RMA, section 5, theorem 5.5 and algorithm 5; section 6, definition 6.1 a
 differ in that states and min-terms are made from the start state on demand, rather than over the whole power set.
 
 The paper keeps the registers of the automaton, so that runs merged into one state share them.  That is exact only if
-no run overwrites a register that another one still reads, which the paper does not ask for: with the same marks, runs
+no run overwrites a register that another one still reads, which the paper does not require: with the same marks, runs
 of ``A+ ; A AS x ; A+ ; B FILTER B.k = x.k`` store different events as x, and the output-agnostic automaton of figure 3
 (a) for w = 3 forgets the first of two T events.  Here every transition is checked: it may write a register only if no
 merged run that does not write it can read it later.  Then all runs merged into a state agree with its registers, by
@@ -43,8 +43,8 @@ class DeterministicRMA:
     ----------
     automaton
     output_agnostic
-        True: outputs are not told apart, so that there is a single run, which recognises the ends of matches alone; a
-        transition is marked if one of those that it merges is.
+        True: outputs are not distinguished, so that there is a single run, which recognises only the ends of matches;
+        a transition is marked if one of those that it merges is.
     max_states
         Bound on the number of states.
     checked
@@ -92,15 +92,15 @@ class DeterministicRMA:
         return ()
 
     def applicable(self, state: int, applies: Callable[[RegisterFormula], bool]) -> Iterable[RegisterTransition]:
-        """Return the transitions out of a state that apply, at most one with each output; make them if need be."""
+        """Return the transitions out of a state that apply, at most one for each output; build them if necessary."""
         return self.moves(state, frozenset(formula for formula in self._formulas[state] if applies(formula)))
 
     def moves(self, state: int, true: frozenset[RegisterFormula]) -> list[RegisterTransition]:
         """Return the transitions out of a state whose min-term requires these formulas and excludes all others."""
-        found = self._moves.get((state, true))
-        if found is None:
-            found = self._moves[state, true] = self._marked_transitions(state, true)
-        return found
+        transitions = self._moves.get((state, true))
+        if transitions is None:
+            transitions = self._moves[state, true] = self._marked_transitions(state, true)
+        return transitions
 
     def explored(self) -> RMA:
         """Return the whole automaton: all states that some min-terms reach."""
@@ -145,7 +145,7 @@ class DeterministicRMA:
         return RegisterTransition(source, guard, target, writes, any(t.marked for t in group))
 
     def _merged_state(self, inside: frozenset[int]) -> int:
-        """Return the state that merges these; make it if there is none."""
+        """Return the state that merges these, adding it if necessary."""
         if inside not in self._states:
             if self.n_states == self.max_states:
                 raise QueryTooLargeError(f"the deterministic automaton has more than {self.max_states:,} states")

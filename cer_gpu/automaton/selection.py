@@ -210,7 +210,7 @@ class Ordered(Selection):
     def __init__(self, reader: Reader, *, marked_first: bool) -> None:
         super().__init__(reader)
         self._marked_first = marked_first
-        self._known: dict[tuple[Key, int], tuple[Key, dict[Key, list[Move]]]] = {}
+        self._cache: dict[tuple[Key, int], tuple[Key, dict[Key, list[Move]]]] = {}
 
     def inside(self, state: Key) -> int:
         """Return the set of CEA states of a determinised state."""
@@ -228,9 +228,9 @@ class Ordered(Selection):
 
     def _advance(self, sequence: Key, fired: int) -> tuple[Key, dict[Key, list[Move]]]:
         """Return the next sequence, and the moves of each (group, set of states) and of a fresh run (key None)."""
-        known = self._known.get((sequence, fired))
-        if known is not None:
-            return known
+        cached = self._cache.get((sequence, fired))
+        if cached is not None:
+            return cached
         marked, unmarked = [], []
         for g, group in enumerate(sequence):
             sources: list[tuple[Key, int]] = [((g, inside), inside) for inside in group]
@@ -265,7 +265,7 @@ class Ordered(Selection):
             for source, mark, target in left:
                 if target:
                     moves.setdefault(source, []).append(_selection_move(mark, target, (onward, g, target & ~END)))
-        for found in moves.values():
-            found.sort(key=lambda move: move.mark)
-        self._known[sequence, fired] = onward, moves
+        for moves_of_source in moves.values():
+            moves_of_source.sort(key=lambda move: move.mark)
+        self._cache[sequence, fired] = onward, moves
         return onward, moves

@@ -1,4 +1,4 @@
-"""Semi-joins that tell which events of a conjunction, or of a chain of equalities, can have partners at all.
+"""Semi-joins that show which events of a conjunction, or of a chain of equalities, can have partners at all.
 
 Yannakakis (VLDB 1981) joins along a tree: relations are first reduced, from the leaves to the root and back, to the
 rows that have partners in their neighbours.  Here the tree is that of a parallel pattern, and the relations are the
@@ -16,7 +16,7 @@ from cer_gpu.automaton.parallel_pattern import ParallelPattern, variables_at
 MAX_GROUPS = 16
 """Most groups of one semi-join."""
 MAX_PLACES = 62
-"""Most places: a word has a bit for each."""
+"""Most places: a bitmask has a bit for each."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class SemiJoin:
     ordered : bool
         True: there are two groups, and the events of the first come before those of the second.
     drops : tuple of bool
-        For each group, True if dropping its events without partners leaves the order of the answers of an end as it is.
+        For each group, True if dropping its events without partners leaves the order of an end's matches unchanged.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -43,11 +43,11 @@ class SemiJoin:
 def semi_joins(pattern: ParallelPattern) -> list[SemiJoin] | Rejection:
     """Return the semi-joins of a pattern from the leaves of its tree to the root, or the reason why there are none.
 
-    The listing of an end follows heaps, whose form depends on all that was put in.  Partial matches of one event come
+    The listing of an end follows heaps, whose form depends on all that was inserted.  Partial matches of one event come
     in the order of their starts, and their heap is a list; what has no partner is taken from it without a trace.  The
     heap of other partial matches keeps its form only if all of them stay.
     """
-    found = [*_of_trees(pattern)]
+    joins = [*_of_trees(pattern)]
     steps = range(pattern.n_conjunction, len(pattern.graph.atoms))
     for place in steps:
         into = [t for t in pattern.transitions if place in t.places]
@@ -56,14 +56,14 @@ def semi_joins(pattern: ParallelPattern) -> list[SemiJoin] | Rejection:
         for source in into[0].sources:
             before = pattern.states[source.state]
             fresh = all(not t.sources for t in pattern.transitions if t.target == source.state)
-            found.append(SemiJoin((before, (place,)), source.key, True, (fresh, True)))
+            joins.append(SemiJoin((before, (place,)), source.key, True, (fresh, True)))
     if len(pattern.graph.atoms) > MAX_PLACES:
         return Rejection(f"it has more than {MAX_PLACES} events")
-    if not found:
+    if not joins:
         return Rejection("there is a single event")
-    if any(len(each.groups) > MAX_GROUPS for each in found):
+    if any(len(each.groups) > MAX_GROUPS for each in joins):
         return Rejection(f"more than {MAX_GROUPS} events share a value")
-    return found
+    return joins
 
 
 def _of_trees(pattern: ParallelPattern) -> Iterator[SemiJoin]:

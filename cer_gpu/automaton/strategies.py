@@ -14,7 +14,7 @@ from cer_gpu.automaton.selection import Everything, Maximal, Ordered, Reader, Se
 
 _EARLIER = "{} compares with matches that may begin before the window"
 _PENDING = "what is pending for RECENT depends on all events before, those before the window too"
-_NO_ANSWER = "where its choice is longer than {}, that end has no answer"
+_NO_MATCH = "where its choice is longer than {}, that end has no answer"
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Strategy:
     on_chains : bool
         True: the stacks of chains can evaluate it.
     consecutive : bool
-        True: kept events stand at consecutive positions.
+        True: selected events are at consecutive positions.
     most_at_an_end : int
         Most matches reported at one end; 0: all.
     choice : int
@@ -103,7 +103,7 @@ _RECORDS = (
         words="the one that takes the earliest events it can, and as many as it can, is {} (NEXT).",
         compares=True,
         choice=CHOOSE_NEXT,
-        too_long=_NO_ANSWER,
+        too_long=_NO_MATCH,
         why_not_ranges=_EARLIER.format("NEXT"),
     ),
     Strategy(
@@ -112,7 +112,7 @@ _RECORDS = (
         words="the one that takes the latest events it can, and as many as it can, is {} (LAST).",
         compares=True,
         choice=CHOOSE_LAST,
-        too_long=_NO_ANSWER,
+        too_long=_NO_MATCH,
         why_not_ranges=_EARLIER.format("LAST"),
     ),
     Strategy(

@@ -1,4 +1,4 @@
-"""Checks of a query before any schema is known: names, clauses, patterns of texts.
+"""Checks of a query before any schema is known: names, clauses, patterns of strings.
 
 All errors are collected, up to `MAX_ERRORS`, to be shown together; `notes` are remarks on a correct query.
 """
@@ -25,14 +25,14 @@ Place = s.Filtered | s.Negation | s.Absence
 
 
 class Surroundings:
-    """The formulas around each part of a formula, found when the first error asks for them."""
+    """The formulas around each part of a formula, computed for the first error that needs them."""
 
     def __init__(self, formula: s.Formula) -> None:
         self._formula = formula
 
     @cached_property
     def _around(self) -> dict[int, s.Formula]:
-        """The formula around each sub-formula, by the id of that."""
+        """The formula around each sub-formula, by the id of the latter."""
         formulas = (node for node in walk(self._formula) if isinstance(node, s.Formula))
         around: dict[int, s.Formula] = {}
         for formula in formulas:
@@ -124,8 +124,8 @@ def check(
 
     `time_columns` are the columns of timestamps, if they are known: a single one is proposed as the time column.
     """
-    found = Findings()
-    checker = _Checker(query, found)
+    findings = Findings()
+    checker = _Checker(query, findings)
     checker.streams(has_type_column)
     fold(query.formula, checker.formula, s.subformulas)
     check_structure(query, checker.report)
@@ -136,13 +136,13 @@ def check(
     checker.select()
     checker.partition()
     checker.window(has_time_column, time_columns)
-    return found
+    return findings
 
 
 class _Checker:
-    def __init__(self, query: s.QuerySyntax, found: Findings) -> None:
+    def __init__(self, query: s.QuerySyntax, findings: Findings) -> None:
         self.query = query
-        self.found = found
+        self.findings = findings
         self._noted: set[str] = set()
         self._streams = dict.fromkeys(name.name for name in query.streams)
         self._whole = variables(query.formula)
@@ -151,7 +151,7 @@ class _Checker:
         self._types = {name.name for name in s.event_names(query.formula)}
 
     def error(self, message: str, span: s.Span, hint: Callable[[], str | None] = lambda: None) -> None:
-        errors = self.found.errors
+        errors = self.findings.errors
         again = any((error.message, error.start, error.end) == (message, *span) for error in errors)
         if len(errors) < MAX_ERRORS and not again:
             errors.append(QueryError(message, self.query.text, *span, hint=hint()))
@@ -162,7 +162,7 @@ class _Checker:
     def note(self, text: str) -> None:
         if text not in self._noted:
             self._noted.add(text)
-            self.found.notes.append(text)
+            self.findings.notes.append(text)
 
     # ---- clauses ----------------------------------------------------------------------------------------
 
@@ -218,10 +218,10 @@ class _Checker:
                 continue
             self.stream_of(item.variable)
             if item.variable.name in self._whole:
-                self.spared(item.variable, self._whole.always, "it keeps nothing")
+                self.note_unbound(item.variable, self._whole.always, "it keeps nothing")
             else:
-                known = partial(defined_names, self.query.formula)
-                self.undefined(item.variable, known, "SELECT")
+                names = partial(defined_names, self.query.formula)
+                self.refuse_undefined(item.variable, names, "SELECT")
             for attribute in item.attributes or ():
                 other = _other_variable(attribute.name, item.variable, self._whole)
                 if other is not None:
@@ -262,11 +262,11 @@ class _Checker:
             s.Windowed: "a window within the pattern: they choose among what lies within it",
         }
         nodes = list(walk(self.query.formula))
-        found = [reason for kind, reason in reasons.items() if any(isinstance(node, kind) for node in nodes)]
+        conflicts = [reason for kind, reason in reasons.items() if any(isinstance(node, kind) for node in nodes)]
         if self.query.each_step is not None:
-            found.append("EACH STEP: they choose among what has no longer gap")
-        if found:
-            message = f"THEN WITHIN has no meaning with {found[0]}"
+            conflicts.append("EACH STEP: they choose among what has no longer gap")
+        if conflicts:
+            message = f"THEN WITHIN has no meaning with {conflicts[0]}"
             self.error(message, within.span, lambda: "write WITHIN without THEN")
             return
         if self.query.select.strategy in ("ALL", "ANY"):
@@ -283,7 +283,7 @@ class _Checker:
             case s.Assign():
                 if not below[0] and not below[0].some_event:
                     self.note(f"variable {formula.variable.name!r} never holds an event: NOT(...) holds none")
-            case s.Iteration(least=0, most=1) if _RELUCTANT.search(self.query.text[slice(*formula.span)]):
+            case s.Iteration(n_min=0, n_max=1) if _RELUCTANT.search(self.query.text[slice(*formula.span)]):
                 self.note("+? is + or nothing, as *: no quantifier is reluctant, as every match is found")
             case s.Preceded():
                 self.note("an absence counted back holds at the beginning of the stream: nothing came before")
@@ -296,12 +296,12 @@ class _Checker:
     def of_one_event(self, place: s.Negation | s.Absence) -> None:
         """Check the filter of NOT(...) or of an absence, in which its one event is the only one of its names."""
         if place.filter is not None:
-            held = {name.name for name in place.names}
-            known = Variables(held, set(), set(held), one_event=True, some_event=True)
-            self.filter(place.filter, known, place)
+            names = {name.name for name in place.names}
+            scope = Variables(names, set(), set(names), one_event=True, some_event=True)
+            self.filter(place.filter, scope, place)
 
     def on_both_sides(self) -> None:
-        """Note the types of which one event can stand on both sides of ALL."""
+        """Note the types of which one event can be on both sides of ALL."""
         same = _SAME if self.query.head is None else _SAME_ATOMS
 
         def tests(formula: s.Formula, below: list[_TestsOfTypes]) -> _TestsOfTypes:
@@ -333,35 +333,35 @@ class _Checker:
                         f"NOT({name}) is one event, that is not {name}; that no {name} lies between is ; !{name} ;"
                     )
 
-    def filter(self, filter_: s.Filter, known: Variables, place: Place) -> None:
-        """Check a filter on a formula, or within NOT, that defines the `known` variables."""
+    def filter(self, filter_: s.Filter, scope: Variables, place: Place) -> None:
+        """Check a filter on a formula, or within NOT, that defines the `scope` variables."""
         for item in walk(filter_):
             match item:
                 case s.VariableFilter():
-                    self.filtered(s.Role(item.variable, always=item.variable.name in known.always), known, place)
+                    self.check_role(s.Role(item.variable, always=item.variable.name in scope.always), scope, place)
                     self.patterns(item.predicate)
                     self.over_aggregates(item.predicate)
                 case s.Relation():
                     each = {a.variable.name for a in s.attributes(item.predicate) if a.variable and a.event == "EACH"}
                     for role in item.roles:
-                        self.filtered(role, known, place, each=role.variable.name in each)
-                    self.skipped(item, known, place)
+                        self.check_role(role, scope, place, each=role.variable.name in each)
+                    self.note_skipped(item, scope, place)
                     self.patterns(item.predicate)
                     self.over_aggregates(item.predicate)
 
-    def filtered(self, role: s.Role, known: Variables, place: Place, *, each: bool = True) -> None:
+    def check_role(self, role: s.Role, scope: Variables, place: Place, *, each: bool = True) -> None:
         """Check a variable of a filter; `each`: the filter reads each event that it holds."""
         variable = role.variable
         self.stream_of(variable)
-        if variable.name not in known and not role.sites:
-            self.unseen(variable, place)
-        elif variable.name not in known.always and not role.always and variable.stream is None:
-            self.spared(variable, (), "a filter on it holds")
+        if variable.name not in scope and not role.sites:
+            self.refuse_unseen(variable, place)
+        elif variable.name not in scope.always and not role.always and variable.stream is None:
+            self.note_unbound(variable, (), "a filter on it holds")
         elif each and variable.name in self._whole.several:
             self.note(f"variable {variable.name!r} can hold several events; a filter on it must hold for each of them")
 
     def over_aggregates(self, predicate: s.Predicate) -> None:
-        """Check the aggregates OVER the past of a predicate: they know types, and no variables of the pattern."""
+        """Check the OVER aggregates of a predicate: they know types, and no variables of the pattern."""
         for aggregate in s.aggregates_in(predicate):
             name = None if aggregate.event is None else aggregate.event.name
             if aggregate.event is not None and name in self._whole and name not in self._types:
@@ -374,29 +374,29 @@ class _Checker:
                     hint = "for events of one user, say, write PARTITION BY [user]"
                     self.error(f"{message}, and {first!r} is a variable", inner.span, partial(str, hint))
 
-    def skipped(self, relation: s.Relation, known: Variables, place: Place) -> None:
+    def note_skipped(self, relation: s.Relation, scope: Variables, place: Place) -> None:
         """Note a PREV(x) where x holds one event at most; within NOT, refuse it."""
         for attribute in s.attributes(relation.predicate):
             if attribute.event != "PREV" or attribute.variable is None:
                 continue
             name = attribute.variable.name
-            if name in known and isinstance(place, s.Negation):
+            if name in scope and isinstance(place, s.Negation):
                 self.error(f"PREV({name}) is no event: NOT(...) stands for one event", attribute.span)
-            elif name in (known.single if name in known else self._whole.single):
+            elif name in (scope.single if name in scope else self._whole.single):
                 self.note(f"PREV({name}) is no event, as {name!r} holds one event here: the filter always holds")
 
-    def spared(self, name: s.Name, always: Container[str], outcome: str) -> None:
+    def note_unbound(self, name: s.Name, always: Container[str], outcome: str) -> None:
         """Note a variable that is not `always` bound."""
         if name.name not in always:
             reason = f"is not bound in every match ({self._spares})"
             self.note(f"variable {name.name!r} {reason}; {outcome} where it is empty")
 
-    def undefined(self, name: s.Name, known: Callable[[], list[str]], clause: str) -> None:
-        """Refuse a variable that is not in the formula, with the nearest of the `known` names."""
+    def refuse_undefined(self, name: s.Name, names: Callable[[], list[str]], clause: str) -> None:
+        """Refuse a variable that is not in the formula, with the nearest of the `names` names."""
         message = f"{clause} names {name.name!r}, which the formula does not define"
-        self.error(message, name.span, lambda: did_you_mean(name.name, known(), "variables here"))
+        self.error(message, name.span, lambda: did_you_mean(name.name, names(), "variables here"))
 
-    def unseen(self, name: s.Name, place: Place) -> None:
+    def refuse_unseen(self, name: s.Name, place: Place) -> None:
         """Refuse a variable that a filter at a place does not see, and say why."""
         around = self._surroundings
         absent = {name.name for node in walk(self.query.formula) if isinstance(node, s.Absence) for name in node.names}
@@ -407,7 +407,7 @@ class _Checker:
                 lambda: f"let its filter stand within the absence: !({name.name} FILTER {name.name}.price > 100)",
             )
         elif name.name not in self._whole:
-            self.undefined(name, partial(around.names, place), "FILTER")
+            self.refuse_undefined(name, partial(around.names, place), "FILTER")
         else:
             why, hint = around.why_not(name.name, place)
             self.error(f"FILTER names {name.name!r}, {why}", name.span, lambda: hint)
@@ -439,9 +439,9 @@ def _of_one(some: _TestsOfTypes, others: _TestsOfTypes) -> Iterator[str]:
         near = others if event_type is None else {event_type, None} & others.keys()
         for one, other in product(some[event_type], chain.from_iterable(others[each] for each in near)):
             if may_be_one(((one, False), (other, False))):
-                found = one.event_type or other.event_type, one.stream or other.stream
-                yield _guard_name(*found)
-                if found == (None, None):
+                shared = one.event_type or other.event_type, one.stream or other.stream
+                yield _guard_name(*shared)
+                if shared == (None, None):
                     return  # no type need be named
 
 
@@ -454,28 +454,28 @@ def _guard_name(event_type: str | None, stream: str | None) -> str:
 def _spares(formula: s.Formula) -> str:
     """Return the reason why a formula may leave a variable empty."""
     nodes = list(walk(formula))
-    missing = any(isinstance(node, s.Iteration) and node.least == 0 for node in nodes)
+    missing = any(isinstance(node, s.Iteration) and node.n_min == 0 for node in nodes)
     branches = any(isinstance(node, s.Disjunction) for node in nodes)
     if missing:
         return "another branch of OR, or none of ? or *" if branches else "none of ? or *"
     return "another branch of OR"
 
 
-def _other_variable(attribute: str, variable: s.Name, known: Container[str]) -> str | None:
-    """Return the `known` variable, other than `variable`, whose attribute a path names, or None if there is none."""
+def _other_variable(attribute: str, variable: s.Name, names: Container[str]) -> str | None:
+    """Return the `names` variable, other than `variable`, whose attribute a path names, or None if there is none."""
     first, *rest = names_of(attribute)
-    return first if rest and first in known and first != variable.name else None
+    return first if rest and first in names and first != variable.name else None
 
 
 _RELUCTANT = re.compile(r"[+*}]\s*\?$")
 _OF_SQL = re.compile(r"%|^_|_$")
-"""Signs of a pattern of SQL; within, _ is common in names."""
+"""Signs of an SQL pattern; in the middle, _ is common in names."""
 _REGULAR = r".^$*+?()[]{}|\\"
 """Characters with a meaning in a regular expression."""
 
 
 def _regular(pattern: str) -> str:
-    """Translate a pattern of SQL into a regular expression."""
+    """Translate an SQL pattern into a regular expression."""
     begin, end = "" if pattern.startswith("%") else "^", "" if pattern.endswith("%") else "$"
     return begin + pattern.strip("%").replace("%", ".*").replace("_", ".") + end
 

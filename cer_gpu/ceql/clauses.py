@@ -25,19 +25,19 @@ _WITHIN = ("within", "within_each_step", "each_step_alone")
 
 
 def _with_meta(method: _Method) -> _Method:
-    """Let Lark pass the place in the text to a method, before the children."""
+    """Let Lark pass the span in the text to a method, before the children."""
     return cast(_Method, lark.v_args(meta=True)(method))
 
 
 @dataclass(frozen=True)
 class NocaseValues:
-    """Values of an aggregate OVER the past whose letter case does not matter."""
+    """Values of an OVER aggregate whose letter case does not matter."""
 
     values: Any
 
 
 class OwnKeysBuilder:
-    """Builder of the keys that what is OVER the past has in place of those of the query."""
+    """Builder of the keys that an OVER aggregate has in place of those of the query."""
 
     text: str
 
@@ -72,7 +72,7 @@ class OwnKeysBuilder:
         return s.OwnKey(*children)
 
     def over_attribute(self, aggregate: s.OverAggregate) -> s.Attribute:
-        """Return the column of what is OVER the past, whose name is its text."""
+        """Return the column of an OVER aggregate, whose name is its text."""
         text = self.text[slice(*aggregate.span)].replace("`", " ")
         return s.Attribute(f"`{' '.join(text.split())}`", aggregate.span, aggregate=aggregate)
 
@@ -92,10 +92,14 @@ class QueryBuilder:
         keys = tuple(tuple(key.children) for key in partition.children) if partition else ()
         if "head" in clauses:
             _, *head = clauses["head"].children
-            made = ConjunctiveQuery(self.text, list(filter(None, head)), clauses["atoms"].children, relations)
-            made.check_keys(keys)
-            own: dict[str, Any] = {"head": made.head, "unread": made.unread, "relations": made.relations}
-            select, formula = s.Select(), made.formula
+            conjunctive = ConjunctiveQuery(self.text, list(filter(None, head)), clauses["atoms"].children, relations)
+            conjunctive.check_keys(keys)
+            own: dict[str, Any] = {
+                "head": conjunctive.head,
+                "unread": conjunctive.unread,
+                "relations": conjunctive.relations,
+            }
+            select, formula = s.Select(), conjunctive.formula
         else:
             having = clauses["having"].children[0] if "having" in clauses else None
             select, having = self._select_clause(clauses["select"], having)
@@ -169,7 +173,7 @@ class QueryBuilder:
         return lengths[0], lengths[1] if tree.data == "within_each_step" else None
 
     def _limit(self, tree: Any) -> tuple[int, s.Within | None]:
-        """Return how many, and in what length; None: at each end."""
+        """Return how many, and in what length, or None for each end."""
         token, every = tree.children
         limit = exact(self.text, token)
         if limit.denominator != 1:
@@ -181,7 +185,7 @@ class QueryBuilder:
 
 
 def span_of(meta: Any) -> s.Span:
-    """Return the place of a part of the parse tree."""
+    """Return the span of a part of the parse tree."""
     return (0, 0) if meta.empty else (meta.start_pos, meta.end_pos)
 
 

@@ -1,6 +1,6 @@
 """Conjunctive queries, such as ``Q(x) <- T(id = x), S(id = x, loc = 3)``, as queries of the language.
 
-papers: PCEA, section 3: an answer is a choice of one event for each atom (a t-homomorphism).  The body becomes a
+papers: PCEA, section 3: a match is a choice of one event for each atom (a t-homomorphism).  The body becomes a
 conjunction of one event an atom, and the equalities of its variables become filters.
 """
 
@@ -18,9 +18,9 @@ from cer_gpu.ceql.values import Name
 from cer_gpu.errors import OptionError, QueryError, did_you_mean, nearest
 
 RESULT_COLUMNS = ("start", "end", "positions", "start_time", "end_time", "events", "count")
-"""Columns of the results beside those of a head."""
+"""Columns of the results besides those of a head."""
 NO_NAME = "_"
-"""Variable that each time stands for another value."""
+"""Variable that denotes another value each time."""
 
 Relations = Mapping[str, Sequence[str]]
 """Columns of each type, in the order of the arguments of its atoms."""
@@ -90,14 +90,14 @@ class ConjunctiveQuery:
         The atoms, joined by ALL, with their filters.
     head : tuple of HeadVariable
     unread : tuple of Name
-        Attributes of variables that stand in one place, which no filter reads.
+        Attributes of variables that occur once, which no filter reads.
     relations : tuple of (str, tuple of str)
         Types with arguments by position, and their columns.
 
     Raises
     ------
     QueryError
-        When the names in the query do not fit each other, or its arguments by position do not fit `relations`.
+        When the names in the query do not agree, or its arguments by position do not agree with `relations`.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class ConjunctiveQuery:
         self._relations = relations
         self._by_position: dict[str, tuple[str, ...]] = {}
         self._places: dict[str, list[_Place]] = {}  # of each variable, the first in each atom
-        self._equal: set[str] = set()  # variables that stand twice in an atom
+        self._equal: set[str] = set()  # variables that occur twice in an atom
         self._unread: list[s.Name] = []  # attributes
         names = self._atom_names(atoms)
         events = [self._atom_event(atom, name) for atom, name in zip(atoms, names, strict=True)]

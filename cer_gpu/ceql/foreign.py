@@ -12,7 +12,7 @@ from cer_gpu.ceql.patterns import STRING_TESTS
 PATTERN, TEST, WINDOW, KEYS, STREAMS, SELECTION, BEGINNING = (
     "WHERE", "FILTER", "WITHIN", "PARTITION", "FROM", "SELECT", "",
 )  # fmt: skip
-"""Places of a query, by the keyword that stands before."""
+"""Places of a query, by the keyword before them."""
 
 _SHAPE = "a query is SELECT * FROM S WHERE A AS a ; B AS b FILTER b.id = a.id WITHIN 5 MINUTES"
 _TESTS = "WHERE holds the pattern, of event types; tests stand behind FILTER: WHERE A AS a FILTER a.price > 100"
@@ -36,7 +36,7 @@ class Word:
     Attributes
     ----------
     places
-        Places in which it is known; none: all.
+        Places in which it is recognised; if empty, all.
     at
         Regular expression of the text from the place of the error on.
     hint
@@ -63,7 +63,7 @@ _WORDS = (
         (), r".", "COUNT(x) counts events; DISTINCT is for the past: x[COUNT(DISTINCT R.a) OVER 1 HOUR > 2]", _DISTINCT
     ),
     Word((SELECTION,), r".", "results hold no duplicates: leave DISTINCT out", r"\bDISTINCT\s*$"),
-    # ---- clauses behind a pattern
+    # ---- clauses after a pattern
     Word(
         (),
         r"GROUP\b",
@@ -192,13 +192,13 @@ _CLAUSES = re.compile(
 
 
 def foreign_hint(text: str, start: int) -> str | None:
-    """Return the CEQL for what stands at the place of an error, if that is of another language; else None."""
+    """Return the CEQL for the text at the place of an error if it is of another language, else None."""
     word = line_of(text, start)
     if word is None:
         return None
-    hint, found = word.hint, _compile_pattern(word.before).search(text[:start])
-    if found and found.groups():
-        hint = hint.replace("{0}", found[1])
+    hint, before = word.hint, _compile_pattern(word.before).search(text[:start])
+    if before and before.groups():
+        hint = hint.replace("{0}", before[1])
     at = _compile_pattern(word.at).match(text[start:])
     for number, group in enumerate(at.groups() if at else (), 1):
         hint = hint.replace(f"{{{number}}}", group.upper())
@@ -206,12 +206,12 @@ def foreign_hint(text: str, start: int) -> str | None:
 
 
 def line_of(text: str, start: int) -> Word | None:
-    """Return the line of the table for what stands at the place of an error, or None."""
+    """Return the line of the table for the text at the place of an error, or None."""
     before, after = text[:start], text[start:]
     place = _clause_before(before)
     for word in _WORDS:
-        fits = not word.places or place in word.places
-        if fits and _compile_pattern(word.at).match(after) and _compile_pattern(word.before).search(before):
+        applies = not word.places or place in word.places
+        if applies and _compile_pattern(word.at).match(after) and _compile_pattern(word.before).search(before):
             return word
     return None
 

@@ -42,7 +42,7 @@ The last one of ``round`` is a whole number, and of ``trunc`` a unit of time.
 """
 
 TESTS = ("startswith", "endswith", "contains")
-"""Scalar functions that give TRUE or FALSE, and may stand where a predicate does."""
+"""Scalar functions that return TRUE or FALSE, and may be used as predicates."""
 
 AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX", "LIST")
 """Functions over the events that a variable holds."""
@@ -68,7 +68,7 @@ class OverResult(Enum):
 
 
 class OverState(Enum):
-    """Entries of the window that an OVER aggregate keeps, as `explain` says it."""
+    """Entries of the window that an OVER aggregate stores, in the words of `explain`."""
 
     TIMESTAMPS = "its events"
     DISTINCT = "the distinct values of its events"
@@ -121,10 +121,10 @@ OVER_AGGREGATES = {
 """OVER aggregates, by their names."""
 
 OVER_NAMES = tuple(name for name in OVER_AGGREGATES if " " not in name)
-"""Names of OVER aggregates that stand before parentheses."""
+"""Names of OVER aggregates that may come before parentheses."""
 
 NO_EVENT_WITHIN = "CLEAR"
-"""The test that no event lies before, which an absence counted back stands for."""
+"""The test that no event comes before, for an absence counted back."""
 
 DESCENDANT = "DESCENDANT"
 """The test that an ancestor of the event's process satisfied a condition before."""
@@ -145,13 +145,13 @@ TRUTHS = tuple(name for name, test in STRING_TESTS.items() if test.call)
 """Functions that are predicates: ``CIDR(ip, '10.0.0.0/8')``."""
 
 EMPTY = {name: function.empty for name, function in OVER_AGGREGATES.items()} | {RISES: False, DESCENDANT: False}
-"""Values of what reads the events before, where none of them counts; None for NULL."""
+"""Values of OVER aggregates and tests of earlier events where no event counts; None for NULL."""
 
 NAMES = (*EVENTS, LAG, *AGGREGATES, *SCALAR, *TRUTHS, ANY_OF)
-"""All names that may stand before parentheses in an expression."""
+"""All names that may come before parentheses in an expression."""
 
 
-def numbered_operands(least: int, most: int | None) -> str:
+def numbered_operands(n_min: int, n_max: int | None) -> str:
     """Return how many operands a function takes, as `SCALAR` has it.
 
     Examples
@@ -160,6 +160,6 @@ def numbered_operands(least: int, most: int | None) -> str:
     ('one operand', 'two or three operands', 'two operands or more')
     """
     words = ("no", "one", "two", "three", "four")
-    if most is not None and most != least:
-        return f"{words[least]} or {words[most]} operands"
-    return f"{words[least]} operand{'s' * (least > 1)}{' or more' * (most is None)}"
+    if n_max is not None and n_max != n_min:
+        return f"{words[n_min]} or {words[n_max]} operands"
+    return f"{words[n_min]} operand{'s' * (n_min > 1)}{' or more' * (n_max is None)}"

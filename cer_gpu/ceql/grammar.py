@@ -1,7 +1,7 @@
 """The grammar of CEQL (grammar.lark) as a parser of texts into parse trees.
 
-The tables of the parser take some tenths of a second to make.  They are kept in the user's cache, under a digest of all
-that they are made of.
+The tables of the parser take some tenths of a second to build.  They are cached on disk, under a digest of all
+their inputs.
 """
 
 from __future__ import annotations
@@ -69,37 +69,37 @@ def tree_parser() -> lark.Lark:
     return parser_of("cer_gpu.ceql", ("query", "lone_expression"), _whole_word)
 
 
-def parser_of(room: str, start: Sequence[str], edit_terminals: Callable[[TerminalDef], None]) -> lark.Lark:
-    """Return the parser of the grammar.lark of a package, made once, or loaded as an earlier process has kept it.
+def parser_of(package: str, start: Sequence[str], edit_terminals: Callable[[TerminalDef], None]) -> lark.Lark:
+    """Return the parser of the grammar.lark of a package, from the disk cache if an earlier process has built it.
 
     Parameters
     ----------
-    room
-        Package.
+    package
+        Name of the package.
     start
-        Rules that a text may be.
+        Rules that a whole text may match.
     edit_terminals
         Changes a terminal.
     """
-    grammar = files(room).joinpath("grammar.lark").read_text(encoding="utf-8")
-    made = partial(_build_parser, grammar, start, edit_terminals)
+    grammar = files(package).joinpath("grammar.lark").read_text(encoding="utf-8")
+    build = partial(_build_parser, grammar, start, edit_terminals)
     modules = sorted({edit_terminals.__module__, __name__})  # the tables depend on what these do
     sources = [
-        files(package).joinpath(f"{name}.py").read_bytes()
-        for package, _, name in (each.rpartition(".") for each in modules)
+        files(folder).joinpath(f"{name}.py").read_bytes()
+        for folder, _, name in (each.rpartition(".") for each in modules)
     ]
-    made_of = repr((grammar, sources, lark.__version__, sys.version_info[:2]))
+    inputs = repr((grammar, sources, lark.__version__, sys.version_info[:2]))
     try:
-        path = own_folder("grammar") / hashlib.sha256(made_of.encode()).hexdigest()[:32]
+        path = own_folder("grammar") / hashlib.sha256(inputs.encode()).hexdigest()[:32]
         parser: lark.Lark = lark.Lark.load(json.loads(read_kept(path), object_hook=_with_integer_keys))
         return parser
     except FileNotFoundError:
-        parser = made()
+        parser = build()
         with contextlib.suppress(OSError):
             write_kept(path, _tables(parser).encode())
         return parser
     except Exception:  # no folder, or a file that is damaged in any way
-        return made()
+        return build()
 
 
 def _tables(parser: lark.Lark) -> str:
@@ -110,7 +110,7 @@ def _tables(parser: lark.Lark) -> str:
 
 
 def _with_integer_keys(read: dict[str, Any]) -> dict[Any, Any]:
-    """Return an object of JSON with numbers as keys if they were that: states, tokens, and places in the memo."""
+    """Return a JSON object with integer keys where they were integers: states, tokens, and places in the memo."""
     is_numbered = next(iter(read), "").isdigit()
     return {int(key): value for key, value in read.items()} if is_numbered else read
 

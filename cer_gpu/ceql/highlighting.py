@@ -1,4 +1,4 @@
-"""A lexer for Pygments, made of the terminals of the grammar: highlighted CEQL in pages, notebooks and editors.
+"""A lexer for Pygments, built from the terminals of the grammar: highlighted CEQL in pages, notebooks and editors.
 
 Pygments finds it by its alias, ``ceql``, where the package is installed.
 """
@@ -48,8 +48,8 @@ def _token_rules() -> Iterator[tuple[str, Any]]:
         elif terminal.name not in _TOKENS:
             signs += pattern.removeprefix("(?:").removesuffix(")").split("|")
     yield rf"{name}(?=\s*\()", Name.Function
-    for known in ("NUMBER", "STRING", "QUOTED_NAME", "DOUBLE_QUOTED", "NAME"):
-        yield terminals[known].pattern.value, _TOKENS[known]
+    for terminal_name in ("NUMBER", "STRING", "QUOTED_NAME", "DOUBLE_QUOTED", "NAME"):
+        yield terminals[terminal_name].pattern.value, _TOKENS[terminal_name]
     for sign in sorted(signs, key=lambda sign: -len(sign.replace("\\", ""))):  # ':+' before ':'
         yield sign, Punctuation if sign.removeprefix("\\") in _PUNCTUATION else Operator
 
@@ -77,5 +77,5 @@ def _formatter() -> Any:
 
 
 def to_html(text: str) -> str:
-    """Return the text of a query as HTML, highlighted by inline styles, which a notebook keeps."""
+    """Return the text of a query as HTML, highlighted by inline styles, which notebooks preserve."""
     return str(highlight(text.strip("\n"), CeqlLexer(), _formatter()))

@@ -1,4 +1,4 @@
-"""Measures: the expressions of SELECT and HAVING over whole matches, made from the expressions as parsed.
+"""Measures: the expressions of SELECT and HAVING over whole matches, built from the parsed expressions.
 
 The parser leaves aggregates as calls with a name in upper case (`syntax.Call`), and, in HAVING, attributes as paths.
 """
@@ -22,14 +22,14 @@ def measure_expression(expression: s.Expression, text: str) -> s.Expression:
     Raises
     ------
     QuerySyntaxError
-        When an attribute has no variable, or an aggregate has other operands than it takes.
+        When an attribute has no variable, or an aggregate has the wrong operands.
     """
     reader = _Reader(text, None)
-    made: s.Expression = reader.read(expression)
-    if not any(isinstance(node, s.Attribute | s.Aggregate) for node in walk(made)):
+    measure: s.Expression = reader.read(expression)
+    if not any(isinstance(node, s.Attribute | s.Aggregate) for node in walk(measure)):
         message = "expected a variable, or a measure that names one: x, x.price, COUNT(x)"
         raise QuerySyntaxError(message, text, *expression.span)
-    return made
+    return measure
 
 
 def having_condition(predicate: s.Predicate, aliases: Collection[str], text: str) -> s.Predicate:
@@ -40,8 +40,8 @@ def having_condition(predicate: s.Predicate, aliases: Collection[str], text: str
     QuerySyntaxError
         As for `measure_expression`, and when a bare name is no alias.
     """
-    made: s.Predicate = _Reader(text, aliases).read(predicate)
-    return made
+    condition: s.Predicate = _Reader(text, aliases).read(predicate)
+    return condition
 
 
 def aggregate_operand(expression: s.Expression, text: str) -> tuple[str, s.Expression | None]:
@@ -78,12 +78,12 @@ def aggregate_operand(expression: s.Expression, text: str) -> tuple[str, s.Expre
 
 def named_variables(nodes: Sequence[s.Expression | s.Predicate]) -> list[s.Name]:
     """Return the variables that measures or the condition of HAVING name, in order, each once."""
-    found: dict[tuple[str | None, str], s.Name] = {}
+    names: dict[tuple[str | None, str], s.Name] = {}
     for root in nodes:
         for node in walk(root):
             if isinstance(node, s.Attribute | s.Aggregate) and node.variable is not None:
-                found.setdefault((node.variable.stream, node.variable.name), node.variable)
-    return list(found.values())
+                names.setdefault((node.variable.stream, node.variable.name), node.variable)
+    return list(names.values())
 
 
 class _Reader:
@@ -125,16 +125,16 @@ class _Reader:
             raise _refuse_over(attribute, self._text)
         if attribute.event == "PREV":
             raise self._measure_error("PREV is for filters: a measure has no chosen event", attribute.span, _MEASURE)
-        found = self._qualified(attribute)
-        if found.variable is None and self._aliases is not None:
-            if found.name not in self._aliases:
-                hint = did_you_mean(found.name, self._aliases, "measures of SELECT") if self._aliases else None
-                message = f"HAVING names {found.name!r}, and SELECT has no measure of that name"
-                raise self._measure_error(message, found.span, hint or _MEASURE)
-            return found
-        if found.variable is None:
-            raise _without_variable(found, self._text, _MEASURE)
-        return found
+        qualified = self._qualified(attribute)
+        if qualified.variable is None and self._aliases is not None:
+            if qualified.name not in self._aliases:
+                hint = did_you_mean(qualified.name, self._aliases, "measures of SELECT") if self._aliases else None
+                message = f"HAVING names {qualified.name!r}, and SELECT has no measure of that name"
+                raise self._measure_error(message, qualified.span, hint or _MEASURE)
+            return qualified
+        if qualified.variable is None:
+            raise _without_variable(qualified, self._text, _MEASURE)
+        return qualified
 
     def _qualified(self, attribute: s.Attribute) -> s.Attribute:
         """Return an attribute that is written as a path with its first name as the variable."""

@@ -1,7 +1,7 @@
 """Tests of one event: can several be true of the same event?  Types and ``*``, streams, NOT decide.
 
-All that depends on this asks `may_be_one`, or `are_apart` for many tests: which patterns have one path for each match,
-so that no doubles need be removed; which sides of ``ALL`` can share an event; by which columns tasks are dealt events.
+All that depends on this calls `may_be_one`, or `are_apart` for many tests: which patterns have one path for each match,
+so that no duplicates need be removed; which sides of ``ALL`` can share an event; which columns distribute events.
 An event has one type, or none, and one stream.  "No" is certain, "yes" is not: predicates are not compared, except that
 an event which satisfies a test satisfies the same one without its predicate.
 """

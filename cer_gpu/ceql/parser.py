@@ -53,7 +53,7 @@ def parse(text: str, relations: Relations | None = None) -> s.QuerySyntax:
     QuerySyntaxError
         When the text is no query; it shows the place, the expected tokens, and the nearest keyword.
     QueryError
-        When the names in a conjunctive query do not fit each other.
+        When the names in a conjunctive query do not agree.
     OptionError
         When `relations` does not map names to lists of names.
     QueryTooLargeError
@@ -217,7 +217,7 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
         return self.call(meta, [function])
 
     def call(self, meta: Any, children: list[Any]) -> Any:
-        """Return a call of a scalar function, of an aggregate (its name in upper case), or what LAG, ANY, CIDR make."""
+        """Return a call of a scalar function or an aggregate (name in upper case), or a node for LAG, ANY or CIDR."""
         name, *operands = children
         upper, lower = name.name.upper(), name.name.lower()
         quoted = self.text[name.span[0]] == "`"
@@ -241,9 +241,9 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
         if lower not in SCALAR or quoted:
             hint = FUNCTIONS.get(upper) or did_you_mean(lower if lower == name.name else upper, NAMES, "functions")
             raise self._syntax_error(f"there is no function {shortened(name.name)!r}", name.span, hint)
-        least, most = SCALAR[lower]
-        if len(operands) < least or (most is not None and len(operands) > most):
-            expected = numbered_operands(least, most)
+        n_min, n_max = SCALAR[lower]
+        if len(operands) < n_min or (n_max is not None and len(operands) > n_max):
+            expected = numbered_operands(n_min, n_max)
             raise self._syntax_error(f"{lower} takes {expected}, and {len(operands)} are given", span_of(meta))
         if lower == "round" and len(operands) == 2 and not s.is_whole(operands[1]):
             raise self._syntax_error(
@@ -252,7 +252,7 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
         return s.Call(lower, tuple(operands), span_of(meta))
 
     def over_filter_of(self, event: s.Name | None, predicate: s.Predicate) -> s.Predicate:
-        """Return the predicate of an aggregate OVER the past, whose attributes may name its type."""
+        """Return the predicate of an OVER aggregate, whose attributes may name its type."""
 
         def bare(attribute: s.Attribute) -> s.Attribute:
             name = None if event is None else below(event.name, attribute.name)
@@ -288,7 +288,7 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
         return self.over_aggregate(meta, [name, *(each for each in others if each is not None), keys])
 
     def over_aggregate(self, meta: Any, children: list[Any]) -> s.Attribute:
-        """Return an aggregate OVER the past as an attribute, whose name is its text."""
+        """Return an OVER aggregate as an attribute, whose name is its text."""
         function, operand, *predicates, length, keys = children
         upper = function.name.upper()
         if upper not in OVER_AGGREGATES or self.text[function.span[0]] == "`":
@@ -328,7 +328,7 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
                 raise self._syntax_error(message, inner.span, "let the test of LAG stand beside it")
 
     def _over_operand(self, operand: Any) -> tuple[s.Name | None, str | None]:
-        """Return the type and the attribute of the events of an aggregate; None: any type, and no attribute."""
+        """Return the type and the attribute of the events of an aggregate, each or None if it names none."""
         match operand:
             case s.Name():
                 return operand, None
@@ -511,10 +511,10 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
 
     def absence(self, meta: Any, children: list[Any]) -> s.Absence:
         absent, length = children
-        made: s.Absence = replace(
+        rebuilt: s.Absence = replace(
             absent, span=span_of(meta), length=None if length is None else extent(self.text, length)
         )
-        return made
+        return rebuilt
 
     def until(self, meta: Any, children: list[Any]) -> tuple[s.Absence, ...]:
         return (replace(children[0], span=span_of(meta)),)
@@ -536,23 +536,23 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
         return s.Iteration(formula, True, span_of(meta), until=until or ())
 
     def repeated(self, meta: Any, children: list[Any]) -> s.Iteration:
-        formula, (how, least, most), until = children
-        return s.Iteration(formula, how == ":", span_of(meta), least, most, how == "->", until or ())
+        formula, (how, n_min, n_max), until = children
+        return s.Iteration(formula, how == ":", span_of(meta), n_min, n_max, how == "->", until or ())
 
     def quantifier(self, meta: Any, children: list[Any]) -> tuple[str, int, int | None]:
-        """Return what joins the repetitions, the least number of them, and the most."""
+        """Return the operator between repetitions, and the least and greatest number of them."""
         sign, *counts = children
         how = str(sign)[:-1]
         if not counts:
             return how, int(sign == "->+"), 1 if sign == "?" else None
         number, comma, last = counts
-        least = self._quantity(number)
-        most = self._quantity(last) if last is not None else None if comma is not None else least
-        if most == 0:
+        n_min = self._quantity(number)
+        n_max = self._quantity(last) if last is not None else None if comma is not None else n_min
+        if n_max == 0:
             raise self._syntax_error("a formula that is to be there 0 times is no formula", span_of(meta), _TIMES)
-        if most is not None and most < least:
-            raise self._syntax_error(f"at least {least} and at most {most} times is never", span_of(meta), _TIMES)
-        return how, least, most
+        if n_max is not None and n_max < n_min:
+            raise self._syntax_error(f"at least {n_min} and at most {n_max} times is never", span_of(meta), _TIMES)
+        return how, n_min, n_max
 
     def _quantity(self, token: Any) -> int:
         times = exact(self.text, token)
@@ -585,7 +585,7 @@ _TIMES = "A{2} is two, A{2,} two or more, A{2,4} two to four, A? none or one"
 
 
 def _elements(operand: Any) -> Iterator[s.Element]:
-    """Yield the elements of lists that are an operand, or stand in calls of functions there."""
+    """Yield the elements of lists that are an operand, or within calls of functions there."""
     todo = [operand]
     while todo:
         each = todo.pop()

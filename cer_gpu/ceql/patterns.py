@@ -1,6 +1,6 @@
-"""Tests of texts by their names: the way each is written, and the patterns that it takes.
+"""Tests of strings by their names: the syntax of each, and the patterns that it takes.
 
-Their answers are in `cer_gpu.expressions.string_tests`, which has a line for each name here.
+They are evaluated in `cer_gpu.expressions.string_tests`, which has a line for each name here.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True)
 class StringTestKind:
-    """A test of a text against patterns.
+    """A test of a string against patterns.
 
     Attributes
     ----------
     check : callable
-        Raises ValueError with the reason, as a sentence for the user, for a text that is no pattern.
+        Raises ValueError with the reason, as a sentence for the user, for a string that is no pattern.
     call : str
-        Example of the test where it is written as a function; empty: it stands between its operand and its patterns.
+        Example of the test written as a function; empty if it is an operator between its operand and its patterns.
     hint : str
     """
 
@@ -36,7 +36,7 @@ class StringTestKind:
 
 
 def check_regex(pattern: str) -> None:
-    """Raise ValueError for a text that is no regular expression (RE2)."""
+    """Raise ValueError for a string that is no regular expression (RE2)."""
     try:
         pc.match_substring_regex(pa.array([""]), pattern)
     except pa.ArrowInvalid as error:
@@ -66,7 +66,7 @@ class CharacterClass:
 
 
 class Sign(Enum):
-    """A sign of GLOB, by the regular expression (RE2) that it stands for."""
+    """A sign of GLOB, by its regular expression (RE2)."""
 
     RUN = ".*"
     ONE = "."
@@ -124,7 +124,7 @@ def glob_regex(pattern: str) -> str:
 
 
 def _ranges(inside: str) -> Iterator[tuple[str, str]]:
-    """Yield the ranges of a class, given what stands between its brackets."""
+    """Yield the ranges of a class, given the text between its brackets."""
     i = 0
     while i < len(inside):
         if inside[i + 1 : i + 2] == "-" and i + 2 < len(inside):
@@ -138,12 +138,12 @@ def _ranges(inside: str) -> Iterator[tuple[str, str]]:
 
 
 def re2_literal(character: str) -> str:
-    """Return a character as a regular expression (RE2) that stands for it alone."""
+    """Return a character as a regular expression (RE2) that matches it alone."""
     return character if character.isalnum() else f"\\x{{{ord(character):x}}}"
 
 
 def network(text: str) -> Network:
-    """Return the network that a text names: an address, or one with the length of its prefix or its mask."""
+    """Return the network that a string names: an address, or one with the length of its prefix or its mask."""
     try:
         return ipaddress.ip_network(text)
     except ValueError as error:
@@ -161,4 +161,4 @@ STRING_TESTS = {
     ),
     "CIDR": StringTestKind(network, "CIDR(ip, '10.0.0.0/8', 'fe80::/10')", "a network is '10.0.0.0/8', or 'fe80::/10'"),
 }
-"""All tests of texts, by their names in upper case."""
+"""All tests of strings, by their names in upper case."""

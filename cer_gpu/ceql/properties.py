@@ -2,7 +2,7 @@
 
 papers: CEL, section 5.1 (well-formed, safe); RMA, definition 3.2 (bounded).  A variable of the papers holds one event.
 Ours hold sets: ``f AS x`` binds x if f always holds exactly one event, and a type is a variable if a filter names it.
-The papers have no ALL; here it asks what a sequence does: a variable on both sides would hold two events.
+The papers have no ALL; here it is treated as a sequence: a variable on both sides would hold two events.
 Filters on a single variable have a meaning everywhere, and need none of the three.
 """
 
@@ -32,13 +32,13 @@ class _Scope:
     Attributes
     ----------
     bound
-        Variables that hold exactly one event in every valuation (CEL, 5.1: ``bound``).
+        Variables that hold exactly one event in every match (CEL, 5.1: ``bound``).
     defined, once
         Variables that the formula defines (CEL, 5.1: ``vdef``), and those that it defines outside of every ``+``.
     mentioned
         Variables that the formula defines or filters (``var``).
     one_event, some_event
-        True if every valuation holds at most one position; at least one.
+        True if every match holds at most one position; at least one.
     """
 
     bound: Names
@@ -52,7 +52,7 @@ class _Scope:
 class _Search:
     """Search for the first reason against each property, from the whole formula to its parts, from left to right.
 
-    The pass up makes scopes and consumes those below; it keeps, by the id of a formula, the facts that the pass down
+    The pass up makes scopes and consumes those below; it stores, by the id of a formula, the facts that the pass down
     needs.  Only types that a filter names count as variables.
     """
 
@@ -108,8 +108,8 @@ class _Search:
             case s.Assign():
                 inner = below[0]
                 names = [inner.defined, inner.once, inner.mentioned]
-                for known in [*names, inner.bound] if inner.one_event and inner.some_event else names:
-                    known.add(formula.variable.name)
+                for variables in [*names, inner.bound] if inner.one_event and inner.some_event else names:
+                    variables.add(formula.variable.name)
                 return inner
             case s.Filtered():
                 inner = below[0]
@@ -129,9 +129,9 @@ class _Search:
                 self._note_absences(formula, inner)
                 self._newly_bound[id(formula.formula)] = inner.bound
                 inner.bound = set()
-                if formula.most != 1:
+                if formula.n_max != 1:
                     inner.once, inner.one_event = set(), False
-                inner.some_event &= formula.least > 0
+                inner.some_event &= formula.n_min > 0
                 return inner
             case s.TrailingAbsence():
                 self._note_absences(formula, below[0])
@@ -165,7 +165,7 @@ class _Search:
         return _join_scopes(left, right, bound, one_event=one_event, some_event=some_event)
 
     def _note_absences(self, formula: s.Formula, left: _Scope) -> None:
-        """Treat the filters of absences as filters of what stands before them."""
+        """Treat the filters of absences as filters of the formula before them."""
         used = _names_in_absences(formula)
         self._note_unbounded(formula, used - left.bound, "is not bound inside the formula that is filtered")
         left.mentioned |= used
@@ -184,7 +184,7 @@ def _join_scopes(left: _Scope, right: _Scope, bound: Names, *, one_event: bool, 
 
 
 def _union(left: Names, right: Names) -> Names:
-    """Add the smaller of two sets to the larger, and return that."""
+    """Add the smaller of two sets to the larger, and return the larger."""
     large, small = (left, right) if len(left) >= len(right) else (right, left)
     large |= small
     return large

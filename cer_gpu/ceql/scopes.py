@@ -1,8 +1,8 @@
 """Scopes of filters: the variable of each attribute, and the places in the formula that define it for a filter.
 
 A filter on a formula sees the variables that the formula defines.  It sees the variables of the left operands of the
-sequences around it, too, where the formula stands in the right operand.  A filter of an absence sees the event that
-must not be there, and the variables to its left in the same way.  Filters on one event at a time stay
+sequences around it, too, where the formula is in the right operand.  A filter of an absence sees the event that
+must not be there, and the variables to its left in the same way.  Filters on one event at a time remain
 `VariableFilter`; all others become a `Relation`, whose roles know their definitions.
 """
 
@@ -41,7 +41,7 @@ class _Place:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _DefinitionRange:
     """The definitions from number `first` to before `last`, and the variables that they define."""
 
     first: int
@@ -50,7 +50,7 @@ class _Held:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _VisibleVariable:
     """A variable as a filter sees it: its definitions, and bounds on the events that it holds."""
 
     definitions: tuple[int, ...] = ()
@@ -71,7 +71,7 @@ class _Pass:
         self._names = frozenset(defined_names(formula))
         self._n = 0  # definitions so far
         self._definitions: dict[str, list[int]] = {}  # numbers of the definitions of each name, ascending
-        self._before: list[_Held] = []  # left operands of the sequences around the current place
+        self._before: list[_DefinitionRange] = []  # left operands of the sequences around the current place
         self._filters: list[s.Filter] = []  # resolved, in the order of the pass
         self._sites: dict[int, int] = {}  # by the number of a definition that a role names
         fold(_Place(formula), self._leave_place, self._enter_place)
@@ -93,29 +93,29 @@ class _Pass:
             case s.Assign():
                 self._define(formula.variable.name)
             case s.Filtered():
-                self._resolve(formula.filter, _FilterOfFormula(self, _Held(place.first, self._n, below[0])))
+                self._resolve(formula.filter, _FilterOfFormula(self, _DefinitionRange(place.first, self._n, below[0])))
             case s.Negation(filter=filter_) if filter_ is not None:
                 self._resolve(filter_, _FilterOfEvent(self._names, formula))
             case s.Sequence():
                 self._resolve_absences(formula.absent)
                 self._before.pop()
             case s.TrailingAbsence():
-                self._before.append(_Held(place.first, self._n, below[0]))
+                self._before.append(_DefinitionRange(place.first, self._n, below[0]))
                 self._resolve_absences(formula.absent)
                 self._before.pop()
             case s.Preceded():
                 self._resolve_absences(formula.absent)
             case s.Iteration() if formula.until:
-                self._before.append(_Held(place.first, self._n, below[0]))
+                self._before.append(_DefinitionRange(place.first, self._n, below[0]))
                 self._resolve_absences(formula.until)
                 self._before.pop()
         variables = combine(formula, below)
         if place.left:
-            self._before.append(_Held(place.first, self._n, variables))
+            self._before.append(_DefinitionRange(place.first, self._n, variables))
         return variables
 
     def _resolve_absences(self, absences: tuple[s.Absence, ...]) -> None:
-        """Resolve the filters of absences, which see what stands before them; each is a definition of its own."""
+        """Resolve the filters of absences, which see what comes before them; each is a definition of its own."""
         for absence in absences:
             number = self._n
             self._define(None)
@@ -131,8 +131,8 @@ class _Pass:
         def resolve(node: s.Filter, below: list[_Filters]) -> _Filters:
             match node:
                 case s.VariableFilter() | s.Relation():
-                    found = scope.resolve(node)
-                    return found, next(s.relations(found), None) is not None
+                    resolved_filter = scope.resolve(node)
+                    return resolved_filter, next(s.relations(resolved_filter), None) is not None
                 case s.FilterAnd() | s.FilterOr():
                     operands = [operand for operand, _ in below]
                     related = any(flag for _, flag in below)
@@ -143,9 +143,9 @@ class _Pass:
                     operands = scope.merged(operands) if related else operands
                     return operands[0] if len(operands) == 1 else s.joined(s.FilterOr, operands, node.span), related
 
-        found, _ = fold(filter_, resolve, lambda node: () if isinstance(node, _LEAVES) else node.operands)
-        self.changed |= found is not filter_
-        self._filters.append(found)
+        new_filter, _ = fold(filter_, resolve, lambda node: () if isinstance(node, _LEAVES) else node.operands)
+        self.changed |= new_filter is not filter_
+        self._filters.append(new_filter)
 
     def rebuilt(self) -> s.Formula:
         """Return the formula with resolved filters and numbered definitions."""
@@ -190,31 +190,31 @@ class _Pass:
         """Return True if the formula defines a variable anywhere."""
         return name in self._names
 
-    def known(self, variable: s.Name, held: _Held) -> _Known:
-        """Return a variable as a filter on the definitions of `held` sees it."""
+    def visible(self, variable: s.Name, defined: _DefinitionRange) -> _VisibleVariable:
+        """Return a variable as a filter on the definitions of `defined` sees it."""
         name = variable.name
-        found = self._among(name, held)
-        if found:
-            around, definitions = [held], found
+        inside = self._numbers_in(name, defined)
+        if inside:
+            around, definitions = [defined], inside
         else:
-            around = [before for before in self._before if self._among(name, before)]
-            definitions = [number for before in around for number in self._among(name, before)]
-        return _Known(
+            around = [before for before in self._before if self._numbers_in(name, before)]
+            definitions = [number for before in around for number in self._numbers_in(name, before)]
+        return _VisibleVariable(
             tuple(definitions),
-            bool(found),
+            bool(inside),
             single=len(around) == 1 and name in around[0].variables.single,
             # the events of one stream may be none of those that the variable holds
-            always=variable.stream is None and any(name in held.variables.always for held in around),
+            always=variable.stream is None and any(name in defined.variables.always for defined in around),
         )
 
-    def _among(self, name: str, held: _Held) -> list[int]:
+    def _numbers_in(self, name: str, definitions: _DefinitionRange) -> list[int]:
         numbers = self._definitions.get(name, [])
-        return numbers[bisect_left(numbers, held.first) : bisect_left(numbers, held.last)]
+        return numbers[bisect_left(numbers, definitions.first) : bisect_left(numbers, definitions.last)]
 
-    def role(self, variable: s.Name, known: _Known) -> s.Role:
+    def role(self, variable: s.Name, visible: _VisibleVariable) -> s.Role:
         """Return the role of a variable, and number its definitions."""
-        sites = [self._sites.setdefault(number, len(self._sites)) for number in known.definitions]
-        return s.Role(variable, frozenset(sites), known.always, known.single)
+        sites = [self._sites.setdefault(number, len(self._sites)) for number in visible.definitions]
+        return s.Role(variable, frozenset(sites), visible.always, visible.single)
 
 
 _LEAVES = (s.VariableFilter, s.Relation)
@@ -222,31 +222,31 @@ _Key = tuple[str | None, str]
 
 
 class _FilterOfFormula:
-    """Resolution of the filters on one formula, whose definitions are `held`."""
+    """Resolution of the filters on one formula, given its range of `definitions`."""
 
-    def __init__(self, around: _Pass, held: _Held) -> None:
+    def __init__(self, around: _Pass, definitions: _DefinitionRange) -> None:
         self._around = around
-        self._held = held
-        self._known: dict[_Key, _Known] = {}
+        self._definitions = definitions
+        self._visible: dict[_Key, _VisibleVariable] = {}
 
-    def known(self, variable: s.Name) -> _Known:
+    def visible(self, variable: s.Name) -> _VisibleVariable:
         """Return a variable as the filters see it."""
         key = _variable_key(variable)
-        if key not in self._known:
-            self._known[key] = self._around.known(variable, self._held)
-        return self._known[key]
+        if key not in self._visible:
+            self._visible[key] = self._around.visible(variable, self._definitions)
+        return self._visible[key]
 
     def resolve(self, item: s.VariableFilter | s.Relation) -> s.Filter:
         """Resolve a filter as the parser made it."""
         owner = item.variable if isinstance(item, s.VariableFilter) else None
         if owner is not None and all(map(_is_own_column, s.attributes(item.predicate))):
-            known = self.known(owner)
-            if known.inside or not known.definitions:
+            visible = self.visible(owner)
+            if visible.inside or not visible.definitions:
                 return item
         predicate = _with_variables(item.predicate, owner, self._is_variable)
         predicate = mapped(predicate, s.Attribute, self._simpler)
         named = _variables_by_key(predicate)
-        if owner is not None and (not named or (_variable_key(owner) not in named and not self.known(owner).always)):
+        if owner is not None and (not named or (_variable_key(owner) not in named and not self.visible(owner).always)):
             named = {_variable_key(owner): owner, **named}
         parts = [predicate] if self._on_one(predicate, named) else self._conjuncts(predicate, named)
         if len(parts) == 1:
@@ -276,31 +276,31 @@ class _FilterOfFormula:
             named += [role.variable for role in relation.roles]
             if any(attribute.event == "PREV" for attribute in s.attributes(relation.predicate)):
                 return False
-        return all(known.single and known.always for known in map(self.known, named))
+        return all(visible.single and visible.always for visible in map(self.visible, named))
 
     def _simpler(self, attribute: s.Attribute) -> s.Attribute:
         """Return ``x.a`` for ``FIRST(x).a`` and ``LAST(x).a`` if x holds at most one event."""
         assert attribute.variable is not None
-        if attribute.event in ("FIRST", "LAST") and self.known(attribute.variable).single:
+        if attribute.event in ("FIRST", "LAST") and self.visible(attribute.variable).single:
             return replace(attribute, event="EACH")
         return attribute
 
     def _conjuncts(self, predicate: s.Predicate, named: dict[_Key, s.Name]) -> list[s.Predicate]:
         """Split a conjunction where each part alone is tested for the same choices as the whole.
 
-        A part may stand alone if the variables that it does not name hold an event always, and if it names the same
-        PREV(x), which skip the first event.  The others stay with the first that may.
+        A part may be separate if the variables that it does not name always hold an event, and if it names the same
+        PREV(x), which skip the first event.  The others remain with the first that may.
         """
         if not isinstance(predicate, s.And):
             return [predicate]
-        needed = {key for key, variable in named.items() if not self.known(variable).always}
+        needed = {key for key, variable in named.items() if not self.visible(variable).always}
         skipping = _skipping(predicate)
         alone: list[s.Predicate] = []
         others: list[s.Predicate] = []
         for operand in predicate.operands:
             variables = _variables_by_key(operand)
-            stands = variables and needed <= variables.keys() and skipping == _skipping(operand)
-            (alone if stands else others).append(operand)
+            is_separate = variables and needed <= variables.keys() and skipping == _skipping(operand)
+            (alone if is_separate else others).append(operand)
         if not alone:
             return [predicate]
         return [s.joined(s.And, [alone[0], *others], alone[0].span), *alone[1:]] if others else alone
@@ -310,29 +310,29 @@ class _FilterOfFormula:
         variables = list(named.values())
         if self._on_one(predicate, named):
             return s.VariableFilter(variables[0], of_event(predicate), span)
-        roles = [self._around.role(variable, self.known(variable)) for variable in variables]
+        roles = [self._around.role(variable, self.visible(variable)) for variable in variables]
         return s.Relation(predicate, tuple(roles), span)
 
     def _on_one(self, predicate: s.Predicate, named: dict[_Key, s.Name]) -> bool:
         """Return True for a predicate on each event of one variable of the filtered formula."""
         each = all(attribute.event == "EACH" for attribute in s.attributes(predicate))
-        return each and len(named) == 1 and all(self.known(variable).inside for variable in named.values())
+        return each and len(named) == 1 and all(self.visible(variable).inside for variable in named.values())
 
 
 class _FilterOfAbsence(_FilterOfFormula):
     """Resolution of the filter of an absence, whose event has the definition `number`, and no other holds it."""
 
     def __init__(self, around: _Pass, absence: s.Absence, number: int) -> None:
-        super().__init__(around, _Held(number, number, Variables(set(), set(), set(), False, False)))
+        super().__init__(around, _DefinitionRange(number, number, Variables(set(), set(), set(), False, False)))
         self._own = {name.name for name in absence.names}
         self._event = absence.variable or absence.event
         self._number = number
 
-    def known(self, variable: s.Name) -> _Known:
+    def visible(self, variable: s.Name) -> _VisibleVariable:
         """Return a variable as the filters see it."""
         if variable.name in self._own:
-            return _Known((self._number,), inside=True, single=True, always=variable.stream is None)
-        return super().known(variable)
+            return _VisibleVariable((self._number,), inside=True, single=True, always=variable.stream is None)
+        return super().visible(variable)
 
     def _is_variable(self, name: str) -> bool:
         return name in self._own or super()._is_variable(name)
@@ -369,7 +369,7 @@ class _FilterOfEvent:
         return s.VariableFilter(owner or self._event, of_event(predicate), item.span)
 
     def merged(self, operands: Sequence[s.Filter]) -> list[s.Filter]:
-        """Return the operands: those of filters on one event are one predicate in any case."""
+        """Return the operands unchanged: filters on one event become one predicate in any case."""
         return list(operands)
 
 
@@ -387,17 +387,17 @@ def _variable_key(variable: s.Name) -> _Key:
 
 def _variables_by_key(predicate: s.Predicate) -> dict[_Key, s.Name]:
     """Return the variables that the attributes of a predicate name, in order, each once."""
-    found: dict[_Key, s.Name] = {}
+    by_key: dict[_Key, s.Name] = {}
     for variable in (attribute.variable for attribute in s.attributes(predicate)):
         if variable is not None:
-            found.setdefault(_variable_key(variable), variable)
-    return found
+            by_key.setdefault(_variable_key(variable), variable)
+    return by_key
 
 
 def _skipping(predicate: s.Predicate) -> set[_Key]:
     """Return the variables x with PREV(x) in a predicate."""
-    found = (attribute.variable for attribute in s.attributes(predicate) if attribute.event == "PREV")
-    return {_variable_key(variable) for variable in found if variable is not None}
+    variables = (attribute.variable for attribute in s.attributes(predicate) if attribute.event == "PREV")
+    return {_variable_key(variable) for variable in variables if variable is not None}
 
 
 def _with_variables(predicate: s.Predicate, owner: s.Name | None, is_variable: Any) -> s.Predicate:

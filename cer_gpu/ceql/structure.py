@@ -1,4 +1,4 @@
-"""Checks of the structure of a formula: empty valuations, absences, operands of ``->``, and chains for RECENT."""
+"""Checks of the structure of a formula: empty matches, absences, operands of ``->``, and chains for RECENT."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cer_gpu.ceql.traversal import fold, walk
 from cer_gpu.ceql.variables import Variables, combine
 
 Report = Callable[[str, s.Span, str], None]
-"""Receiver of an error: its message, its place and a hint."""
+"""Receiver of an error: its message, its span and a hint."""
 
 
 def check_structure(query: s.QuerySyntax, report: Report) -> None:
@@ -21,7 +21,7 @@ class _Structure:
     def __init__(self, query: s.QuerySyntax, report: Report) -> None:
         self._query = query
         self._report = report
-        self._empty: set[int] = set()  # ids of the formulas that may have the empty valuation
+        self._empty: set[int] = set()  # ids of the formulas that may have the empty match
 
     def check(self) -> None:
         """Check the whole formula and its parts."""
@@ -55,38 +55,38 @@ class _Structure:
                     self._until(part)
 
     def _note_empty(self, formula: s.Formula, below: list[Variables]) -> Variables:
-        found = combine(formula, below)
-        if found.empty:
+        variables = combine(formula, below)
+        if variables.empty:
             self._empty.add(id(formula))
-        return found
+        return variables
 
     # ---- absences -----------------------------------------------------------------------------------------------
 
     def _ending(self, formula: s.Formula) -> None:
         """Refuse absences at the end of a part that nothing follows by ``;``, or of a pattern without a window."""
-        todo: list[tuple[s.Formula, _Behind]] = [(formula, _END)]
-        steps = {id(part) for part in _steps_held_once(formula)}
+        todo: list[tuple[s.Formula, _Context]] = [(formula, _END)]
+        steps = {id(part) for part in _unconditional_parts(formula)}
         lasting: list[s.Absence] = []  # with FOR, in the middle of the pattern
         while todo:
-            part, behind = todo.pop()
+            part, context = todo.pop()
             if isinstance(part, s.TrailingAbsence):
-                if behind == _NEXT and id(part) in steps:
+                if context == _NEXT and id(part) in steps:
                     lasting += (absence for absence in part.absent if absence.length is not None)
-                elif behind in (_NEXT, _AGAIN) and any(absence.length is not None for absence in part.absent):
+                elif context in (_NEXT, _AGAIN) and any(absence.length is not None for absence in part.absent):
                     span = (part.absent[0].span[0], part.absent[-1].span[1])
                     self._report("an absence FOR a time behind a part that may be missing or come again", span, _ONCE)
                     continue
-                self._end(part, behind)
+                self._end(part, context)
             match part:
                 case s.Sequence(contiguous=False, next=False):
                     left = ("an absence stands beside a formula that may be empty", _BESIDE_EMPTY)
-                    todo += [(part.right, behind), (part.left, left if id(part.right) in self._empty else _NEXT)]
-                case s.Iteration(contiguous=False, next=False) if behind in (_NEXT, _AGAIN):
-                    todo.append((part.formula, behind if part.most == 1 else _AGAIN))
-                case s.Disjunction() if behind == _NEXT:
-                    todo += [(part.right, behind), (part.left, behind)]
+                    todo += [(part.right, context), (part.left, left if id(part.right) in self._empty else _NEXT)]
+                case s.Iteration(contiguous=False, next=False) if context in (_NEXT, _AGAIN):
+                    todo.append((part.formula, context if part.n_max == 1 else _AGAIN))
+                case s.Disjunction() if context == _NEXT:
+                    todo += [(part.right, context), (part.left, context)]
                 case s.Assign() | s.Filtered() | s.TrailingAbsence() | s.Preceded():
-                    todo.append((part.formula, behind))
+                    todo.append((part.formula, context))
                 case _:
                     todo += [(below, _no_end(part)) for below in reversed(s.subformulas(part))]
         self._last(formula, lasting)
@@ -105,25 +105,25 @@ class _Structure:
         elif lasting:
             self._consumes()
 
-    def _end(self, part: s.TrailingAbsence, behind: _Behind) -> None:
+    def _end(self, part: s.TrailingAbsence, context: _Context) -> None:
         span = (part.absent[0].span[0], part.absent[-1].span[1])
         query = self._query
         lengths = dict.fromkeys(absence.length for absence in part.absent)
-        if isinstance(behind, tuple):
-            self._report(behind[0], span, behind[1])
-        elif behind == _AGAIN and any(
+        if isinstance(context, tuple):
+            self._report(context[0], span, context[1])
+        elif context == _AGAIN and any(
             isinstance(node, s.Relation) for absence in part.absent for node in walk(absence)
         ):
             message = "an absence at the end of an iteration is that of its own event alone"
             self._report(message, span, "let its filter name no other event, or write the iteration out")
-        elif behind == _END and query.within is None and None in lengths:
+        elif context == _END and query.within is None and None in lengths:
             message = "an absence at the end of a pattern lasts until the window has passed, and there is no WITHIN"
             self._report(message, span, _ADD_WITHIN)
-        elif behind == _END:
+        elif context == _END:
             self._consumes()
 
     def _consumes(self) -> None:
-        """Refuse CONSUME BY with an absence that is known late."""
+        """Refuse CONSUME BY with an absence that is decided late."""
         consume = self._query.consume
         if consume != "NONE":
             self._report(
@@ -168,7 +168,7 @@ class _Structure:
             self._report(
                 "UNTIL has no meaning with ':', as nothing lies between neighbours", part.until[0].span, _LATER
             )
-        elif part.most is not None and part.most < 2:
+        elif part.n_max is not None and part.n_max < 2:
             self._report("UNTIL has no meaning where nothing is repeated", part.until[0].span, _GAPS)
         else:
             self._check_absences(part.until, [part.formula])
@@ -181,8 +181,8 @@ class _Structure:
 
     # ---- the next event -----------------------------------------------------------------------------------------
 
-    def _next(self, formula: s.Formula, fits: Callable[[s.Formula], bool], expected: str) -> None:
-        if not fits(formula):
+    def _next(self, formula: s.Formula, is_valid: Callable[[s.Formula], bool], expected: str) -> None:
+        if not is_valid(formula):
             self._report(f"-> asks for the next of {expected}, and this is not", formula.span, _NEXT_OF_ONE)
             return
         for part in walk(formula):
@@ -199,7 +199,7 @@ class _Structure:
                     self._report(message, attribute.span, f"FIRST({name}) and LAST({name}) are one event each")
 
 
-def _steps_held_once(formula: s.Formula) -> Iterator[s.Formula]:
+def _unconditional_parts(formula: s.Formula) -> Iterator[s.Formula]:
     """Yield the parts of a formula that every match holds once, one after another."""
     todo = [formula]
     while todo:
@@ -226,7 +226,7 @@ def is_event(formula: s.Formula) -> bool:
 
 
 def _firsts(formula: s.Formula) -> Iterator[s.Formula]:
-    """Yield the parts of a formula of which one begins it: event types, NOT(...) and ALL."""
+    """Yield the parts of a formula that may begin it: event types, NOT(...) and ALL."""
     todo = [formula]
     while todo:
         part = todo.pop()
@@ -241,7 +241,7 @@ def _firsts(formula: s.Formula) -> Iterator[s.Formula]:
 
 
 def _is_step(formula: s.Formula) -> bool:
-    """Return True for one event or an iteration of one; a join predicate stands inside of the iteration."""
+    """Return True for one event or an iteration of one; a join predicate is inside the iteration."""
     around: list[s.Filter] = []
     while isinstance(formula, s.Iteration | s.Assign | s.Filtered):
         if isinstance(formula, s.Filtered):
@@ -273,8 +273,8 @@ def _no_end(around: s.Formula) -> tuple[str, str]:
     return f"an absence at the end of {beside} has no end", hint
 
 
-_Behind = str | tuple[str, str]
-"""The place behind a part of a formula: one of the following, or why no absence may end it, and a hint."""
+_Context = str | tuple[str, str]
+"""Context after a part of a formula: one of the following, or why no absence may end it, and a hint."""
 _END, _NEXT, _AGAIN = "the end of the pattern", "a formula, behind ';'", "the part again, behind ';', and a formula"
 _BETWEEN = "an absence stands between two events, A ; !B ; C, or ends the whole pattern"
 _RELUCTANT = "no quantifier is reluctant, as every match is found: write A+ for A+?"
@@ -296,13 +296,13 @@ _OTHER = "SELECT ALL, NEXT or LAST take it"
 
 
 def check_recent(query: s.QuerySyntax, report: Report) -> None:
-    """Report the parts of a query that SELECT RECENT has no meaning for."""
+    """Report the parts of a query that have no meaning with SELECT RECENT."""
     for part in walk(query.formula):
         match part:
             case s.Iteration() if part.contiguous or part.next:
                 sign = ":" if part.contiguous else "->"
                 report(f"{_CHAINS}, and '{sign}' joins these", part.span, f"write A{{3}} for three events; {_OTHER}")
-            case s.Iteration() if part.least != part.most:
+            case s.Iteration() if part.n_min != part.n_max:
                 message = f"{_CHAINS}, and the number of events of this part is not fixed"
                 report(message, part.span, f"write A{{3}} for three events; {_OTHER}")
             case s.Sequence() if part.contiguous or part.next:

@@ -1,6 +1,6 @@
 """Abstract syntax of CEQL: immutable nodes, one class per construct of docs/reference/ceql_grammar.md.
 
-Equality of nodes ignores their place in the text (`span`), which is there for error messages.  Each class names the
+Equality of nodes ignores their span in the text, which is for error messages.  Each class names the
 fields that hold its children (`cer_gpu.ceql.traversal.Node.parts`).
 """
 
@@ -70,7 +70,7 @@ class Role:
     ----------
     variable : Name
     sites : frozenset of int
-        The `site` of each event type and AS that defines the variable for this filter; empty: none does.
+        The `site` of each event type and AS that defines the variable for this filter; empty if none does.
     always : bool
         True if the variable holds an event wherever the filter is tested.
     single : bool
@@ -129,7 +129,7 @@ class EventType(Node):
 
 @dataclass(frozen=True)
 class _OneEvent(Node):
-    """``(R [AS x] [FILTER filter])`` behind NOT or ``!``."""
+    """``(R [AS x] [FILTER filter])`` after NOT or ``!``."""
 
     event: Name
     variable: Name | None
@@ -184,7 +184,7 @@ class Disjunction(_Sides):
 
 @dataclass(frozen=True)
 class Absence(_OneEvent):
-    """``!(R [AS x] [FILTER filter])`` in the gap of a sequence, or at the end of a pattern: no such event lies there.
+    """``!(R [AS x] [FILTER filter])`` in the gap of a sequence, or at the end of a pattern: no such event is there.
 
     `site` numbers the event as a definition, as that of an `EventType`, for filters between it and other events.
     `length` is that of ``FOR``: how far it reaches back from what follows, or on from what ends.
@@ -198,7 +198,7 @@ class Absence(_OneEvent):
 class Sequence(Node):
     """``left ; right``; ``left : right`` when `contiguous`; ``left -> right`` when `next`.
 
-    `absent` are the events that must not lie between the two: ``left ; !R ; right``.
+    `absent` are the events that must not come between the two: ``left ; !R ; right``.
     """
 
     left: Formula
@@ -234,22 +234,22 @@ class TrailingAbsence(Node):
 
 
 class Conjunction(_Sides):
-    """``left ALL right``: a valuation of each, in any order, interleaved or sharing events."""
+    """``left ALL right``: a match of each, in any order, interleaved or sharing events."""
 
 
 @dataclass(frozen=True)
 class Iteration(Node):
-    """`formula` from `least` to `most` times (None if unbounded): ``+``, ``?``, ``*``, ``{n,m}`` and their kin.
+    """`formula` from `n_min` to `n_max` times (None if unbounded): ``+``, ``?``, ``*``, ``{n,m}`` and their kin.
 
-    They are joined by ``;``, by ``:`` when `contiguous`, or by ``->`` when `next`.  None of `until` lies strictly
+    They are joined by ``;``, by ``:`` when `contiguous`, or by ``->`` when `next`.  None of `until` comes strictly
     between two of them.
     """
 
     formula: Formula
     contiguous: bool
     span: Span = _span()
-    least: int = 1
-    most: int | None = None
+    n_min: int = 1
+    n_max: int | None = None
     next: bool = False
     until: tuple[Absence, ...] = ()
     parts: ClassVar[tuple[str, ...]] = ("formula", "until")
@@ -257,7 +257,7 @@ class Iteration(Node):
 
 @dataclass(frozen=True)
 class Windowed(Node):
-    """``(formula WITHIN d)``: the valuations that last no longer."""
+    """``(formula WITHIN d)``: the matches that last no longer."""
 
     formula: Formula
     within: Within
@@ -310,7 +310,7 @@ class Measure(Node):
 class Select:
     """The SELECT clause: `items` is None for ``*`` and empty for ``NONE``.
 
-    `measures` are the columns of its measures, in the order of the clause; `items` are then the variables beside them,
+    `measures` are the columns of its measures, in the order of the clause; `items` are then the variables next to them,
     and those that the measures or HAVING name.  They are None with ``COUNT(*)`` alone, which counts all events.
     """
 
@@ -360,7 +360,7 @@ class HeadVariable:
 class Pipe:
     """A choice among all results of a query, in the order of their ends (CEQL has no way to write it).
 
-    `kind` is "head", for the first `n`, or "tail", for the last `n`, which the end of the stream tells.
+    `kind` is "head", for the first `n`, or "tail", for the last `n`, known at the end of the stream.
     """
 
     kind: str
@@ -375,21 +375,21 @@ class QuerySyntax:
     Attributes
     ----------
     head : tuple of HeadVariable or None
-        Head of a conjunctive query; None: the query is none.
+        Head of a conjunctive query, or None for other queries.
     unread : tuple of Name
-        Attributes in its atoms that no filter reads, as their variables stand once: a schema must have them, too.
+        Attributes in its atoms that no filter reads, as their variables occur once: a schema must have them, too.
     relations : tuple of (str, tuple of str)
-        Types of its atoms with arguments by position, and the columns of each: the option that reads the text again.
+        Types of its atoms with arguments by position, and the columns of each: the option to parse the text again.
     each_step : Within or None
         Longest gap between two neighbours among the events of a match (``EACH STEP``).
     every : Within or None
-        Length in which LIMIT counts (``LIMIT n EVERY d``); None: each end by itself.
+        Length in which LIMIT counts (``LIMIT n EVERY d``), or None if it counts each end by itself.
     chooses_first : bool
         True for ``THEN WITHIN``: the strategy chooses among all matches of an end, and the window then drops.
     having : Predicate or None
         The condition over measures of HAVING: an attribute without a variable is the name of a measure.
     pipes : tuple of Pipe
-        Choices among all results, each among those that the one before it leaves.
+        Choices among all results, each among those that the one before it selects.
     let : tuple of LetColumn
         Columns of LET, in the order in which they are written.
     """
@@ -464,11 +464,11 @@ def distinct_from(left: Expression, right: Expression, span: Span) -> Predicate:
     absent = [None if isinstance(each, Literal | Duration) else IsNull(each, span) for each in (left, right)]
     differ: list[Predicate] = [Comparison("<>", left, right, span)]
     differ += [Not(each, span) for each in absent if each is not None]
-    found: list[Predicate] = [joined(And, differ, span)]
+    alternatives: list[Predicate] = [joined(And, differ, span)]
     for each, other in (absent, absent[::-1]):
         if each is not None:
-            found.append(each if other is None else joined(And, [each, Not(other, span)], span))
-    return joined(Or, found, span)
+            alternatives.append(each if other is None else joined(And, [each, Not(other, span)], span))
+    return joined(Or, alternatives, span)
 
 
 def joined(kind: type[Joined], operands: Iterable[Any], span: Span = (0, 0)) -> Joined:

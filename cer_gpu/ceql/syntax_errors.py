@@ -1,4 +1,4 @@
-"""Messages on texts that are no query: the place, what was expected there, and a hint."""
+"""Messages on texts that are not queries: the place, what was expected there, and a hint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cer_gpu.ceql.functions import TESTS, TRUTHS
 from cer_gpu.ceql.grammar import UNITS, tree_parser
 from cer_gpu.errors import QuerySyntaxError, nearest
 
-# names of terminals of the grammar in messages; keywords and signs stand for themselves
+# names of terminals of the grammar in messages; keywords and signs are their own names
 _TERMINALS = {
     "NAME": "a name",
     "QUOTED_NAME": "a name",
@@ -40,7 +40,7 @@ _CLAUSES = {
 
 
 def check_query_text(text: object, kind: str) -> None:
-    """Refuse what is no string, or no characters of Unicode."""
+    """Refuse a value that is no string, or has characters that are not Unicode."""
     if not isinstance(text, str):
         raise QuerySyntaxError(f"expected the text of {kind}, got {type(text).__name__}")
     try:
@@ -76,33 +76,33 @@ def syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySynt
             return QuerySyntaxError(
                 f"the query ends too early: expected {_describe(accepted)}", text, len(text.rstrip()), None, last
             )
-        start, found = token.start_pos or 0, str(token)
-        message = f"expected {_describe(accepted)}, found {shortened(found)!r}"
+        start, unexpected = token.start_pos or 0, str(token)
+        message = f"expected {_describe(accepted)}, found {shortened(unexpected)!r}"
     else:
         start, accepted, conjunctive = error.pos_in_stream or 0, set(), False
-        found = text[start]
-        message = f"no part of a query can start with {found!r}"
-    stop = _Stop(found, frozenset(accepted), text[:start])
+        unexpected = text[start]
+        message = f"no part of a query can start with {unexpected!r}"
+    stop = _Stop(unexpected, frozenset(accepted), text[:start])
     if "/*" in text[max(start - 1, 0) : start + 2]:
         return QuerySyntaxError("the comment is not closed", text, start, start + 1)
-    if found == "'":
+    if unexpected == "'":
         return QuerySyntaxError("the string is not closed", text, start, start + 1)
-    if found.startswith('"'):
+    if unexpected.startswith('"'):
         hint: str | None = "strings stand in single quotes: 'text'; names of columns in backquotes: `my column`"
     elif conjunctive:
         hint = (foreign_hint(text, start) if _OF_OTHERS.match(text) else None) or _conjunctive_hint(stop)
     else:
         hint = foreign_hint(text, start) or _select_hint(stop)
-    return QuerySyntaxError(message, text, start, start + len(found), hint)
+    return QuerySyntaxError(message, text, start, start + len(unexpected), hint)
 
 
 def no_truth(text: str, span: tuple[int, int]) -> QuerySyntaxError:
-    """Return the error of a value that stands where a whole test is expected."""
+    """Return the error of a value where a whole test is expected."""
     rest = text[span[1] :].lstrip()
     start = len(text) - len(rest)
-    found = re.match(r"\w+|.?", rest, re.DOTALL)
+    match = re.match(r"\w+|.?", rest, re.DOTALL)
     hint = foreign_hint(text, span[0]) or foreign_hint(text, start)
-    hint = hint or (_select_hint(_Stop(found[0], _BEHIND_A_VALUE, text[:start])) if found and rest else None)
+    hint = hint or (_select_hint(_Stop(match[0], _BEHIND_A_VALUE, text[:start])) if match and rest else None)
     value = shortened(text[slice(*span)])
     return QuerySyntaxError(f"expected a comparison behind {value}, which is no truth", text, *span, hint=hint or WHOLE)
 
@@ -136,9 +136,9 @@ def _is_conjunctive(stack: list[Any]) -> bool:
 def _not_select(text: str, first: Any) -> QuerySyntaxError:
     """Return the error of a text that begins with a word that is neither SELECT nor a head."""
     token: Any = first.children[0] if isinstance(first, lark.Tree) else first
-    start, found = token.start_pos, str(token)
-    hint = "did you mean SELECT?" if nearest(found, ["SELECT"]) else foreign_hint(text, start)
-    return QuerySyntaxError(f"expected SELECT, found {shortened(found)!r}", text, start, start + len(found), hint)
+    start, word = token.start_pos, str(token)
+    hint = "did you mean SELECT?" if nearest(word, ["SELECT"]) else foreign_hint(text, start)
+    return QuerySyntaxError(f"expected SELECT, found {shortened(word)!r}", text, start, start + len(word), hint)
 
 
 @dataclass(frozen=True)
@@ -147,26 +147,26 @@ class _Stop:
 
     Attributes
     ----------
-    found : str
-        Token that it met.
+    token : str
+        Token at which it stopped.
     accepted : frozenset of str
-        Terminals that may stand there; empty if no terminal begins as the text does.
+        Terminals that may come there; empty if no terminal begins as the text does.
     before : str
         Text of the query up to there.
     """
 
-    found: str
+    token: str
     accepted: frozenset[str]
     before: str
 
     @property
     def word(self) -> str:
         """The token in capitals, as keywords are written."""
-        return self.found.upper()
+        return self.token.upper()
 
     @cached_property
     def accepted_strings(self) -> frozenset[str]:
-        """The signs and keywords that may stand there."""
+        """The signs and keywords that may come there."""
         return frozenset(map(_terminal_text, self.accepted))
 
     @cached_property
@@ -176,12 +176,12 @@ class _Stop:
 
     @property
     def after_name_and_dot(self) -> bool:
-        """True for the dot behind a name."""
-        return self.found == "." and self.before[-1:].isidentifier()
+        """True for the dot after a name."""
+        return self.token == "." and self.before[-1:].isidentifier()
 
     def nearest_keyword(self) -> str | None:
         """Return the keyword that was probably meant, or None if none is alike."""
-        return nearest(self.found, sorted(each for each in self.accepted_strings if each.isupper()))
+        return nearest(self.token, sorted(each for each in self.accepted_strings if each.isupper()))
 
 
 def _conjunctive_hint(stop: _Stop) -> str | None:
@@ -221,7 +221,7 @@ _JOINED = (
     "a name stands behind AS, a type with blanks in double quotes"
 )
 _OF_OTHERS = re.compile(r"\s*(?:PATTERN|SEQ)\s*\(", re.IGNORECASE)
-"""Begin of a query of another language, which looks like a conjunctive query."""
+"""Beginning of a query of another language that looks like a conjunctive query."""
 _JOINING = {",", "-", ">", "=", "&", "|", "THEN", "FOLLOWED", "FOLLOWEDBY", "FOLLOWED_BY", "BEFORE"}
 """Tokens that join events in other languages."""
 _ABSENCE = "an absence stands between two events: A ; !B ; C, or A ; !(B AS b FILTER b.k = A.k) ; C"
@@ -238,18 +238,18 @@ _SECONDS = {
 
 
 def _is_bare_attribute(stop: _Stop) -> bool:
-    """Return True for an attribute that stands at an event without brackets, or before them without its variable."""
+    """Return True for an attribute at an event without brackets, or before them without its variable."""
     if stop.after_name_and_dot and not stop.in_brackets:
         return True
     names_only = stop.accepted - {"STAR"} == {"NAME", "QUOTED_NAME"}
     return (names_only and stop.before.rstrip().endswith(">")) or (
-        "'['" in stop.accepted_strings and stop.found[0] in "=<!"
+        "'['" in stop.accepted_strings and stop.token[0] in "=<!"
     )
 
 
 def _is_and_of_events(stop: _Stop) -> bool:
-    """Return True if AND stands between two events."""
-    goes_on = stop.found in ";:" or stop.found.isalpha()
+    """Return True if AND is between two events."""
+    goes_on = stop.token in ";:" or stop.token.isalpha()
     return "LSQB" in stop.accepted and not stop.in_brackets and goes_on and _AND_NAME.search(stop.before) is not None
 
 
@@ -257,8 +257,8 @@ def _is_value_without_test(stop: _Stop) -> bool:
     """Return True for an end, an event or another variable where a predicate goes on."""
     return (
         stop.after_name_and_dot
-        or (stop.found == "]" and "COMPARISON" in stop.accepted)
-        or (stop.found == "[" and "SLASH" in stop.accepted)
+        or (stop.token == "]" and "COMPARISON" in stop.accepted)
+        or (stop.token == "[" and "SLASH" in stop.accepted)
     )
 
 
@@ -273,23 +273,23 @@ _FORMULA_HINTS: tuple[tuple[Callable[[_Stop], bool], str], ...] = (
     (_is_and_of_events, _ALL),
     (_is_bare_attribute, "an attribute stands in brackets, x[price > 100], or behind its variable: x.price > 100"),
     (
-        lambda stop: stop.found == "[" and _HAVING.search(stop.before) is not None,
+        lambda stop: stop.token == "[" and _HAVING.search(stop.before) is not None,
         "HAVING compares measures: x.price > 100, COUNT(x) > 2; a filter of single events stands in WHERE",
     ),
     (_is_value_without_test, WHOLE),
     (
-        lambda stop: stop.found == "[" and stop.accepted == {"LPAR", "DOT"},
+        lambda stop: stop.token == "[" and stop.accepted == {"LPAR", "DOT"},
         "NOT stands within the brackets: x[NOT price > 100]",
     ),
     (lambda stop: "DOT" in stop.accepted <= {"DOT", "LPAR"}, QUALIFIED),
     (lambda stop: stop.word == "AND" and "FILTER" in stop.accepted, _ALL),
-    (lambda stop: stop.found == "(" and "RANGE" in stop.accepted, "a set stands in braces: IN {1, 2}"),
-    (lambda stop: stop.found == "!" and not stop.in_brackets, _ABSENCE),
-    (lambda stop: stop.accepted == {"WITHIN"} and stop.word not in _CLAUSES, _JOINED),  # behind THEN
+    (lambda stop: stop.token == "(" and "RANGE" in stop.accepted, "a set stands in braces: IN {1, 2}"),
+    (lambda stop: stop.token == "!" and not stop.in_brackets, _ABSENCE),
+    (lambda stop: stop.accepted == {"WITHIN"} and stop.word not in _CLAUSES, _JOINED),  # after THEN
     (lambda stop: stop.word == "AS" and "FILTER" in stop.accepted and "AS" not in stop.accepted, _ABSENCE),
     (_is_foreign_join, _JOINED),
 )
-"""Hints on the formula of WHERE, of which the first applies whose predicate holds."""
+"""Hints on the formula of WHERE: the first whose predicate holds applies."""
 
 
 def _select_hint(stop: _Stop) -> str | None:
@@ -302,8 +302,8 @@ def _select_hint(stop: _Stop) -> str | None:
         return clause_hint
     if stop.word in _CLAUSES:
         return f"each clause stands once, in this order: {', '.join(_CLAUSES.values())}"
-    close = stop.nearest_keyword() if len(stop.found) > 2 else None
-    if close is None and "FILTER" in stop.accepted and stop.found.isidentifier():
+    close = stop.nearest_keyword() if len(stop.token) > 2 else None
+    if close is None and "FILTER" in stop.accepted and stop.token.isidentifier():
         return _JOINED
     return f"did you mean {close}?" if close else None
 
@@ -312,8 +312,8 @@ def _clause_hint(stop: _Stop) -> str | None:
     """Return a hint on a clause that is nearly right."""
     if stop.word == "FILTER" and "$END" in stop.accepted:
         return "FILTER belongs to the formula: it stands before PARTITION BY, WITHIN, CONSUME BY and LIMIT"
-    if stop.accepted_strings == {"'['"} and stop.found.isidentifier():
-        return f"each key stands in brackets: PARTITION BY [{stop.found}]"
+    if stop.accepted_strings == {"'['"} and stop.token.isidentifier():
+        return f"each key stands in brackets: PARTITION BY [{stop.token}]"
     number = re.search(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*$", stop.before)
     unit = stop.word.removesuffix("S") if stop.word != "MS" else "MS"
     if "HOURS" in stop.accepted and number and unit in _SECONDS:
@@ -366,5 +366,5 @@ def _terminal_text(terminal: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return a text of the query for a message, cut where it is long."""
+    """Return a part of the query text for a message, shortened if it is long."""
     return text if len(text) <= 40 else text[:37] + "..."

@@ -1,4 +1,4 @@
-"""Traversal of trees of nodes (formulas, filters, predicates, normal forms), which all passes share.
+"""Traversal of trees of nodes (formulas, filters, predicates, normal forms), shared by all passes.
 
 It keeps its own stack, so that Python's recursion limit bounds no query.
 """
@@ -32,22 +32,22 @@ class Node:
 
 
 def _unpacked(nodes: list[tuple[type, tuple[Any, ...]]]) -> Any:
-    """Return the tree of nodes that were pickled, each of which is made once, with its children in their places."""
+    """Return the tree of pickled nodes, building each once, with its children in their fields."""
     results: list[Any] = []
     for kind, values in nodes:
-        held = [(place, part) for place in _places_of_parts(kind) if (part := values[place]) is not None]
-        if held:
-            made = list(values)
-            at = first = len(results) - sum(len(part) if isinstance(part, tuple) else 1 for _, part in held)
-            for place, part in held:
+        parts = [(place, part) for place in _places_of_parts(kind) if (part := values[place]) is not None]
+        if parts:
+            fields_of_node = list(values)
+            at = first = len(results) - sum(len(part) if isinstance(part, tuple) else 1 for _, part in parts)
+            for place, part in parts:
                 if isinstance(part, tuple):
-                    made[place] = tuple(results[at : at + len(part)])
+                    fields_of_node[place] = tuple(results[at : at + len(part)])
                     at += len(part)
                 else:
-                    made[place] = results[at]
+                    fields_of_node[place] = results[at]
                     at += 1
             del results[first:]
-            results.append(kind(*made))
+            results.append(kind(*fields_of_node))
         else:
             results.append(kind(*values))
     return results[0]
@@ -55,21 +55,21 @@ def _unpacked(nodes: list[tuple[type, tuple[Any, ...]]]) -> Any:
 
 @cache
 def _places_of_parts(kind: type[Any]) -> tuple[int, ...]:
-    """Return where the fields of a kind of node are that hold its children, from left to right."""
+    """Return the indexes of the fields of a kind of node that hold its children, from left to right."""
     names = [each.name for each in fields(kind)]
     return tuple(names.index(name) for name in kind.parts)
 
 
 def children(node: Node) -> list[Any]:
     """Return the children of a node, from left to right; a field may hold one, none or a tuple of them."""
-    found: list[Any] = []
+    nodes: list[Any] = []
     for name in node.parts:
         part = getattr(node, name)
         if isinstance(part, tuple):
-            found += part
+            nodes += part
         elif part is not None:
-            found.append(part)
-    return found
+            nodes.append(part)
+    return nodes
 
 
 def with_children(node: Any, new: Iterable[Any]) -> Any:

@@ -1,6 +1,6 @@
 """Abstract syntax of the language of values: expressions and predicates over the attributes of events.
 
-Immutable nodes, of which `cer_gpu.ceql.syntax` makes filters and formulas; that module has them all by their names.
+Immutable nodes, from which `cer_gpu.ceql.syntax` builds filters and formulas; that module exports all of them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Literal(Node):
 
 @dataclass(frozen=True)
 class Duration(Node):
-    """``5 MINUTES``: a length of time, compared with differences of times; `length` in seconds."""
+    """``5 MINUTES``: a duration, compared with differences of timestamps; `length` in seconds."""
 
     length: Fraction
     span: Span = _span()
@@ -80,7 +80,7 @@ class Within:
 
 @dataclass(frozen=True)
 class OwnKey:
-    """A column of a key of what is OVER the past, for events that satisfy `predicate`; None: for all.
+    """A column of a key of an OVER aggregate, for events that satisfy `predicate`, or None for all.
 
     The attributes of `predicate` name no variable.
     """
@@ -93,9 +93,9 @@ class OwnKey:
 class OverAggregate:
     """``function(event.attribute FILTER predicate) OVER over``: an aggregate over the events before, and this one.
 
-    `function` is a name of `cer_gpu.ceql.functions.OVER_AGGREGATES`.  `event` None: events of any type;
-    `attribute` None: COUNT counts events.  `nocase`: of distinct strings the case of letters does not matter.  The
-    attributes of `predicate` name no variable.  `over` is None for all events before.  "DESCENDANT" reads those of
+    `function` is a name of `cer_gpu.ceql.functions.OVER_AGGREGATES`.  `event` is None for events of any type;
+    `attribute` is None where COUNT counts events.  `nocase`: of distinct strings the case of letters does not matter.
+    The attributes of `predicate` name no variable.  `over` is None for all events before.  "DESCENDANT" reads those of
     whatever key; `ids` are its columns of a process and of its parent.  "RISES" is TRUE where an event satisfies
     `predicate` and `condition`, and did not satisfy `condition` just before, by the aggregates that this reads,
     `itself` False: without the event.  `keys` are its own, each the first of some columns that an event has, in place
@@ -152,7 +152,7 @@ class Attribute(Node):
 
     @property
     def looks_back(self) -> bool:
-        """True if it depends on events before its own: ``LAG``, or an aggregate OVER the past."""
+        """True if it depends on events before its own: ``LAG``, or an OVER aggregate."""
         return self.lag > 0 or self.aggregate is not None
 
 
@@ -195,7 +195,7 @@ class Aggregate(Node):
     """``function(x.attribute)`` in a measure, over the events that a variable holds.
 
     `function` is "COUNT", "SUM", "AVG", "MIN", "MAX" or "LIST"; COUNT has no attribute, and COUNT(*) no variable: it
-    counts all kept events.
+    counts all selected events.
     """
 
     function: str
@@ -226,7 +226,7 @@ class Comparison(Operation):
 class StringTest(Node):
     """``operand LIKE 'pattern'`` and its kin: one of `cer_gpu.ceql.patterns.STRING_TESTS` (`name`).
 
-    It is TRUE if the text passes for one of the patterns; `nocase`: without regard to letter case.
+    It is TRUE if the string matches one of the patterns; `nocase`: without regard to letter case.
     """
 
     name: str
@@ -292,7 +292,7 @@ class Flat(Node, Generic[_Operand]):
 
     @property
     def left(self) -> Any:
-        """All operands but the last; a single one stands for itself."""
+        """All operands but the last; a single one is returned by itself."""
         first = self.operands[:-1]
         return first[0] if len(first) == 1 else type(self)(first)
 
@@ -312,7 +312,7 @@ class Or(Flat["Predicate"]):
 
 @dataclass(frozen=True)
 class AnyElement(Node):
-    """``ANY(list) = v`` and its kin: a test that one element of a list passes, for which its `Element` stands.
+    """``ANY(list) = v`` and its kin: a test that one element of a list passes; its `Element` is that element.
 
     Three-valued: TRUE if the test is TRUE of one element, else UNKNOWN if the list is NULL or the test is UNKNOWN of
     one, else FALSE.
@@ -324,15 +324,15 @@ class AnyElement(Node):
 
     @property
     def element(self) -> Element:
-        """The element in the test; where it stands twice, as in BETWEEN, both are the same."""
+        """The element in the test; where it occurs twice, as in BETWEEN, both are the same."""
         return next(node for node in walk(self.test) if isinstance(node, Element))
 
 
 @dataclass(frozen=True)
 class Apart(Node):
-    """One event lies at most a length behind another, by the clock of that length: a window within a pattern.
+    """One event is at most a length after another, by the clock of that length: a window within a pattern.
 
-    The parser makes none: they stand for local windows, EACH STEP and FOR (`cer_gpu.planning.pattern_spans`).
+    The parser makes none: they express local windows, EACH STEP and FOR (`cer_gpu.planning.pattern_spans`).
 
     Attributes
     ----------
@@ -375,11 +375,11 @@ def descends(
     Parameters
     ----------
     event
-        Type of those events before; None: any.
+        Type of those events before, or None for any.
     predicate
         Condition of those events; its attributes name no variable.
     ids
-        Columns of a process and of its parent: texts or whole numbers.  NULL: the test is FALSE, or knows no parent.
+        Columns of a process and of its parent: strings or integers.  NULL: the test is FALSE, or knows no parent.
     span
     variable
         Variable of the event, in a join predicate.
@@ -409,7 +409,7 @@ def leaves(predicate: Predicate) -> Iterator[Leaf]:
 
 
 def aggregates_in(node: Expression | Predicate) -> Iterator[OverAggregate]:
-    """Yield what an expression or predicate reads of the past, and before it what that reads of the past."""
+    """Yield the OVER aggregates of an expression or predicate, each after those that it reads."""
     for attribute in attributes(node):
         if attribute.aggregate is not None:
             for predicate in attribute.aggregate.below:

@@ -14,20 +14,20 @@ from cer_gpu.ceql.traversal import fold, mapped, walk
 
 @dataclass(slots=True)
 class Variables:
-    """Variables of a formula, and bounds on the number of events in its valuations.
+    """Variables of a formula, and bounds on the number of events in its matches.
 
     Attributes
     ----------
     single, several : set of str
         Variables that hold at most one event, and those that can hold more: under ``+``, or defined more than once.
     always : set of str
-        Variables (of both sets) that every valuation binds.
+        Variables (of both sets) that every match binds.
     one_event : bool
-        True if every valuation holds at most one position.
+        True if every match holds at most one position.
     some_event : bool
-        True if every valuation holds an event (``NOT(...)`` and the empty valuation hold none).
+        True if every match holds an event (``NOT(...)`` and the empty match hold none).
     empty : bool
-        True if the formula may have the empty valuation, of ``?``, ``*`` and ``{0,m}``.
+        True if the formula may have the empty match, of ``?``, ``*`` and ``{0,m}``.
     """
 
     single: set[str]
@@ -58,23 +58,23 @@ def variables(formula: s.Formula) -> Variables:
 
 def defined_names(formula: s.Formula) -> list[str]:
     """Return the names of the variables that a formula defines, in the order of the text, each once."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
 
     def define(formula: s.Formula, below: list[None]) -> None:
         match formula:
             case s.EventType(defines=True):
-                found[formula.event.name] = None
+                names[formula.event.name] = None
             case s.Assign():
-                found[formula.variable.name] = None
+                names[formula.variable.name] = None
 
     fold(formula, define, s.subformulas)
-    return list(found)
+    return list(names)
 
 
 def column_names(formula: s.Formula) -> list[str]:
     """Return the variables of ``SELECT *``, in the order of the text: those of AS, and types that have no other name.
 
-    A type is left out where each of its events stands right under an AS, perhaps filtered: that variable holds just
+    A type is left out where each of its events is directly under an AS, perhaps filtered: that variable holds just
     this event.
     """
     bare: set[str] = set()
@@ -131,11 +131,11 @@ def _assigned(inner: Variables, name: str) -> Variables:
 
 
 def _repeated(inner: Variables, formula: s.Iteration) -> Variables:
-    if formula.most != 1:
+    if formula.n_max != 1:
         inner.several |= inner.single
         inner.single = set()
         inner.one_event = False
-    if formula.least == 0:
+    if formula.n_min == 0:
         inner.always = set()
         inner.some_event = False
         inner.empty = True

@@ -102,12 +102,12 @@ class CheckedQuery:
 
     def warn(self, lints: Iterable[Lint]) -> None:
         """Add warnings, those on one place once."""
-        known = {(each.kind, each.found.start, each.found.end) for each in self.warnings}
-        self.warnings += [each for each in lints if (each.kind, each.found.start, each.found.end) not in known]
+        known = {(each.kind, each.error.start, each.error.end) for each in self.warnings}
+        self.warnings += [each for each in lints if (each.kind, each.error.start, each.error.end) not in known]
 
     def facts(self, *, with_columns: bool, strict: bool) -> dict[str, Any]:
         """Return the findings as plain data; with `strict`, a query with warnings is not ok."""
-        warnings = [{"kind": each.kind, **error_facts(each.found, self.file)} for each in self.warnings]
+        warnings = [{"kind": each.kind, **error_facts(each.error, self.file)} for each in self.warnings]
         facts = {
             "ok": not (self.errors or (strict and self.warnings)),
             "errors": [error.facts() for error in self.errors.values()],
@@ -199,7 +199,7 @@ def _say_errors(result: CheckResult) -> int:
 
 def _show_warnings(result: CheckResult) -> int:
     """Print warnings, each with the place of its query, and return their number."""
-    lints = [(name, lint.found) for name, checked in result.queries.items() for lint in checked.warnings]
+    lints = [(name, lint.error) for name, checked in result.queries.items() for lint in checked.warnings]
     for name, warning in lints:
         place = result.given.file_of(name, warning)
         label = click.style("warning: ", fg="yellow", bold=True)
@@ -251,7 +251,7 @@ def _check_query(given: QueryArguments, name: str, sources: Sequence[tuple[str, 
                 checked.schemas.append(schema)
     if compiled is not None:
         checked.warn(_lints_of(compiled, None))
-        checked.warnings.sort(key=lambda lint: lint.found.start or 0)
+        checked.warnings.sort(key=lambda lint: lint.error.start or 0)
     checked.file = given.rules[name].file
     checked.types = list(compiled.types) if compiled else []
     return checked

@@ -35,7 +35,7 @@ from cer_gpu.preparing.over_schema import OverSchema
 from cer_gpu.preparing.sets import compiled_together
 from cer_gpu.printable import counted
 from cer_gpu.query_set import QuerySet
-from cer_gpu.resolution.fields import in_another_case, names_known
+from cer_gpu.resolution.fields import field_names, in_another_case
 from cer_gpu.rule import Rule, urgency
 from cer_gpu.rules.folder import READERS, read_folder, skipped_files_note
 from cer_gpu.rules.rule_set import analyse_rule
@@ -151,7 +151,7 @@ def missing_notes(
     missing: Mapping[str, Sequence[str]], schemas: Collection[pa.Schema], rules: Mapping[str, Rule]
 ) -> list[str]:
     """Return remarks on fields that the events of some schemas have not, by the queries that name them."""
-    known = {name for schema in schemas for name in names_known(schema)}
+    known = {name for schema in schemas for name in field_names(schema)}
     missing = {
         name: rules[name].missing(fields, known) if name in rules else fields for name, fields in missing.items()
     }

@@ -1,1 +1,1 @@
-"""Help while a query is written, in editors and notebooks: what is wrong, what may stand here, and what it means."""
+"""Help for writing a query in editors and notebooks: problems, completions, and what the query means."""

@@ -1,6 +1,6 @@
-"""Completions: the words, columns, variables and functions that may stand at a place of a query.
+"""Completions: the words, columns, variables and functions that may come at a place of a query.
 
-In CEQL and EQL the parser tells the words that it accepts there; behind an error all of them are offered.
+In CEQL and EQL the parser reports the words that it accepts there; after an error all of them are offered.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 from cer_gpu.ceql.functions import AGGREGATES, EVENTS, LAG, OVER_NAMES, SCALAR, TRUTHS
 from cer_gpu.ceql.grammar import tree_parser
 from cer_gpu.compilation import language_named, language_of
-from cer_gpu.editing.known import KnownEvents, fields_on_path
+from cer_gpu.editing.event_schema import EventSchema, fields_on_path
 from cer_gpu.eql.parser import eql_tree_parser
 from cer_gpu.explain.ceql_text import name_text
 
@@ -54,7 +54,7 @@ class Completion:
     Attributes
     ----------
     text : str
-        Text to be written.
+        Text to insert.
     kind : CompletionKind
     detail : str
         The type of a column; "" for others.
@@ -67,12 +67,12 @@ class Completion:
 
 def word_before(text: str, offset: int) -> int:
     """Return the offset at which the word before a place begins."""
-    found = _WORD.search(text, 0, offset)
-    return found.start() if found else offset
+    match = _WORD.search(text, 0, offset)
+    return match.start() if match else offset
 
 
-def completions(text: str, offset: int, known: KnownEvents, language: str | None = None) -> list[Completion]:
-    """Return what may stand at a place of a query, in place of the word that has been begun there.
+def completions(text: str, offset: int, events: EventSchema, language: str | None = None) -> list[Completion]:
+    """Return the completions of the word at a place of a query.
 
     Parameters
     ----------
@@ -89,30 +89,30 @@ def completions(text: str, offset: int, known: KnownEvents, language: str | None
     --------
     >>> import pyarrow as pa
     >>> from cer_gpu.editing.completing import completions
-    >>> from cer_gpu.editing.known import KnownEvents
+    >>> from cer_gpu.editing.event_schema import EventSchema
     >>> text = "SELECT * FROM S WHERE A AS a FILTER a.pr"
-    >>> known = KnownEvents(pa.schema({"type": pa.string(), "price": pa.float64()}))
+    >>> known = EventSchema(pa.schema({"type": pa.string(), "price": pa.float64()}))
     >>> [(each.text, each.detail) for each in completions(text, len(text), known)]
     [('price', 'double')]
     """
     start = word_before(text, offset)
     begun = text[start:offset].casefold()
-    spoken = (language_of(text) if language is None else language_named(language)).name
+    detected = (language_of(text) if language is None else language_named(language)).name
     if any(match["unfinished"] for match in _HIDDEN.finditer(text, 0, start)):
         return []
     before = _HIDDEN.sub(lambda match: "''" if match[0][0] == "'" else " ", text[:start])
-    found = _ceql(text, before, known) if spoken == _CEQL else _other(spoken, before, known)
-    unique = {each.text: each for each in reversed(list(found))}
+    candidates = _ceql(text, before, events) if detected == _CEQL else _other(detected, before, events)
+    unique = {each.text: each for each in reversed(list(candidates))}
     return [each for each in reversed(unique.values()) if each.text.strip("`").casefold().startswith(begun)]
 
 
-def _ceql(text: str, before: str, known: KnownEvents) -> Iterator[Completion]:
-    """Yield completions in CEQL behind the text `before`, without its comments and what its strings hold."""
+def _ceql(text: str, before: str, events: EventSchema) -> Iterator[Completion]:
+    """Yield completions in CEQL after the text `before`, without comments and the contents of strings."""
     clauses = _CLAUSE.findall(before)
     clause = clauses[-1].upper() if clauses else ""
     is_inside = before.rfind("[") > before.rfind("]")
     if (path := _PATH.search(before)) is not None:
-        yield from _columns(known.schema, names := _names_of_path(path[0]), name_text)
+        yield from _columns(events.schema, names := _names_of_path(path[0]), name_text)
         yield from _let_columns(text if len(names) < 2 else "")
         return
     if _NEW_NAME.search(before):
@@ -120,12 +120,12 @@ def _ceql(text: str, before: str, known: KnownEvents) -> Iterator[Completion]:
     accepted = _accepted(_CEQL, before)
     if accepted is None or "NAME" in accepted:
         if is_inside or clause == "LET":
-            yield from _columns(known.schema, [], name_text)
+            yield from _columns(events.schema, [], name_text)
             yield from _let_columns(text)
         if clause in ("FILTER", "HAVING", "SELECT"):
             yield from (Completion(name, CompletionKind.VARIABLE) for name in _CALLED.findall(text))
         if clause in ("WHERE", "SELECT", "FILTER") and not is_inside:
-            names = [*known.types, *_TYPED.findall(text)] if clause != "FILTER" else _TYPED.findall(text)
+            names = [*events.types, *_TYPED.findall(text)] if clause != "FILTER" else _TYPED.findall(text)
             yield from (Completion(name_text(name), CompletionKind.TYPE) for name in names)
         if (is_inside and clause in ("FILTER", "WHERE")) or clause in ("FILTER", "HAVING", "SELECT", "LET"):
             yield from (Completion(name, CompletionKind.FUNCTION) for name in _functions(clause))
@@ -144,10 +144,10 @@ def _functions(clause: str) -> Iterable[str]:
     return [*AGGREGATES, *scalar] if clause in ("SELECT", "HAVING") else [*scalar, *OVER_NAMES]
 
 
-def _other(language: str, before: str, known: KnownEvents) -> Iterator[Completion]:
-    """Yield completions in another language than CEQL: columns, wherever one may stand, and words."""
+def _other(language: str, before: str, events: EventSchema) -> Iterator[Completion]:
+    """Yield completions in languages other than CEQL: columns, wherever one may come, and words."""
     path = _PATH.search(before)
-    yield from _columns(known.schema, [] if path is None else _names_of_path(path[0]), _is_plain_name)
+    yield from _columns(events.schema, [] if path is None else _names_of_path(path[0]), _is_plain_name)
     if path is None and language in _PARSERS:
         yield from _keyword_completions(language, _accepted(language, before))
 
@@ -165,7 +165,7 @@ def _keyword_completions(language: str, accepted: set[str] | None) -> Iterator[C
 
 
 def keywords(language: str) -> dict[str, str]:
-    """Return the keywords of CEQL or EQL by the names of their terminals, as one writes them.
+    """Return the keywords of CEQL or EQL, as they are written, by the names of their terminals.
 
     Examples
     --------
@@ -173,13 +173,13 @@ def keywords(language: str) -> dict[str, str]:
     >>> {"SELECT", "FILTER", "COUNT DISTINCT"} <= {*keywords("CEQL").values()}
     True
     """
-    found = {}
+    by_terminal = {}
     for terminal in _PARSERS[language]().terminals:
         pattern = terminal.pattern.value
         if pattern[0].isalpha() and not terminal.name.startswith("__"):
             is_lower = language == _EQL
-            found[terminal.name] = terminal.name.lower() if is_lower else terminal.name.replace("_", " ")
-    return found
+            by_terminal[terminal.name] = terminal.name.lower() if is_lower else terminal.name.replace("_", " ")
+    return by_terminal
 
 
 def _accepted(language: str, before: str) -> set[str] | None:

@@ -15,8 +15,8 @@ from pygls.uris import to_fs_path
 from pygls.workspace import TextDocument
 
 from cer_gpu.editing.completing import CompletionKind, completions, word_before
-from cer_gpu.editing.known import (
-    KnownEvents,
+from cer_gpu.editing.event_schema import (
+    EventSchema,
     Problem,
     changed_at,
     compiled_or_errors,
@@ -24,7 +24,7 @@ from cer_gpu.editing.known import (
     events_named,
     fields_on_path,
     problems,
-    read_known,
+    read_event_schema,
 )
 from cer_gpu.errors import CerError
 from cer_gpu.printable import printable
@@ -32,7 +32,7 @@ from cer_gpu.printable import printable
 _WORD = re.compile(r"(?!\d)[\w@]+(?:\.(?!\d)[\w@]+)*|`[^`]*`")
 
 
-def hover_text(text: str, offset: int, known: KnownEvents, options: Mapping[str, Any] | None = None) -> str | None:
+def hover_text(text: str, offset: int, events: EventSchema, options: Mapping[str, Any] | None = None) -> str | None:
     """Return what the query means, and before it the column at a position, or None if neither is known.
 
     Parameters
@@ -47,15 +47,15 @@ def hover_text(text: str, offset: int, known: KnownEvents, options: Mapping[str,
     Examples
     --------
     >>> from cer_gpu.editing.server import hover_text
-    >>> from cer_gpu.editing.known import KnownEvents
-    >>> print(hover_text("SELECT * FROM S WHERE A ; B WITHIN 9 EVENTS", 0, KnownEvents()).splitlines()[2])
+    >>> from cer_gpu.editing.event_schema import EventSchema
+    >>> print(hover_text("SELECT * FROM S WHERE A ; B WITHIN 9 EVENTS", 0, EventSchema()).splitlines()[2])
       1. an A event
     """
     parts = []
-    column = _column_at(text, offset, known)
+    column = _column_at(text, offset, events)
     if column is not None:
         parts.append(f"column `{printable(column[0])}`: {printable(column[1])}")
-    query, _ = compiled_or_errors(text, known.schema, options or {}) if text.strip() else (None, ())
+    query, _ = compiled_or_errors(text, events.schema, options or {}) if text.strip() else (None, ())
     if query is not None:
         explanation = query.explain()
         parts.append("```text\n" + "\n".join(map(printable, explanation.words)) + "\n```")
@@ -66,16 +66,16 @@ def hover_text(text: str, offset: int, known: KnownEvents, options: Mapping[str,
     return "\n\n".join(parts) or None
 
 
-def _column_at(text: str, offset: int, known: KnownEvents) -> tuple[str, str] | None:
+def _column_at(text: str, offset: int, events: EventSchema) -> tuple[str, str] | None:
     """Return the name and the type of the column, or the field of a struct, under the cursor."""
-    if known.schema is None:
+    if events.schema is None:
         return None
     match = next((each for each in _WORD.finditer(text) if each.start() <= offset <= each.end()), None)
     if match is None:
         return None
     names = match[0].split(".")
-    for path in ([match[0].strip("`")], names, names[1:]):  # a name with dots, a path, and one behind a variable
-        for field in (fields_on_path(known.schema, path[:-1]) or []) if path else []:
+    for path in ([match[0].strip("`")], names, names[1:]):  # a name with dots, a path, and one after a variable
+        for field in (fields_on_path(events.schema, path[:-1]) or []) if path else []:
             if field.name == path[-1]:
                 return ".".join(path), str(field.type)
     return None
@@ -90,7 +90,7 @@ _KINDS = {
     CompletionKind.FUNCTION: lsp.CompletionItemKind.Function,
 }
 _LANGUAGES = {".eql": "eql"}
-"""Languages of files by their endings; of others the text tells it."""
+"""Languages of files by their endings; those of others are detected from the text."""
 
 
 class QueryServer(LanguageServer):
@@ -113,21 +113,21 @@ class QueryServer(LanguageServer):
     def diagnose(self, uri: str) -> None:
         """Publish the errors and warnings of a document."""
         document = self.workspace.get_text_document(uri)
-        known, trouble = self._known_events(document)
-        found = problems(document.source, known.schema, self._options_of(document))
+        events, trouble = self._event_schema(document)
+        reported = problems(document.source, events.schema, self._options_of(document))
         if trouble is not None:
-            found.insert(0, Problem(trouble, 0, len(document.source.split("\n", 1)[0])))
+            reported.insert(0, Problem(trouble, 0, len(document.source.split("\n", 1)[0])))
         self.text_document_publish_diagnostics(
-            lsp.PublishDiagnosticsParams(uri, [self._diagnostic(document, each) for each in found], document.version)
+            lsp.PublishDiagnosticsParams(uri, [self._diagnostic(document, each) for each in reported], document.version)
         )
 
     def complete(self, uri: str, position: lsp.Position) -> lsp.CompletionList:
-        """Return what may stand at a place, in place of the word begun there."""
+        """Return the completions of the word at a place."""
         document = self.workspace.get_text_document(uri)
         offset = self._offset(document, position)
-        known, _ = self._known_events(document)
+        events, _ = self._event_schema(document)
         language = self._options_of(document).get("language")
-        found = completions(document.source, offset, known, language)
+        candidates = completions(document.source, offset, events, language)
         replaced = lsp.Range(self._position(document, word_before(document.source, offset)), position)
         items = [
             lsp.CompletionItem(
@@ -138,34 +138,34 @@ class QueryServer(LanguageServer):
                 filter_text=each.text.strip("`"),
                 text_edit=lsp.TextEdit(replaced, each.text),
             )
-            for i, each in enumerate(found)
+            for i, each in enumerate(candidates)
         ]
         return lsp.CompletionList(is_incomplete=False, items=items)
 
     def hover(self, uri: str, position: lsp.Position) -> lsp.Hover | None:
         """Return the meaning of the query, and the type of the column at a place."""
         document = self.workspace.get_text_document(uri)
-        known, _ = self._known_events(document)
-        text = hover_text(document.source, self._offset(document, position), known, self._options_of(document))
+        events, _ = self._event_schema(document)
+        text = hover_text(document.source, self._offset(document, position), events, self._options_of(document))
         return None if text is None else lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text))
 
     def _options_of(self, document: TextDocument) -> dict[str, Any]:
         language = _LANGUAGES.get(Path(document.filename or "").suffix)
         return {**({} if language is None else {"language": language}), **self._options}
 
-    def _known_events(self, document: TextDocument) -> tuple[KnownEvents, str | None]:
-        """Return what is known of the events of a query, and what is wrong with their name."""
+    def _event_schema(self, document: TextDocument) -> tuple[EventSchema, str | None]:
+        """Return the schema of the events of a query, and the error in their name, or None."""
         named = events_named(document.source)
         path = self._events if named is None else named
         if path is None:
-            return KnownEvents(), None
+            return EventSchema(), None
         folder = None if named is None else to_fs_path(document.uri)
         try:
             if folder is not None:  # a comment names them from where the query is
                 path = events_beside(os.path.dirname(folder), path)
             return _read_once(path, changed_at(path)), None
         except (CerError, OSError) as error:
-            return KnownEvents(), str(error)
+            return EventSchema(), str(error)
 
     def _diagnostic(self, document: TextDocument, problem: Problem) -> lsp.Diagnostic:
         severity = lsp.DiagnosticSeverity.Warning if problem.is_warning else lsp.DiagnosticSeverity.Error
@@ -194,9 +194,9 @@ class QueryServer(LanguageServer):
 
 
 @lru_cache(maxsize=32)
-def _read_once(path: str, changed: int | None) -> KnownEvents:
-    """Return what `read_known` returns, read anew after a change of the file."""
-    return read_known(path)
+def _read_once(path: str, changed: int | None) -> EventSchema:
+    """Return what `read_event_schema` returns, cached until the file changes."""
+    return read_event_schema(path)
 
 
 def query_server(version: str, options: Mapping[str, Any], events: str | None = None) -> QueryServer:

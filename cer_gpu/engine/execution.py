@@ -300,7 +300,7 @@ class StreamingExecution(QueryExecution):
 
     def expect(self, schema: pa.Schema) -> bool:
         """See `QueryExecution`."""
-        if self._binding is not None and self._binding.fits(schema):
+        if self._binding is not None and self._binding.covers(schema):
             return False
         if self._binding is None and (changed := self._sleep_over(schema)) is not None:
             return changed
@@ -338,7 +338,7 @@ class StreamingExecution(QueryExecution):
         query, before = self._query, self._known_over
         if isinstance(query, Bindings) or self._sharing is None:
             return None
-        if before is not None and query.fits(before, schema):
+        if before is not None and query.covers(before, schema):
             return False
         known = None if self._planned or self.options.position_column else query.asleep(schema)
         if known is None:

@@ -1,1 +1,1 @@
-"""EQL, Elastic's Event Query Language: its texts become the formulas and predicates that CEQL's become."""
+"""EQL, Elastic's Event Query Language: its queries become formulas and predicates, as those of CEQL do."""

@@ -26,8 +26,8 @@ from cer_gpu.eql.parser import glob_of, glob_of_text, has_wildcards
 from cer_gpu.eql.regexes import re2_of
 from cer_gpu.errors import QueryError, QueryTypeError, did_you_mean
 from cer_gpu.expressions.hints import article
-from cer_gpu.resolution.fields import FoundField, fields_of, find_field, names_known
-from cer_gpu.resolution.predicates import FittedTruth, joined_truths, negation
+from cer_gpu.resolution.fields import FieldPlace, field_names, fields_of, find_field
+from cer_gpu.resolution.predicates import ResolvedTruth, joined_truths, negation
 
 _NULL = e.ConstantValue(None)
 _SEARCHES = ("_arraysearch", "arraysearch")
@@ -42,24 +42,24 @@ class QueryFields:
     ----------
     text : str
     schema : pyarrow.Schema or None
-        None if it is not known yet; then every field is taken for a value that is there.
+        None if it is not known yet; then every field is taken for a value that is present.
     missing_is_null : bool
-        True: a field that the schema has not is NULL, as one with a question mark; False: it is an error.
-    found : dict from tuple of str to FoundField or None
+        True: a field that the schema does not have is NULL, like one with a question mark; False: it is an error.
+    resolved : dict from tuple of str to FieldPlace or None
         Places of the fields, by the names on their paths.
     """
 
     text: str
     schema: pa.Schema | None = None
     missing_is_null: bool = False
-    found: dict[tuple[str, ...], FoundField | None] = field(default_factory=dict)
+    resolved: dict[tuple[str, ...], FieldPlace | None] = field(default_factory=dict)
 
     def error(self, message: str, span: s.Span, hint: str | None = None) -> QueryError:
         """Return an error that underlines a place in the query."""
         return QueryError(message, self.text, *span, hint=hint)
 
-    def find(self, node: e.Field, names: tuple[str, ...] | None = None) -> FoundField | None:
-        """Return where a field is, or None if it is NULL, as the events do not have it.
+    def find(self, node: e.Field, names: tuple[str, ...] | None = None) -> FieldPlace | None:
+        """Return the place of a field, or None if it is NULL, as the events do not have it.
 
         Raises
         ------
@@ -68,12 +68,12 @@ class QueryFields:
         """
         names = node.names if names is None else names
         if self.schema is None:
-            return FoundField(".".join(names), pa.null())
-        found = self.found[names] = find_field(self.schema, names)
-        if found is None:
+            return FieldPlace(".".join(names), pa.null())
+        place = self.resolved[names] = find_field(self.schema, names)
+        if place is None:
             name = ".".join(names)
             if not (node.optional or self.missing_is_null):
-                hint = did_you_mean(name, names_known(self.schema), "fields")
+                hint = did_you_mean(name, field_names(self.schema), "fields")
                 optional = f"?{name}, or missing_fields='null' (--missing-fields null), takes it for null"
                 raise QueryTypeError(
                     f"the events have no field {name!r}",
@@ -83,7 +83,7 @@ class QueryFields:
                     if hint and hint.endswith("?")
                     else "; ".join(filter(None, (hint, optional))),
                 )
-        return found
+        return place
 
 
 @dataclass
@@ -111,7 +111,7 @@ class EqlConditions:
     events
         Names of the events of other steps that conditions read, as in ``event0.process.name``.
     own
-        Name of the event of this step, which reads itself so, too; "": it has none.
+        Name of the event of this step, by which it reads itself, too, or "" if it has none.
     """
 
     def __init__(self, around: QueryFields, events: frozenset[str] = frozenset(), own: str = "") -> None:
@@ -125,12 +125,12 @@ class EqlConditions:
         Raises
         ------
         QueryError
-            When it is no condition, or names something that there is not.
+            When it is no condition, or names something that does not exist.
         """
         truth = self.truth(condition, negated=False)
         return None if truth is True else s.SATISFIED_BY_NONE if truth is False else truth
 
-    def truth(self, node: e.EqlExpression, negated: bool) -> FittedTruth:
+    def truth(self, node: e.EqlExpression, negated: bool) -> ResolvedTruth:
         """Return the predicate that is TRUE where a condition holds; negated, where it does not."""
         match node:
             case e.NotCondition():
@@ -166,11 +166,11 @@ class EqlConditions:
     def _bind_test(
         self,
         operands: list[e.EqlExpression],
-        build: Callable[[list[s.Expression]], FittedTruth],
+        build: Callable[[list[s.Expression]], ResolvedTruth],
         negated: bool,
         span: s.Span,
-    ) -> FittedTruth:
-        """Return a test of some operands, or where it does not hold, given the function that builds it."""
+    ) -> ResolvedTruth:
+        """Return a test of some operands, or its negation, given the function that builds it."""
         leaf = _Leaf()
         values = [self._bind_value_of(operand, leaf) for operand in operands]
         if leaf.is_null:
@@ -199,7 +199,7 @@ class EqlConditions:
         nulls = [s.IsNull(value, span) for value in (element.list, *others)]
         return joined_truths(s.Or, [s.Not(s.AnyElement(certain, span), span), *nulls], span)
 
-    def _compare(self, node: e.Comparison, negated: bool) -> FittedTruth:
+    def _compare(self, node: e.Comparison, negated: bool) -> ResolvedTruth:
         left, right, op = node.left, node.right, node.op
         if isinstance(left, e.ConstantValue) and not isinstance(right, e.ConstantValue):
             left, right, op = right, left, {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(op, op)
@@ -228,32 +228,32 @@ class EqlConditions:
         )
 
     def _type(self, node: e.EqlExpression) -> pa.DataType | None:
-        """Return the type of a field's values, or None if it is none, or is not known."""
+        """Return the type of a field's values, or None for other nodes, or if it is not known."""
         if not isinstance(node, e.Field) or node.names[0].startswith("$") or self._around.schema is None:
             return None
         names = node.names[1:] if node.names[0] in self._events and node.names[1:] else node.names
-        found = find_field(self._around.schema, names)
-        return None if found is None or pa.types.is_null(found.type) else found.type
+        place = find_field(self._around.schema, names)
+        return None if place is None or pa.types.is_null(place.type) else place.type
 
     def _check_field_type(
-        self, node: e.EqlExpression, fits: Callable[[str | None], bool], expected: str, hint: str
+        self, node: e.EqlExpression, is_valid: Callable[[str | None], bool], expected: str, hint: str
     ) -> None:
-        """Refuse a field whose type does not fit."""
+        """Refuse a field of an unsuitable type."""
         data_type = self._type(node)
-        if data_type is not None and not fits(kind_of(data_type)):
+        if data_type is not None and not is_valid(kind_of(data_type)):
             assert isinstance(node, e.Field)
             message = f"expected {expected}, and {node.name!r} is {article(data_type)}"
             raise QueryTypeError(message, self._around.text, *node.span, hint)
 
     def _as_text(self, of: e.EqlExpression, value: Any) -> Any:
-        """Return a whole number as it is written, where it is compared with a field of texts."""
+        """Return an integer as it is written, where it is compared with a field of strings."""
         if not isinstance(value, e.ConstantValue) or type(value.value) is not int:
             return value
         data_type = self._type(of)
         return e.ConstantValue(value.text, span=value.span) if data_type is not None and is_string(data_type) else value
 
     def _timestamp_value(self, of: e.EqlExpression, value: Any) -> Any:
-        """Return a time as texts have it, without the Z of UTC where the field has no time zone and is of UTC."""
+        """Return a timestamp as a string, without the Z of UTC where the field has no time zone and is in UTC."""
         data_type = self._type(of)
         if not isinstance(value, e.ConstantValue) or not isinstance(value.value, str) or data_type is None:
             return value
@@ -261,10 +261,10 @@ class EqlConditions:
             return value
         return e.ConstantValue(value.value[:-1], span=value.span)
 
-    def _is_null(self, node: e.EqlExpression, negated: bool, span: s.Span) -> FittedTruth:
-        """Return where a value is NULL.
+    def _is_null(self, node: e.EqlExpression, negated: bool, span: s.Span) -> ResolvedTruth:
+        """Return the predicate that a value is NULL.
 
-        A list is, if it has no element that is not; what is made of its elements, also if that of one of them is.
+        A list is NULL if all its elements are; a value computed from its elements also if that of one of them is.
         """
         if isinstance(node, e.ConstantValue):
             return (node.value is None) != negated
@@ -277,16 +277,18 @@ class EqlConditions:
         if leaf.element is None:
             null: s.Predicate = s.IsNull(value, span)
             return negation(null) if negated else null
-        known: s.Predicate = s.AnyElement(_not_null(leaf.element, span), span)
-        empty = [negation(known), s.IsNull(leaf.element.list, span)]
+        has_value: s.Predicate = s.AnyElement(_not_null(leaf.element, span), span)
+        empty = [negation(has_value), s.IsNull(leaf.element.list, span)]
         if value == leaf.element:
-            return known if negated else joined_truths(s.Or, empty, span)
+            return has_value if negated else joined_truths(s.Or, empty, span)
         one = s.AnyElement(s.And((_not_null(leaf.element, span), s.IsNull(value, span)), span), span)
         return (
-            joined_truths(s.And, [known, negation(one)], span) if negated else joined_truths(s.Or, [one, *empty], span)
+            joined_truths(s.And, [has_value, negation(one)], span)
+            if negated
+            else joined_truths(s.Or, [one, *empty], span)
         )
 
-    def _match(self, node: e.Match, negated: bool) -> FittedTruth:
+    def _match(self, node: e.Match, negated: bool) -> ResolvedTruth:
         if node.op == "in" and any(not isinstance(value, e.ConstantValue) for value in node.values):
             if node.nocase:
                 raise self._around.error("in~ takes a list of constants", node.span)
@@ -297,8 +299,8 @@ class EqlConditions:
 
     def _tested(
         self, node: e.EqlExpression
-    ) -> tuple[list[e.EqlExpression], Callable[[list[s.Expression]], FittedTruth]]:
-        """Return the operands of a test, and the function that builds it of their values."""
+    ) -> tuple[list[e.EqlExpression], Callable[[list[s.Expression]], ResolvedTruth]]:
+        """Return the operands of a test, and the function that builds it from their values."""
         match node:
             case e.Match():
                 strings = [self._as_text(node.left, constant) for constant in self._constants(node)]
@@ -313,7 +315,7 @@ class EqlConditions:
 
     def _constants(self, node: e.Match) -> list[e.ConstantValue]:
         """Return the constants at the right of an operator, and refuse anything else there."""
-        found: list[e.ConstantValue] = []
+        constants: list[e.ConstantValue] = []
         for value in node.values:
             if isinstance(value, e.ConstantValue) and value.value is None:
                 raise self._around.error(f"{node.op!r} compares with no null", value.span, "write == null")
@@ -332,8 +334,8 @@ class EqlConditions:
                 raise self._around.error(f"{node.op} takes strings at its right", value.span)
             if node.op == "regex":
                 self._regex(value)
-            found.append(value)
-        return found
+            constants.append(value)
+        return constants
 
     def _regex(self, value: e.ConstantValue) -> str:
         try:
@@ -341,11 +343,11 @@ class EqlConditions:
         except ValueError as error:
             raise self._around.error(str(error), value.span) from None
 
-    def _matched(self, node: e.Match, constants: list[e.ConstantValue], value: s.Expression) -> FittedTruth:
+    def _matched(self, node: e.Match, constants: list[e.ConstantValue], value: s.Expression) -> ResolvedTruth:
         """Return the test that a value equals, or matches, one of some constants."""
         strings = [constant for constant in constants if isinstance(constant.value, str)]
         others = [constant for constant in constants if constant not in strings]
-        tests: list[FittedTruth] = []
+        tests: list[ResolvedTruth] = []
         if node.op == "regex":
             patterns = tuple(s.Literal(rf"(?s)\A(?:{self._regex(each)})\z", span=each.span) for each in strings)
             tests.append(s.Like("LIKE", value, patterns, node.nocase, node.span))
@@ -365,7 +367,7 @@ class EqlConditions:
 
     def _called(
         self, node: e.FunctionCall
-    ) -> tuple[list[e.EqlExpression], Callable[[list[s.Expression]], FittedTruth]]:
+    ) -> tuple[list[e.EqlExpression], Callable[[list[s.Expression]], ResolvedTruth]]:
         """Return the operands of a function that is a condition, and the function that builds its test."""
         name, operands, span = node.name.lower(), list(node.operands), node.span
         first, *others = operands
@@ -385,7 +387,7 @@ class EqlConditions:
         if constant and not isinstance(first, e.ConstantValue):
             before, after = signs[name]
             strings = [str(other.value) for other in others if isinstance(other, e.ConstantValue)]
-            if name == "stringcontains":  # an empty text is in no other
+            if name == "stringcontains":  # an empty string is in no other
                 strings = [text for text in strings if text]
             patterns = tuple(s.Literal(f"{before}{glob_of_text(text)}{after}", span=span) for text in strings)
             if not patterns:
@@ -395,7 +397,7 @@ class EqlConditions:
         return operands, lambda values: _is(s.Call(called, tuple(values), span), True, span)
 
     def _network(self, text: str, span: s.Span) -> str:
-        """Return a network of which the host's bits may be given."""
+        """Return a network, whose host bits may be set."""
         try:
             network(text)
         except ValueError as error:
@@ -407,7 +409,7 @@ class EqlConditions:
                 raise self._around.error(str(error), span) from None
         return text
 
-    def _search(self, node: e.FunctionCall, negated: bool) -> FittedTruth:
+    def _search(self, node: e.FunctionCall, negated: bool) -> ResolvedTruth:
         """Return ``_arraysearch(list, $variable, condition)``: one element of a list satisfies a condition."""
         hint = "_arraysearch(field, $entry, $entry.name == ...)"
         if len(node.operands) != 3:
@@ -418,16 +420,16 @@ class EqlConditions:
         name = variable.names[0]
         if name in self._elements or self._elements:
             raise self._around.error(f"{node.name} stands in no other one", node.span)
-        found = self._around.find(of)
-        if found is None:
+        place = self._around.find(of)
+        if place is None:
             return negated
-        if self._around.schema is not None and not found.in_list:
+        if self._around.schema is not None and not place.in_list:
             raise QueryTypeError(
-                f"{node.name} takes a list, and {of.name!r} is {found.type}", self._around.text, *of.span
+                f"{node.name} takes a list, and {of.name!r} is {place.type}", self._around.text, *of.span
             )
-        lists = s.Attribute(found.attribute, of.span)
-        self._elements[name] = s.Element(lists, found.below, of.span)
-        self._types[name] = found.type if self._around.schema is not None else None
+        lists = s.Attribute(place.attribute, of.span)
+        self._elements[name] = s.Element(lists, place.below, of.span)
+        self._types[name] = place.type if self._around.schema is not None else None
         try:
             inner = self.truth(condition, negated=False)
             denied = self.truth(condition, negated=True) if negated else True
@@ -436,23 +438,23 @@ class EqlConditions:
         if inner is False:
             return negated
         if not negated:
-            some = _not_null(s.Element(lists, found.below, of.span), node.span) if inner is True else inner
+            some = _not_null(s.Element(lists, place.below, of.span), node.span) if inner is True else inner
             return s.AnyElement(some, node.span)
         certain = denied if isinstance(denied, bool) else negation(denied)
         if isinstance(certain, bool):
-            certain = _not_null(s.Element(lists, found.below, of.span), node.span)
+            certain = _not_null(s.Element(lists, place.below, of.span), node.span)
         return joined_truths(s.Or, [negation(s.AnyElement(certain, node.span)), s.IsNull(lists, node.span)], node.span)
 
-    def _lineage(self, node: e.Lineage, negated: bool) -> FittedTruth:
+    def _lineage(self, node: e.Lineage, negated: bool) -> ResolvedTruth:
         event = node.event
         own = EqlConditions(self._around).predicate(event.condition)
         name = None if event.category is None else s.Name(event.category, span=event.category_span)
         ids = []
         for names in (("process", "entity_id"), ("process", "parent", "entity_id")):
-            found = self._around.find(e.Field(names, span=node.span))
-            if found is None:
+            place = self._around.find(e.Field(names, span=node.span))
+            if place is None:
                 return negated
-            ids.append(found.attribute)
+            ids.append(place.attribute)
         descends = s.descends(name, own, (ids[0], ids[1]), node.span)
         return negation(descends) if negated else descends
 
@@ -494,23 +496,23 @@ class EqlConditions:
         if first in self._events and rest:
             names = tuple(rest)
             variable = s.Name(first, span=node.span) if first != self._own else None
-        found = self._around.find(node, names)
-        if found is None:
+        place = self._around.find(node, names)
+        if place is None:
             leaf.is_null = True
             return s.Literal(0, "0", node.span)
-        if isinstance(found.type, pa.StructType):
+        if isinstance(place.type, pa.StructType):
             raise QueryTypeError(
                 f"{node.name!r} has fields, and is no value",
                 self._around.text,
                 *node.span,
-                f"{node.name}.{found.type.field(0).name}",
+                f"{node.name}.{place.type.field(0).name}",
             )
-        attribute = s.Attribute(found.attribute, node.span, variable)
-        if not found.in_list:
+        attribute = s.Attribute(place.attribute, node.span, variable)
+        if not place.in_list:
             return attribute
         if self._elements:
             raise self._around.error("a test within _arraysearch reads no other list", node.span)
-        element = s.Element(attribute, found.below, node.span)
+        element = s.Element(attribute, place.below, node.span)
         if leaf.element is None:
             leaf.element = element
         elif leaf.element.list != attribute:
@@ -518,7 +520,7 @@ class EqlConditions:
         return element
 
     def _of_element(self, node: e.Field, rest: tuple[str, ...], leaf: _Leaf) -> s.Expression:
-        """Return a field of the element that a variable of _arraysearch stands for."""
+        """Return a field of the element that a variable of _arraysearch denotes."""
         name = node.names[0]
         if name not in self._elements:
             raise self._around.error(
@@ -527,19 +529,19 @@ class EqlConditions:
         element, of = self._elements[name], self._types[name]
         if of is None or not rest:
             return replace(element, fields=(*element.fields, *rest), span=node.span)
-        found = next(fields_of(of, rest), None) if isinstance(of, pa.StructType) else None
-        if found is None:
+        inner = next(fields_of(of, rest), None) if isinstance(of, pa.StructType) else None
+        if inner is None:
             if not (node.optional or self._around.missing_is_null):
-                known = [field.name for field in of] if isinstance(of, pa.StructType) else []
+                names = [field.name for field in of] if isinstance(of, pa.StructType) else []
                 message = f"the elements have no field {'.'.join(rest)!r}"
-                raise QueryTypeError(message, self._around.text, *node.span, did_you_mean(rest[0], known, "fields"))
+                raise QueryTypeError(message, self._around.text, *node.span, did_you_mean(rest[0], names, "fields"))
             leaf.is_null = True
             return s.Literal(0, "0", node.span)
-        return replace(element, fields=(*element.fields, *found[0]), span=node.span)
+        return replace(element, fields=(*element.fields, *inner[0]), span=node.span)
 
 
 def _is_condition(node: e.EqlExpression) -> bool:
-    """Return True for what has a truth, and is no value."""
+    """Return True for a node that is a condition, and no value."""
     if isinstance(node, e.FunctionCall):
         return node.name.lower() in CONDITION_FUNCTIONS or node.name.lower() in _SEARCHES
     return isinstance(node, e.Comparison | e.Match | e.NotCondition | e._Flat | e.Lineage)

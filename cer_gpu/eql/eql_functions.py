@@ -1,4 +1,4 @@
-"""Functions of EQL by their names in lower case, and the functions of the language of values that they are."""
+"""Functions of EQL by their names in lower case, and the functions of the language of values for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OF_VALUES = {
     "string": "string",
     "substring": "substring",
 }
-"""Functions that give a value."""
+"""Functions that return a value."""
 CONDITION_FUNCTIONS = {
     "cidrmatch": "",
     "endswith": "endswith",
@@ -25,7 +25,7 @@ CONDITION_FUNCTIONS = {
     "stringcontains": "contains",
     "wildcard": "",
 }
-"""Functions that are conditions; "": only over constants, as a test of texts."""
+"""Functions that are conditions; "" for those only over constants, as a test of strings."""
 _OPERANDS = {
     **dict.fromkeys(OF_NUMBERS, (2, 2)),
     **dict.fromkeys(("startswith", "endswith", "stringcontains"), (2, None)),
@@ -52,11 +52,11 @@ _ELSEWHERE = {
     "matchlite": "regex",
     "safe": "a missing value satisfies no test",
 }
-"""Functions of Endgame's EQL that Elasticsearch's has not, and what to write."""
+"""Functions of Endgame's EQL that Elasticsearch's does not have, and what to write."""
 
 
 def check_call(call: e.FunctionCall, text: str) -> None:
-    """Refuse a function that there is none of, or the wrong number of operands.
+    """Refuse an unknown function, or the wrong number of operands.
 
     Raises
     ------
@@ -68,8 +68,8 @@ def check_call(call: e.FunctionCall, text: str) -> None:
         raise QueryError(f"there is no function {call.name!r}", text, *call.span, hint=hint)
     if call.nocase and name not in _NOCASE:
         raise QueryError(f"{_NAMES[name]} has no form with ~", text, *call.span)
-    least, most = _OPERANDS[name]
+    n_min, n_max = _OPERANDS[name]
     n = len(call.operands)
-    if n < least or (most is not None and n > most):
-        expected = f"{least}" if least == most else f"{least} or more" if most is None else f"{least} to {most}"
+    if n < n_min or (n_max is not None and n > n_max):
+        expected = f"{n_min}" if n_min == n_max else f"{n_min} or more" if n_max is None else f"{n_min} to {n_max}"
         raise QueryError(f"{_NAMES[name]} takes {expected} operands, and has {n}", text, *call.span)

@@ -1,7 +1,7 @@
 """Queries in EQL: lowered to the formulas and clauses of CEQL, and compiled as those are.
 
 A sequence is a chain of steps for SELECT RECENT.  The fields of ``by`` that all steps share are PARTITION BY; where
-steps have unlike ones, they are filters of equal values.  ``until``, and an event that must be missing, are absences
+steps have different ones, they are filters of equal values.  ``until``, and an event that must be missing, are absences
 between steps, and ``maxspan`` is WITHIN.  A query is compiled once more when the schema of its events is
 known.
 
@@ -44,7 +44,7 @@ from cer_gpu.resolution.resolved_query import (
 )
 
 MAX_SAMPLED = 12
-"""Events of a sample some of which may be one: it has an atom for each set of them, more than an automaton may have."""
+"""Most events of a sample if some may be one: it has an atom for each set of them, and an automaton has a limit."""
 _EVER = Fraction(2**62)
 """More events than any stream has."""
 
@@ -57,7 +57,7 @@ def sampled(
     Parameters
     ----------
     events
-        For each filter its event, ``R AS x [FILTER ...]``, with variables of their own.
+        For each filter its event, ``R AS x [FILTER ...]``, each with its own variable.
     partition
         Keys that all of them share.
     text
@@ -78,8 +78,8 @@ def sampled(
             *span,
             hint="sample by host.id",
         )
-    found = (pair for pair in combinations(events, 2) if may_be_one((_name_test(event), False) for event in pair))
-    pairs = list(islice(found, 1) if len(events) > MAX_SAMPLED else found)
+    overlapping = (pair for pair in combinations(events, 2) if may_be_one((_name_test(event), False) for event in pair))
+    pairs = list(islice(overlapping, 1) if len(events) > MAX_SAMPLED else overlapping)
     if pairs and len(events) > MAX_SAMPLED:
         raise QueryTooLargeError(
             f"a sample whose filters may take the same event has at most {MAX_SAMPLED}, and this one {len(events):,}",
@@ -114,12 +114,12 @@ def _name_test(event: s.Formula) -> NameTest:
 
 
 def _different(one: s.Name, other: s.Name) -> s.Filter:
-    """Return the filter by which the events of two variables are not the same."""
+    """Return the filter that the events of two variables differ."""
     span = other.span
     x, y = (s.Attribute(s.COUNTED_POSITION, span, name) for name in (one, other))
     at_most = s.Within("events", Fraction(0), None, span)
-    behind = [s.Not(s.Apart(later, earlier, at_most, None, span), span) for later, earlier in ((x, y), (y, x))]
-    return s.Relation(s.joined(s.Or, behind, span), (), span)
+    apart = [s.Not(s.Apart(later, earlier, at_most, None, span), span) for later, earlier in ((x, y), (y, x))]
+    return s.Relation(s.joined(s.Or, apart, span), (), span)
 
 
 PENDING_ONLY, EVERY_MATCH = "recent", "all"
@@ -139,7 +139,7 @@ def lower(
     Raises
     ------
     QueryError
-        When it asks for what is not supported, or names what the schema has not.
+        When it needs what is not supported, or names what the schema does not have.
     """
     around = QueryFields(query.text, schema, missing_is_null)
     lowering = _Lowering(query, around, type_column, selection)
@@ -147,7 +147,7 @@ def lower(
     check_nesting(syntax.formula, query.text)
     formula = resolved(syntax.formula)
     return ResolvedQuery(
-        replace(syntax, formula=formula), lowering.types, around.found, knows_schema=schema is not None
+        replace(syntax, formula=formula), lowering.types, around.resolved, knows_schema=schema is not None
     )
 
 
@@ -157,8 +157,8 @@ class _Lowering:
     Attributes
     ----------
     types : str or None
-        As `cer_gpu.resolution.resolved_query.ResolvedQuery.type_column`: None, too, if it is a list, of which the
-        events' tests ask.
+        As `cer_gpu.resolution.resolved_query.ResolvedQuery.type_column`: None, too, if it is a list, which the
+        events' tests read.
     """
 
     def __init__(self, query: e.EqlSyntax, around: QueryFields, type_column: str | None, selection: str) -> None:
@@ -220,24 +220,24 @@ class _Lowering:
         partition: dict[str, s.Name] = {}
         for key in self._keys[0]:
             attribute = self._key_column(key)
-            if attribute is not None:  # a key may stand before the terms and at each of them
+            if attribute is not None:  # a key may come before the terms and at each of them
                 nullable = key.optional and (attribute not in partition or partition[attribute].nullable)
                 partition[attribute] = s.Name(attribute, span=key.span, nullable=nullable)
         return tuple((name,) for name in partition.values())
 
     def _key_column(self, key: e.Field) -> str | None:
-        """Return the column of a key, or None if there is none, and it is NULL for all events."""
-        found = self._around.find(key)
-        if found is None:
+        """Return the column of a key, or None if it is missing, and so NULL for all events."""
+        place = self._around.find(key)
+        if place is None:
             self._impossible |= not key.optional
             return None
-        if found.in_list or isinstance(found.type, pa.StructType):
-            message = f"a key is one value, and {key.name!r} is {'a list' if found.in_list else 'no value'}"
+        if place.in_list or isinstance(place.type, pa.StructType):
+            message = f"a key is one value, and {key.name!r} is {'a list' if place.in_list else 'no value'}"
             raise self._around.error(message, key.span)
-        return found.attribute
+        return place.attribute
 
     def _equal_keys(self, number: int, variable: str, anchor: str) -> list[s.Filter]:
-        """Return the filters by which a term (its number among the keys) has the keys of the first step."""
+        """Return the filters that a term (by its number among the keys) has the keys of the first step."""
         if self._shared:
             return []
         filters: list[s.Filter] = []
@@ -260,7 +260,7 @@ class _Lowering:
 
     @property
     def _first_required(self) -> int:
-        """Number of the first step that must be there."""
+        """Number of the first step that is not an absence."""
         return next(n for n, term in enumerate(self._terms) if not term.absent)
 
     # ---- steps ----------------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ class _Lowering:
                             term.span,
                             "sequence by field ... ![...] [...]",
                         )
-                    length = self._query.maxspan  # the parser asks for it
+                    length = self._query.maxspan  # the parser requires it
                 absent.append(self._absence(n, visible, length))
                 continue
             for step in self._runs(n, visible, is_last=n == last, until=until):
@@ -300,7 +300,7 @@ class _Lowering:
         return formula
 
     def _runs(self, n: int, visible: frozenset[str], *, is_last: bool, until: tuple[s.Absence, ...]) -> list[s.Formula]:
-        """Return a step as often as it runs; where until forbids more before the last event, that stands alone."""
+        """Return a step as often as it runs; where until forbids more before the last event, that is separate."""
         term = self._terms[n]
         if term.runs > 1 and not self._shared:
             name = str(term.name)
@@ -321,7 +321,7 @@ class _Lowering:
     def _term_event(
         self, n: int, visible: frozenset[str], name: str | None = None, *, forbid: bool = False
     ) -> s.Formula:
-        """Return the event of a term; with `forbid`, it is none that until names."""
+        """Return the event of a term; with `forbid`, one that does not match until."""
         term = self._terms[n]
         variable = name or str(term.name)
         event = term.event
@@ -365,8 +365,8 @@ class _Lowering:
         own: str = "",
     ) -> s.Formula:
         name, filter_ = self._filtered(event, variable, visible, filters, own)
-        held = s.Name(variable, span=event.category_span)
-        formula: s.Formula = s.Assign(s.EventType(name, name.span, defines=False), held, event.span)
+        owner = s.Name(variable, span=event.category_span)
+        formula: s.Formula = s.Assign(s.EventType(name, name.span, defines=False), owner, event.span)
         return formula if filter_ is None else s.Filtered(formula, filter_, event.span)
 
     def _absence(self, n: int, visible: frozenset[str], length: s.Within | None) -> s.Absence:
@@ -396,47 +396,47 @@ class _Lowering:
             predicate = s.SATISFIED_BY_NONE
         name = s.Name(s.ANY_TYPE if event.category is None else event.category, span=event.category_span)
         all_of = list(filters)
-        held = s.Name(variable, span=event.category_span)
+        owner = s.Name(variable, span=event.category_span)
         span = event.condition.span
         read = [] if predicate is None else list(s.attributes(predicate))
         # a path names its event: its first name may be that of another one
         if predicate is not None and any(a.variable is not None or len(names_of(a.name)) > 1 for a in read):
             own_event = mapped(
-                predicate, s.Attribute, lambda a: a if a.variable is not None else replace(a, variable=held)
+                predicate, s.Attribute, lambda a: a if a.variable is not None else replace(a, variable=owner)
             )
             all_of.insert(0, s.Relation(own_event, (), span))
         elif predicate is not None:
-            all_of.insert(0, s.VariableFilter(held, predicate, span))
+            all_of.insert(0, s.VariableFilter(owner, predicate, span))
         if not all_of:
             return name, None
         return name, all_of[0] if len(all_of) == 1 else s.joined(s.FilterAnd, all_of, span)
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """Return a name of an event that begins no field, in whose place it would be read."""
+    """Return a name for an event that begins no field, as it would be read as that field."""
     while name in taken:
         name += "_"
     return name
 
 
-def _type_column(around: QueryFields, type_column: str | None, is_asked: bool) -> tuple[str | None, bool]:
-    """Return the column of categories, and True if it is a list, so that the events' tests ask for it.
+def _type_column(around: QueryFields, type_column: str | None, names_category: bool) -> tuple[str | None, bool]:
+    """Return the column of categories, and True if it is a list, so that the events' tests read it.
 
-    Events need none if they are not asked for their categories.
+    Events need none if the query names no category.
     """
     if around.schema is None or type_column is None:
         return type_column, False
     for names in ((type_column,), tuple(type_column.split("."))):
-        found = find_field(around.schema, names)
-        if found is not None:
-            around.found[names] = found
-            return (None, True) if found.in_list else (found.attribute, False)
-    return (type_column if is_asked else None), False
+        place = find_field(around.schema, names)
+        if place is not None:
+            around.resolved[names] = place
+            return (None, True) if place.in_list else (place.attribute, False)
+    return (type_column if names_category else None), False
 
 
 @dataclass(frozen=True)
-class WrittenEql(ParsedQuery):
-    """A query in EQL as it was read, and the options by which it is compiled.
+class ParsedEql(ParsedQuery):
+    """A parsed query in EQL, and the options by which it is compiled.
 
     Attributes
     ----------
@@ -449,7 +449,7 @@ class WrittenEql(ParsedQuery):
     missing_fields: str
     selection: str
 
-    def fitted(self, schema: pa.Schema | None) -> ResolvedQuery:
+    def resolve(self, schema: pa.Schema | None) -> ResolvedQuery:
         """Return the query over a schema."""
         return lower(
             self.written,
@@ -460,7 +460,7 @@ class WrittenEql(ParsedQuery):
         )
 
     def planned(
-        self, fitted: ResolvedQuery, schema: pa.Schema | None, *, tested: bool = True
+        self, resolved: ResolvedQuery, schema: pa.Schema | None, *, tested: bool = True
     ) -> tuple[LogicalPlan | None, Sequence[str], list[QueryError]]:
         """Return the plan and its notes, or the errors of the query; not `tested`: without those against the schema."""
         maxspan = self.written.maxspan
@@ -475,7 +475,7 @@ class WrittenEql(ParsedQuery):
                 hint="name their column: time_column=... (--time-column)",
             )
             return None, (), [error]
-        return super().planned(fitted, schema, tested=tested)
+        return super().planned(resolved, schema, tested=tested)
 
 
 def analyse(
@@ -498,7 +498,7 @@ def analyse(
         written = parse_eql(text)
     except QueryError as error:
         return None, [error]
-    source = WrittenEql(type_column, time_column, time_unit, written, missing_fields, selection)
+    source = ParsedEql(type_column, time_column, time_unit, written, missing_fields, selection)
     query, errors = compiled_over(EqlQuery, source, schema)
     return cast(EqlQuery | None, query), errors
 
@@ -511,7 +511,7 @@ class EqlQuery(SchemaDependentQuery):
     language : str
         "EQL".
     missing_fields : tuple of str
-        Fields that the events have not, and that are null; () until a schema is known.
+        Fields that the events do not have, and that are null; () until a schema is known.
 
     Examples
     --------

@@ -27,19 +27,19 @@ _WILD = frozenset("*?")
 
 
 def text_of(token: Any, query: str) -> str:
-    """Return the text of a string, or of a raw string, in three quotes, in which no sign has another meaning.
+    """Return the value of a string, or of a raw string, in three quotes, without escapes.
 
     Raises
     ------
     QuerySyntaxError
-        For an escape that there is none of.
+        For an unknown escape.
     """
     written = str(token)
     if written.startswith('"""'):
         return written[3:-3]
 
-    def meant(found: re.Match[str]) -> str:
-        sign = found[1]
+    def unescape(match: re.Match[str]) -> str:
+        sign = match[1]
         if sign in _ESCAPES:
             return _ESCAPES[sign]
         digits = sign[2:-1] if sign[-1:] == "}" else ""
@@ -47,16 +47,16 @@ def text_of(token: Any, query: str) -> str:
             number = int(digits, 16)
             if number <= 0x10FFFF and not 0xD800 <= number <= 0xDFFF:
                 return chr(number)
-        start = token.start_pos + 1 + found.start()
+        start = token.start_pos + 1 + match.start()
         raise QuerySyntaxError(
-            f"there is no escape {found[0]!r}",
+            f"there is no escape {match[0]!r}",
             query,
             start,
-            start + len(found[0]),
+            start + len(match[0]),
             r'escapes are \" \\ \n \t \r \b \f \u{2710}; without escapes: """text"""',
         )
 
-    return _ESCAPE.sub(meant, written[1:-1])
+    return _ESCAPE.sub(unescape, written[1:-1])
 
 
 def has_wildcards(pattern: str) -> bool:
@@ -76,13 +76,13 @@ def glob_of(pattern: str) -> str:
 
 
 def glob_of_text(text: str) -> str:
-    """Return the GLOB of CEQL that a text alone satisfies."""
+    """Return the GLOB of CEQL that only one string matches."""
     return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in text)
 
 
 @lru_cache(maxsize=1)
 def eql_tree_parser() -> lark.Lark:
-    """Return the parser, made once, or loaded as an earlier process has kept it."""
+    """Return the parser, cached in the process and on disk."""
     return parser_of("cer_gpu.eql", ("query",), _whole_word)
 
 
@@ -95,7 +95,7 @@ def _whole_word(terminal: TerminalDef) -> None:
 
 
 KEYWORDS = ("and", "false", "in", "like", "not", "null", "or", "regex", "true")
-"""Keywords of conditions, which no field is called in other letters."""
+"""Keywords of conditions, which are no names of fields in any letter case."""
 _WORDS = (
     *("and", "any", "as", "by", "in", "like", "maxspan", "not", "of", "or", "regex"),
     *("runs", "sample", "sequence", "until", "where", "with"),
@@ -126,7 +126,7 @@ _FEW = (
     "']'",
     "the end of the query",
 )
-"""Behind a value, where nearly everything may stand: what messages then say, and no more."""
+"""After a value, where nearly everything may come: what messages then say, and no more."""
 _FOREIGN = {
     "=": "write ==",
     "<>": "write !=",
@@ -140,7 +140,7 @@ _FOREIGN = {
 }
 """Hints on words and signs of other languages, by these."""
 _MOST = 8
-"""Most things that a message says it expected."""
+"""Most expected tokens that a message lists."""
 
 
 def eql_syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySyntaxError:
@@ -153,26 +153,26 @@ def eql_syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> Query
         if token.type == "$END":
             end = len(text.rstrip())
             return QuerySyntaxError(f"the query ends too early: expected {expected}", text, end)
-        start, found = token.start_pos or 0, str(token)
-        found = re.match(r"\w*", found)[0] or found if token.type == "FUNCTION" else found  # type: ignore[index]
-        message = f"expected {expected}, found {shortened(found)!r}"
-        end = start + len(found)
+        start, unexpected = token.start_pos or 0, str(token)
+        unexpected = re.match(r"\w*", unexpected)[0] or unexpected if token.type == "FUNCTION" else unexpected  # type: ignore[index]
+        message = f"expected {expected}, found {shortened(unexpected)!r}"
+        end = start + len(unexpected)
     else:
         start = error.pos_in_stream or 0
         word = re.match(r"\w+|.", text[start:], re.DOTALL)
-        found = word[0] if word else text[start]
-        end = start + len(found)
+        unexpected = word[0] if word else text[start]
+        end = start + len(unexpected)
         allowed = _described(set(getattr(error, "allowed", None) or ()))
         message = (
-            f"expected {allowed}, found {shortened(found)!r}"
+            f"expected {allowed}, found {shortened(unexpected)!r}"
             if allowed
-            else f"no part of a query begins with {found!r}"
+            else f"no part of a query begins with {unexpected!r}"
         )
-    return QuerySyntaxError(message, text, start, end, _hint(text, start, found))
+    return QuerySyntaxError(message, text, start, end, _hint(text, start, unexpected))
 
 
 def _described(terminals: set[str]) -> str:
-    """Return the terminals of a message, each once."""
+    """Return the terminals for a message, each once."""
     said = sorted(
         {
             _TERMINALS.get(name, f"'{name.lower()}'")
@@ -185,21 +185,21 @@ def _described(terminals: set[str]) -> str:
     return ", ".join(said[:-1]) + (" or " if len(said) > 1 else "") + said[-1] if said else ""
 
 
-def _hint(text: str, start: int, found: str) -> str | None:
-    """Return a hint on a place where the parser went wrong, or None if there is none."""
-    lowered = found.lower()
-    if found != lowered and lowered in _WORDS:
+def _hint(text: str, start: int, unexpected: str) -> str | None:
+    """Return a hint on a place where the parser failed, or None if there is none."""
+    lowered = unexpected.lower()
+    if unexpected != lowered and lowered in _WORDS:
         return f"keywords are in lower case: {lowered}"
-    if found[:1] == "'":
+    if unexpected[:1] == "'":
         return 'strings stand in double quotes: "text"'
-    if found[:1] == '"':
+    if unexpected[:1] == '"':
         return 'the string is not closed, or has an end of line; without escapes: """text"""'
-    if found == "with" and re.search(r"\bmaxspan\s*=\s*\w+\s*$", text[:start]):
+    if unexpected == "with" and re.search(r"\bmaxspan\s*=\s*\w+\s*$", text[:start]):
         return None
     if text[start : start + 2] in _FOREIGN or lowered in _FOREIGN:
         return _FOREIGN.get(text[start : start + 2]) or _FOREIGN[lowered]
-    close = nearest(found, _WORDS) if found.isalpha() else None
-    return None if close is None or close == found else f"did you mean {close!r}?"
+    close = nearest(unexpected, _WORDS) if unexpected.isalpha() else None
+    return None if close is None or close == unexpected else f"did you mean {close!r}?"
 
 
 SPAN_UNITS = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "h": Fraction(3600), "d": Fraction(86_400)}
@@ -346,9 +346,9 @@ class _EqlBuilder(Transformer_NonRecursive):  # type: ignore[type-arg]
     def maxspan(self, meta: Any, parts: list[Any]) -> s.Within:
         token = parts[0]
         span = _token_span(token)
-        found = re.fullmatch(r"([0-9.]+)\s*([A-Za-z]*)", str(token))
-        assert found is not None
-        number, unit = found.groups()
+        match = re.fullmatch(r"([0-9.]+)\s*([A-Za-z]*)", str(token))
+        assert match is not None
+        number, unit = match.groups()
         if unit not in SPAN_UNITS:
             said = f"the unit {unit!r}" if unit else "no unit"
             hint = f"maxspan={number}s" if not unit else None
@@ -436,8 +436,8 @@ class _EqlBuilder(Transformer_NonRecursive):  # type: ignore[type-arg]
     def match(self, meta: Any, parts: list[Any]) -> e.EqlExpression:
         left, negated, token, right = parts
         values: tuple[Any, ...] = tuple(right.children) if isinstance(right, lark.Tree) else (right,)
-        found = e.Match(str(token).rstrip("~"), str(token).endswith("~"), left, values, span_of(meta))
-        return found if negated is None else e.NotCondition(found, span_of(meta))
+        node = e.Match(str(token).rstrip("~"), str(token).endswith("~"), left, values, span_of(meta))
+        return node if negated is None else e.NotCondition(node, span_of(meta))
 
     @lark.v_args(meta=True)
     def lineage(self, meta: Any, parts: list[Any]) -> e.Lineage:

@@ -1,8 +1,8 @@
 r"""Lucene's regular expressions, as ``regex`` of Elasticsearch has them, as those of RE2.
 
-The grammar is that of Lucene's ``RegExp``: a pattern matches a whole text; ``^`` and ``$`` are plain characters, and so
+The grammar is that of Lucene's ``RegExp``: patterns match whole strings; ``^`` and ``$`` are plain characters, and so
 is whatever follows a backslash, but for ``\d \s \w`` and ``\D \S \W``.  Beyond the usual operators there are ``@`` (any
-text), ``#`` (no text), ``"..."`` (a text as it is) and ``<1-31>`` (a whole number).  RE2 has neither intersections
+string), ``#`` (no string), ``"..."`` (a literal string) and ``<1-31>`` (a whole number).  RE2 has neither intersections
 (``&``) nor complements (``~``).
 https://www.elastic.co/docs/reference/query-languages/query-dsl/regexp-syntax
 """
@@ -27,7 +27,7 @@ _MAX_DIGITS = 18
 
 
 def re2_of(pattern: str) -> str:
-    """Return the regular expression of RE2, without anchors, that matches the texts which one of Lucene matches.
+    """Return the regular expression of RE2, without anchors, that matches the strings that one of Lucene matches.
 
     Raises
     ------
@@ -37,11 +37,11 @@ def re2_of(pattern: str) -> str:
     if not pattern:
         return "(?:)"
     reader = _Reader(pattern)
-    found = reader.union()
+    regex = reader.union()
     if reader.place < len(pattern):
         raise ValueError(f"the regular expression has {reader.rest()!r} without an opening one before it")
-    check_regex(found)
-    return found
+    check_regex(regex)
+    return regex
 
 
 class _Reader:
@@ -59,9 +59,9 @@ class _Reader:
 
     def take(self, sign: str) -> bool:
         """Read a character if it is the next one."""
-        found = self.peek(sign)
-        self.place += found
-        return found
+        is_next = self.peek(sign)
+        self.place += is_next
+        return is_next
 
     def next(self) -> str:
         if self.place == len(self.pattern):
@@ -83,36 +83,36 @@ class _Reader:
         return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
 
     def concatenation(self) -> str:
-        """Read repeated expressions; the first one may begin with any character, which then stands for itself."""
+        """Read repeated expressions; the first one may begin with any character, which is then literal."""
         parts = [self.repeated()]
         while self.place < len(self.pattern) and not self.peek(")|&"):
             parts.append(self.repeated())
         return "".join(parts)
 
     def repeated(self) -> str:
-        found = self.single()
+        regex = self.single()
         while self.peek("?*+{"):
             sign = self.next()
-            found = f"(?:{found}){sign if sign != '{' else self.count()}"
-        return found
+            regex = f"(?:{regex}){sign if sign != '{' else self.count()}"
+        return regex
 
     def count(self) -> str:
-        """Read how many times, behind the brace."""
-        least = self.digits()
-        if not least:
+        """Read how many times, after the brace."""
+        n_min = self.digits()
+        if not n_min:
             raise ValueError(f"a number is expected behind '{{' in the regular expression, and not {self.rest()!r}")
-        most: str | None = least
+        n_max: str | None = n_min
         if self.take(","):
-            most = self.digits() or None
+            n_max = self.digits() or None
         if not self.take("}"):
             raise ValueError(
                 f"'}}' is expected behind a number of times in the regular expression, not {self.rest()!r}"
             )
-        if most is not None and int(most) < int(least):
-            raise ValueError(f"'{{{least},{most}}}' in a regular expression is never")
-        if max(int(least), int(most or 0)) > _MAX_REPEATED:
+        if n_max is not None and int(n_max) < int(n_min):
+            raise ValueError(f"'{{{n_min},{n_max}}}' in a regular expression is never")
+        if max(int(n_min), int(n_max or 0)) > _MAX_REPEATED:
             raise ValueError(f"RE2 repeats an expression at most {_MAX_REPEATED:,} times")
-        return f"{{{int(least)},{'' if most is None else int(most)}}}"
+        return f"{{{int(n_min)},{'' if n_max is None else int(n_max)}}}"
 
     def digits(self) -> str:
         start = self.place
@@ -121,7 +121,7 @@ class _Reader:
         return self.pattern[start : self.place]
 
     def single(self) -> str:
-        """Read one expression without an operator behind it."""
+        """Read one expression without an operator after it."""
         if self.peek("~"):
             raise ValueError(r"RE2 has no complements: '~' in a regular expression is written '\~' for itself")
         if self.take("["):
@@ -154,7 +154,7 @@ class _Reader:
         return f"(?:{''.join(map(re2_literal, text))})"
 
     def interval(self) -> str:
-        """Read ``<n-m>`` behind its first sign."""
+        """Read ``<n-m>`` after its first sign."""
         end = self.pattern.find(">", self.place)
         if end < 0:
             raise ValueError("'<' of the regular expression is not closed by '>'")
@@ -186,7 +186,7 @@ class _Reader:
         return self.next()
 
     def character_class(self) -> str:
-        """Read a class behind its bracket; a closing one in first place is a member."""
+        """Read a class after its bracket; a closing one in first place is a member."""
         negated = self.take("^")
         members = [self.member()]
         while self.place < len(self.pattern) and not self.peek("]"):

@@ -1,6 +1,6 @@
-"""Abstract syntax of EQL: immutable nodes as the text has them, before columns are known.
+"""Abstract syntax of EQL: immutable nodes as parsed, before columns are known.
 
-`cer_gpu.eql.eql_query` makes formulas and predicates of them, which depend on the schema: a field may be a column, the
+`cer_gpu.eql.eql_query` lowers them to formulas and predicates, which depend on the schema: a field may be a column, the
 path to a field of a struct, a list, or missing.
 """
 
@@ -150,7 +150,7 @@ EqlExpression = (
     | And
     | Or
 )
-"""A value or a condition: which of the two is expected where is for `cer_gpu.eql.conditions` to say."""
+"""A value or a condition; `cer_gpu.eql.conditions` checks which of the two is expected."""
 
 
 # ---- queries -------------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ EqlExpression = (
 
 @dataclass(frozen=True)
 class EventFilter(Node):
-    """``category where condition``; `category` None: events of any category."""
+    """``category where condition``; `category` is None for events of any category."""
 
     category: str | None
     condition: EqlExpression

@@ -42,8 +42,8 @@ def type_tests(plan: LogicalPlan) -> list[Guard]:
 
 def atomic_predicates(plan: LogicalPlan) -> list[Guard]:
     """Return the atomic predicates of the query, once each, as guards of any event."""
-    found = [leaf for guard in plan.guards if guard.predicate is not None for leaf in leaves(guard.predicate)]
-    return [Guard(None, leaf) for leaf in dict.fromkeys(found)]
+    predicates = [leaf for guard in plan.guards if guard.predicate is not None for leaf in leaves(guard.predicate)]
+    return [Guard(None, leaf) for leaf in dict.fromkeys(predicates)]
 
 
 class TestCounts:
@@ -52,7 +52,7 @@ class TestCounts:
     Attributes
     ----------
     n_events, n_relevant : int
-        Events, and the relevant ones: those that change something in some state.  All others never reach the loop.
+        Events, and the relevant ones: those that change some state.  All others never reach the loop.
     types, predicates, guards : int64 array
         Events that satisfy each of `type_tests`, of `atomic_predicates` and of `CEA.guards`.
     """
@@ -76,7 +76,7 @@ class TestCounts:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count the events of a batch."""
-        if self._binding is None or not self._binding.fits(batch.schema):
+        if self._binding is None or not self._binding.covers(batch.schema):
             self._bind(batch.schema)
         if self._let is not None:
             batch = self._let.extend(batch)
@@ -158,8 +158,8 @@ def analyse_events(source: Source, bindings: Bindings, matches: FindMatches) -> 
     TestCounts
     dict
         Numbers of events and matches, seconds of each stage, tiers of predicates, bytes, determinised states,
-        what the runtime holds at the end, and for each pair of steps (`FilterPlaces.step_facts`) the candidates tested,
-        and those that passed.
+        what the runtime stores at the end, and for each pair of steps (`FilterPlaces.step_facts`) the candidates
+        tested, and those that passed.
     """
     counts, stages = TestCounts(bindings), MeasuredStages()
 
@@ -180,14 +180,14 @@ def analyse_events(source: Source, bindings: Bindings, matches: FindMatches) -> 
             prepare(batch)
     evaluator = _listing_evaluator(bindings, stages)
     watched = Source(source.schema, read, source.n_rows, source.origins)
-    n_found = sum(batch.num_rows for batch in stages.each(REST, matches(watched, evaluator)))
+    n_matches = sum(batch.num_rows for batch in stages.each(REST, matches(watched, evaluator)))
     pipeline = evaluator.pipeline
     absent = {PARTITIONS: pipeline.partitioner is None, LISTING: not pipeline.runtime.lists_by_itself}
     seconds = {name: stages.seconds[name] for name in STAGES if not absent.get(name)}
     return counts, {
         "n_events": evaluator.n_events,
         "n_relevant": counts.n_relevant,
-        "n_matches": n_found,
+        "n_matches": n_matches,
         "seconds": sum(seconds.values()),
         "stages": seconds,
         "tiers": sorted(pipeline.tiers),

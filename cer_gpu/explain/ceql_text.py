@@ -82,7 +82,7 @@ def _leaf(leaf: s.Leaf, negation: str = "") -> str:
             such = "" if aggregate.predicate is None else f" with {_predicate(aggregate.predicate, _SINGLE)}"
             assert aggregate.event is not None
             assert aggregate.over is not None
-            return f"no {held_text(aggregate.event)}{such} in the {limit_text(aggregate.over)} before it"
+            return f"no {qualified_name_text(aggregate.event)}{such} in the {limit_text(aggregate.over)} before it"
         case s.Comparison(left=s.Attribute(aggregate=s.OverAggregate(over=None)), op="=", right=s.Literal(value=True)):
             return _expression(leaf.left)
         case s.Comparison("=", s.Call() as call, s.Literal(value=True)) if call.function.rstrip("~") in functions.TESTS:
@@ -107,7 +107,7 @@ def _leaf(leaf: s.Leaf, negation: str = "") -> str:
 
 
 def _clock_words(clock: s.Attribute) -> str:
-    """Return the words for the event of a clock; of an automaton with registers it is an attribute."""
+    """Return the words for the event of a clock; in an automaton with registers it is an attribute."""
     if clock.variable is None:
         return attribute_text(clock.name)
     return "the one before" if clock.event == "PREV" else clock.variable.name
@@ -159,26 +159,26 @@ def _attribute_of_leaf(attribute: s.Attribute) -> str:
     text, variable = attribute_text(attribute.name), attribute.variable
     if attribute.aggregate is not None:
         text = over_aggregate_text(attribute.aggregate)
-        return text if variable is None else f"{text} at {held_text(variable)}"
+        return text if variable is None else f"{text} at {qualified_name_text(variable)}"
     if variable is not None:
-        held = held_text(variable)
-        text = f"{held}.{text}" if attribute.event == "EACH" else f"{attribute.event}({held}).{text}"
+        name = qualified_name_text(variable)
+        text = f"{name}.{text}" if attribute.event == "EACH" else f"{attribute.event}({name}).{text}"
     if not attribute.lag:
         return text
     return f"LAG({text})" if attribute.lag == 1 else f"LAG({text}, {attribute.lag})"
 
 
 def over_aggregate_text(aggregate: s.OverAggregate) -> str:
-    """Return an aggregate over the past: ``AVG(BUY.amount FILTER amount > 0) OVER 30 DAYS``."""
+    """Return an OVER aggregate: ``AVG(BUY.amount FILTER amount > 0) OVER 30 DAYS``."""
     if aggregate.condition is not None and aggregate.predicate is not None:
         holds = f"{_predicate(aggregate.condition, _EITHER)}, {_predicate(aggregate.predicate, _EITHER)}"
         return f"RISES({holds}{own_keys_text(aggregate, ' PARTITION BY ')})"
     if aggregate.over is None:
-        events = "any event" if aggregate.event is None else held_text(aggregate.event)
+        events = "any event" if aggregate.event is None else qualified_name_text(aggregate.event)
         such = "" if aggregate.predicate is None else f" FILTER {_predicate(aggregate.predicate, _EITHER)}"
         return f"DESCENDANT({events}{such})"
     function, *distinct = aggregate.function.split()
-    of = "*" if aggregate.event is None else held_text(aggregate.event)
+    of = "*" if aggregate.event is None else qualified_name_text(aggregate.event)
     of += "" if aggregate.attribute is None else f".{attribute_text(aggregate.attribute)}"
     test = "" if aggregate.predicate is None else f" FILTER {_predicate(aggregate.predicate, _EITHER)}"
     length = f"{limit_text(aggregate.over)}{own_keys_text(aggregate, ' PARTITION BY ')}"
@@ -187,7 +187,7 @@ def over_aggregate_text(aggregate: s.OverAggregate) -> str:
 
 
 def own_keys_text(aggregate: s.OverAggregate, before: str = "") -> str:
-    """Return the keys of its own that something over the past has, behind some words; "" if it has none."""
+    """Return the keys that an OVER aggregate has of its own, after some words, or "" if it has none."""
     if aggregate.keys is None:
         return ""
     keys = [", ".join(map(_own_key, key)) for key in aggregate.keys] or [""]
@@ -208,11 +208,11 @@ def _aggregate_text(aggregate: s.Aggregate) -> str:
     if aggregate.attribute is not None:
         operand = _attribute_of_leaf(aggregate.attribute)
     else:
-        operand = "*" if aggregate.variable is None else held_text(aggregate.variable)
+        operand = "*" if aggregate.variable is None else qualified_name_text(aggregate.variable)
     return f"{aggregate.function}({operand})"
 
 
-def held_text(variable: s.Name) -> str:
+def qualified_name_text(variable: s.Name) -> str:
     """Return a variable, with its stream if it has one."""
     return ("" if variable.stream is None else f"{name_text(variable.stream)}>") + name_text(variable.name)
 
@@ -226,7 +226,7 @@ def limit_text(within: s.Within) -> str:
 
 
 def length_text(length: Fraction) -> str:
-    """Return a length of time, as in ``1 HOURS 30 MINUTES``."""
+    """Return a duration, as in ``1 HOURS 30 MINUTES``."""
     parts, rest = [], length
     for unit, seconds in _UNITS.items():
         n, rest = divmod(rest, seconds)

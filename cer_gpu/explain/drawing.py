@@ -55,7 +55,7 @@ def layered(sizes: Sequence[Point], edges: Sequence[tuple[int, int]], middles: S
         Nodes with one edge in and one out, to be put half-way between.
     """
     turned = _closing(len(sizes), edges)
-    # the two edges of a middle turn together, so that it keeps one edge in and one out
+    # the two edges of a middle turn together, so that it has one edge in and one out
     closing = {source for (source, _), back in zip(edges, turned, strict=True) if back} & set(middles)
     turned = [back or target in closing for (_, target), back in zip(edges, turned, strict=True)]
     forward = [(t, s) if back else (s, t) for (s, t), back in zip(edges, turned, strict=True)]
@@ -121,7 +121,7 @@ def _closing(n: int, edges: Sequence[tuple[int, int]]) -> list[bool]:
 
 
 def _layers(n: int, edges: Sequence[tuple[int, int]], middles: Sequence[int]) -> list[int]:
-    """Return the layer of each node: the length of the longest path to it; `middles` lie half-way."""
+    """Return the layer of each node: the length of the longest path to it; `middles` are half-way."""
     before: list[list[int]] = [[] for _ in range(n)]
     after: list[list[int]] = [[] for _ in range(n)]
     for source, target in edges:
@@ -150,7 +150,7 @@ def _ordered(layer: Sequence[int], links: Sequence[tuple[int, int]]) -> list[lis
     for source, target in links:
         after[source].append(target)
         before[target].append(source)
-    best, fewest = [list(row) for row in rows], _crossings(rows, after)
+    best, min_crossings = [list(row) for row in rows], _crossings(rows, after)
     for sweep in range(_SWEEPS if len(layer) <= _LARGE else 2):
         down = sweep % 2 == 0
         neighbours = before if down else after
@@ -159,8 +159,8 @@ def _ordered(layer: Sequence[int], links: Sequence[tuple[int, int]]) -> list[lis
             own = {node: i for i, node in enumerate(row)}
             row.sort(key=lambda i: _mean([place[j] for j in neighbours[i]], own[i]))
         n_crossings = _crossings(rows, after)
-        if n_crossings < fewest:
-            best, fewest = [list(row) for row in rows], n_crossings
+        if n_crossings < min_crossings:
+            best, min_crossings = [list(row) for row in rows], n_crossings
     return best
 
 
@@ -210,7 +210,7 @@ def _across(rows: Sequence[Sequence[int]], links: Sequence[tuple[int, int]], ext
 def _straighten(
     rows: Sequence[Sequence[int]], links: Sequence[tuple[int, int]], extents: Sequence[Point], place: list[float]
 ) -> None:
-    """Align each chain of nodes without branches on one line if there is room."""
+    """Align each chain of nodes without branches on one line if there is space."""
     n_in, n_out = [0] * len(place), [0] * len(place)
     for source, target in links:
         n_out[source] += 1
@@ -242,7 +242,7 @@ def _straighten(
 
 
 def _spread_apart(wanted: Sequence[float], offsets: Sequence[float]) -> list[float]:
-    """Return the places nearest to those wanted (least squares) that stay `offsets` apart (isotonic regression)."""
+    """Return the places nearest to the preferred ones (least squares), `offsets` apart (isotonic regression)."""
     blocks: list[tuple[float, int]] = []  # groups of touching places: (mean less the offsets, number of places)
     for want, offset in zip(wanted, offsets, strict=True):
         mean, n = want - offset, 1
@@ -354,7 +354,7 @@ class _Picture:
         return max(2 * RADIUS, width, *map(_width, loops)), 2 * (RADIUS + max(above, below))
 
     def _label(self, state: int) -> list[str]:
-        """Return the lines of what stands beside a state."""
+        """Return the lines of the text beside a state."""
         label = self.states[state].get("label")
         return _lines(label) if label else []
 
@@ -506,9 +506,9 @@ def _notes(automaton: Mapping[str, Any]) -> Iterator[str]:
 class _Label:
     """Label of the edge between two states: one line or more for each transition, and the marks of all."""
 
-    def __init__(self, ends: tuple[int, int], kept: list[str]) -> None:
+    def __init__(self, ends: tuple[int, int], labels: list[str]) -> None:
         self.ends = ends
-        self.marks = _lines("● " + ", ".join(kept)) if kept else []
+        self.marks = _lines("● " + ", ".join(labels)) if labels else []
         self.transitions: list[tuple[int, str, list[str]]] = []
 
     def add(self, number: int, text: str) -> None:
@@ -545,7 +545,7 @@ def _svg_text(lines: Iterable[str], x: float, y: float, kind: str = "") -> Itera
 
 
 def _lines(text: str) -> list[str]:
-    """Wrap a text into at most `_MAX_LINES` lines of `_LONGEST` characters; the rest becomes an ellipsis."""
+    """Wrap a string into at most `_MAX_LINES` lines of `_LONGEST` characters; the rest becomes an ellipsis."""
     return textwrap.wrap(printable(text), _LONGEST, max_lines=_MAX_LINES, placeholder=" …", break_on_hyphens=False) or [
         ""
     ]

@@ -54,13 +54,13 @@ def _lines(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape a text for a quoted string; Graphviz also decodes entities such as ``&lt;`` in labels."""
+    """Escape a string for quotes; Graphviz also decodes entities such as ``&lt;`` in labels."""
     return printable(text).replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
 
 
 _MORE = "(for plan and automaton: cer-gpu explain --all, --plan or --automaton; in Python, explain(detail='all'))"
 _MAX_STATES = 100
-"""Most states of an automaton that a notebook draws unasked."""
+"""Most states of an automaton that a notebook draws by itself."""
 
 
 def check_detail(detail: str) -> None:
@@ -72,8 +72,8 @@ def check_detail(detail: str) -> None:
 class Explanation:
     r"""Meaning of a query, and plan of its evaluation; made by `cer_gpu.Query.explain`.
 
-    ``str()`` returns the query in words, the columns that it reads, memory, speed and notes; with the ``detail`` that
-    `cer_gpu.Query.explain` was given, also plan and automaton.  A notebook shows all of it, with a picture.
+    ``str()`` returns the query in words, the columns that it reads, memory, speed and notes; with a ``detail`` of
+    `cer_gpu.Query.explain`, also plan and automaton.  A notebook shows all of it, with a picture.
 
     Examples
     --------
@@ -122,8 +122,8 @@ class Explanation:
 
     def __str__(self) -> str:
         """Return the explanation as text."""
-        found = self._sections(self._detail)
-        blocks = ("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in found)
+        titled = self._sections(self._detail)
+        blocks = ("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in titled)
         return "\n\n".join([*blocks, _MORE if self._detail == "summary" else self._read_on])
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Facts about a query, and a line for each pass of its plan: plain data from which text, pictures and JSON are made."""
+"""Facts about a query, and a line for each pass of its plan: plain data for text, pictures and JSON."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def pass_facts(plan: LogicalPlan) -> list[dict[str, str]]:
 
 def _selection(plan: LogicalPlan) -> str:
     measures = ", ".join(measure.name for measure in plan.measures.measures)
-    kept = ", ".join(variable_text(name, plan.streams) for name in plan.variables) or "no variable"
+    variables = ", ".join(variable_text(name, plan.streams) for name in plan.variables) or "no variable"
     attributes = "" if plan.attributes is None else f", of their events {', '.join(a.name for a in plan.attributes)}"
-    return f"selects {kept}{attributes}{f'; measures {measures}' if measures else ''}"
+    return f"selects {variables}{attributes}{f'; measures {measures}' if measures else ''}"
 
 
 def _normal_form(plan: LogicalPlan) -> str:
@@ -137,7 +137,7 @@ LINES: Mapping[str, Callable[[LogicalPlan], str]] = {
 
 
 def normal_form_text(formula: NormalForm, streams: Collection[str] = ()) -> str:
-    """Return a formula in LP-normal form as text: every filter on one event stands at its event."""
+    """Return a formula in LP-normal form as text: every filter on one event is at its event."""
 
     def single(text: str) -> str:
         return f"({text})" if " " in text else text
@@ -157,7 +157,7 @@ def normal_form_text(formula: NormalForm, streams: Collection[str] = ()) -> str:
                 ]
                 return " AS ".join([guard_text(part.guard, part.negated), *map(name_text, sorted(names))])
             case Repeat():
-                times = "+" if (part.least, part.most) == (1, None) else f"{{{part.least},{part.most or ''}}}"
+                times = "+" if (part.n_min, part.n_max) == (1, None) else f"{{{part.n_min},{part.n_max or ''}}}"
                 return f"{single(below[0])}{':' if part.contiguous else ''}{times}{_absent(part.absent, ' without ')}"
             case Related():
                 return f"{single(below[0])} FILTER {predicate_text(part.relation.predicate)}"
@@ -234,7 +234,7 @@ def rma_text(automaton: RMA) -> str:
 
 
 def formula_text(transition: RegisterTransition) -> str:
-    """Return the guard of a transition; the name of a register stands before the attributes of its event."""
+    """Return the guard of a transition; the name of a register is before the attributes of its event."""
     literals = [_literal_text(formula, required) for formula, required in transition.guard]
     return " AND ".join(literals) or "TRUE"
 
@@ -297,9 +297,9 @@ def graph_facts(
 ) -> dict[str, Any]:
     """Return a graph in the form of `cer_gpu.explain.facts.automaton_facts`, for the same pictures.
 
-    State 0 stands for no event read, every other for an atom: `label` is its name, and the sign before the test of an
+    State 0 means that no event is read, every other an atom: `label` is its name, and the sign before the test of an
     event says if it comes later (``;``), or at the very next position (``:``).  Atoms that bar are no states, as no
-    match holds their events: they stand in the gaps of the transitions (``; !R ; B``), and in `absences`.
+    match holds their events: they are in the gaps of the transitions (``; !R ; B``), and in `absences`.
 
     Parameters
     ----------
@@ -311,11 +311,11 @@ def graph_facts(
     streams
         Those that FROM names.
     selected
-        Variables beside which `GraphAtom.kept` has others, or None if it has not.
+        The query's own variables if `GraphAtom.selected` has others besides, else None.
     """
     graph = plan.graph
     tests = [tests_string(atom.tests, guards) for atom in graph.atoms]
-    kept = [kept_strings(atom.kept, streams, selected) for atom in graph.atoms]
+    labels = [label_strings(atom.selected, streams, selected) for atom in graph.atoms]
     events = [i for i, atom in enumerate(graph.atoms) if not atom.bars]
     numbers = {atom: number for number, atom in enumerate(events, 1)}
 
@@ -324,8 +324,8 @@ def graph_facts(
             "source": source,
             "target": numbers[target],
             "text": sign + tests[target],
-            "kept": kept[target],
-            "takes_back": TAKES_BACK in graph.atoms[target].kept,
+            "kept": labels[target],
+            "takes_back": TAKES_BACK in graph.atoms[target].selected,
         }
 
     def sign(contiguous: bool, absent: tuple[int, ...]) -> str:
@@ -350,18 +350,18 @@ def graph_facts(
     }
 
 
-def kept_strings(kept: Iterable[str], streams: Sequence[str], selected: Sequence[str] | None) -> list[str]:
-    """Return the texts of the variables that keep an event, sorted; without those that are not `selected`, if given."""
-    return sorted(variable_text(name, streams) for name in kept if selected is None or name in selected)
+def label_strings(labels: Iterable[str], streams: Sequence[str], selected: Sequence[str] | None) -> list[str]:
+    """Return the variables that hold an event as strings, sorted; without those that are not `selected`, if given."""
+    return sorted(variable_text(name, streams) for name in labels if selected is None or name in selected)
 
 
 def _absent_facts(
     plan: JoinPlan, names: Sequence[str], tests: Sequence[str], numbers: Mapping[int, int]
 ) -> list[dict[str, Any]]:
-    """Return the events that are absent from gaps, each with the states before the gap, and how it is known there.
+    """Return the events that are absent from gaps, each with the states before the gap, and how it is tested there.
 
-    One is known `at_once` where the event before the gap tells by itself which events bar it, and it is told by a mark
-    at that event.  Others are searched among all events of the gap while matches are listed.
+    One is tested `at_once` where the event before the gap alone decides which events bar it, and a mark at that event
+    records it.  Others are searched among all events of the gap while matches are listed.
     """
     graph, facts = plan.graph, []
     for number, absence in enumerate(graph.absences):
@@ -466,7 +466,7 @@ def _model(plan: LogicalPlan, formula: NormalForm, binding: Binding | None) -> d
 
 
 def _parallel(plan: LogicalPlan, pattern: ParallelPattern, formula: NormalForm) -> dict[str, Any]:
-    """Return the same of a parallelised automaton."""
+    """Return the same for a parallelised automaton."""
     facts = ParallelFacts(pattern, place_names(pattern.graph, formula), plan.guards, plan.streams)
     return {
         "model": parallel_model_facts(plan, facts),
@@ -478,7 +478,7 @@ def _parallel(plan: LogicalPlan, pattern: ParallelPattern, formula: NormalForm) 
 
 
 def _partners(plan: LogicalPlan, formula: NormalForm) -> dict[str, Any] | None:
-    """Return the semi-joins that drop events without partners, or why there are none; None if nothing is joined."""
+    """Return the semi-joins that drop events without partners, or why there are none; None without joins."""
     if plan.parallel is None:
         return None
     joins = physical_plan(plan, OUTPUTS["positions"]).semi_joins
@@ -489,9 +489,9 @@ def _partners(plan: LogicalPlan, formula: NormalForm) -> dict[str, Any] | None:
 
 
 def automaton_facts(cea: CEA, streams: Sequence[str] = (), selected: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return the states and transitions of an automaton, with the texts of their guards.
+    """Return the states and transitions of an automaton, with their guards as strings.
 
-    A transition whose event must not satisfy any of some guards has their texts as `barred`.  One that `takes_back` is
+    A transition whose event must not satisfy any of some guards has these guards as `barred`.  One that `takes_back` is
     that of an event which is to be absent at the end of the pattern.  Variables of `kept` that are not
     `selected` are left out, or None if there are none.
     """
@@ -511,9 +511,9 @@ def automaton_facts(cea: CEA, streams: Sequence[str] = (), selected: Sequence[st
                 "guard": None if t.guard == ANY else t.guard,
                 "negated": t.negated,
                 "barred": _barred(cea, t),
-                "takes_back": TAKES_BACK in t.kept,
+                "takes_back": TAKES_BACK in t.selected,
                 "text": text(t),
-                "kept": kept_strings(t.kept, streams, selected),
+                "kept": label_strings(t.selected, streams, selected),
             }
             for t in cea.transitions
         ],
@@ -547,18 +547,18 @@ def _tests(plan: LogicalPlan, counts: TestCounts | None) -> dict[str, Any]:
 
 def _variable_facts(syntax: QuerySyntax, formula: NormalForm, plan: LogicalPlan) -> list[dict[str, Any]]:
     """Return the variables with the events that they can hold."""
-    held: dict[str, dict[str, None]] = {}
+    events_of: dict[str, dict[str, None]] = {}
     selected = frozenset(plan.variables)
-    # a type with an alias has no column of its own, but * keeps its events
+    # a type with an alias has no column of its own, but * selects its events
     everything = syntax.select.items is None
     for atom in (part for part in walk(formula) if isinstance(part, Atom)):
         event = guard_text(replace(atom.guard, predicate=None))
         for name in sorted(atom.labels):
             if stream_of_variable(name, plan.streams) is None or name in selected:
-                held.setdefault(name, {})[event] = None
+                events_of.setdefault(name, {})[event] = None
     defined = variables(syntax.formula)
     facts = []
-    for name, events in held.items():
+    for name, events in events_of.items():
         stream = stream_of_variable(name, plan.streams)
         whole = name if stream is None else name[len(stream) + 1 :]
         facts.append(

@@ -12,7 +12,7 @@ from cer_gpu.printable import html_text, printable_lines
 
 
 def in_short(plan: LogicalPlan, notes: Sequence[str] = ()) -> str:
-    """Return HTML that shows a query; nothing of its automaton is made for it.
+    """Return HTML that shows a query; it does not build the automaton.
 
     Parameters
     ----------
@@ -34,11 +34,11 @@ def in_short(plan: LogicalPlan, notes: Sequence[str] = ()) -> str:
 def columns_named(plan: LogicalPlan) -> list[str]:
     """Return the columns and fields that a query names, and those of its types and times, each once."""
     typed = any(guard.event_type is not None for guard in plan.guards)
-    found = [plan.type_column if typed else None, plan.time_column, plan.window_attribute]
-    found += [name for names in plan.partition_keys for name in names]
-    values = [*plan.predicates, *(column.expression for column in plan.made_columns)]
-    found += [each.name for value in values for each in attributes(value) if each.aggregate is None]
-    found += [aggregate.attribute for aggregate in plan.over_aggregates]
-    found += [*plan.measures.attributes, *(name.name for name in (*(plan.attributes or ()), *plan.unread))]
-    made = {column.column for column in plan.made_columns}
-    return [name for name in dict.fromkeys(found) if name is not None and name not in made]
+    columns = [plan.type_column if typed else None, plan.time_column, plan.window_attribute]
+    columns += [name for names in plan.partition_keys for name in names]
+    values = [*plan.predicates, *(each.expression for each in plan.made_columns)]
+    columns += [each.name for value in values for each in attributes(value) if each.aggregate is None]
+    columns += [aggregate.attribute for aggregate in plan.over_aggregates]
+    columns += [*plan.measures.attributes, *(name.name for name in (*(plan.attributes or ()), *plan.unread))]
+    made = {each.column for each in plan.made_columns}
+    return [name for name in dict.fromkeys(columns) if name is not None and name not in made]

@@ -36,25 +36,25 @@ _ZERO = s.Literal(0, "0")
 
 
 def presumed(predicates: Sequence[s.Predicate]) -> BoundRelations:
-    """Bind join predicates as if all columns held numbers, or times beside a length of time.
+    """Bind join predicates as if all columns held numbers, or timestamps next to a duration.
 
-    Types may turn a comparison into a program: texts by ``<``, ``<>`` of numbers of two types, and some decimals.
+    Types may turn a comparison into a program: strings by ``<``, ``<>`` of numbers of two types, and some decimals.
     """
     columns: dict[str, int] = {}
     conditions = tuple(_presumed_condition(predicate, columns) for predicate in predicates)
-    found = tuple(map(_differences, predicates))
-    return BoundRelations(conditions, (), (), (), Binder(pa.schema([]), ""), found)
+    differences = tuple(map(_differences, predicates))
+    return BoundRelations(conditions, (), (), (), Binder(pa.schema([]), ""), differences)
 
 
 def compared_sides(predicate: s.Predicate) -> tuple[s.Expression, s.Expression] | None:
-    """Return the sides of a comparison, perhaps negated; None: the predicate is none."""
+    """Return the sides of a comparison, perhaps negated, or None for other predicates."""
     while isinstance(predicate, s.Not):
         predicate = predicate.operand
     return (predicate.left, predicate.right) if isinstance(predicate, s.Comparison) else None
 
 
 def _differences(predicate: s.Predicate) -> tuple[Difference, ...]:
-    """Return the differences that a filter bounds if its columns are floats, or times beside a length of time."""
+    """Return the differences that a filter bounds if its columns are floats, or timestamps next to a duration."""
     if isinstance(predicate, s.Apart):
         return ()
     compares_times = any(isinstance(node, s.Duration) for node in walk(predicate))
@@ -128,17 +128,17 @@ class FilterPlaces:
 
     Attributes
     ----------
-    texts : list of str
+    strings : list of str
         The join predicates.
     edges : list of str
         The pairs of steps that may follow one another.
     distant : list of Pair
-        Filters of two events between which other events of the pattern may lie, in one iteration.
+        Filters of two events between which other events of the pattern may be, in one iteration.
     """
 
     plan: JoinPlan
     names: Sequence[str]
-    texts: list[str] = field(init=False)
+    strings: list[str] = field(init=False)
     edges: list[str] = field(init=False)
     distant: list[Pair] = field(init=False)
 
@@ -206,7 +206,7 @@ class FilterPlaces:
         return facts
 
     def _served(self, edge_plan: EdgePlan) -> tuple[Sequence[Pair], Sequence[Pair]]:
-        """Return the filters of an edge that its index serves, and those that are tested after it."""
+        """Return the filters of an edge that its index evaluates, and those that are tested after it."""
         if edge_plan.index == NEXT_TO:
             return edge_plan.tested, ()
         zoned = self._zoned if edge_plan.index == BY_ZONES else set()
@@ -218,8 +218,8 @@ class FilterPlaces:
         plan, relations = self.plan, self.plan.graph.relations
         for edge, edge_plan in zip(self.edges, plan.edges, strict=True):
             by_index, others = self._served(edge_plan)
-            found, tested = f"{edge}: {_INDEXES.get(edge_plan.index, edge_plan.index)}", f"{edge}: {_after(edge_plan)}"
-            yield from ((pair.relation, found) for pair in by_index)
+            place, tested = f"{edge}: {_INDEXES.get(edge_plan.index, edge_plan.index)}", f"{edge}: {_after(edge_plan)}"
+            yield from ((pair.relation, place) for pair in by_index)
             yield from ((pair.relation, tested) for pair in others)
         for atom, pairs in plan.own.items():
             for pair in pairs:
@@ -232,9 +232,9 @@ class FilterPlaces:
             yield pair.relation, f"{earlier} ... {later}: while listing, once both events are known"
         for far in plan.far:
             both = f"{self.names[far.edge.source]} ... {self.names[far.edge.target]}"
-            found = _INDEXES.get(far.index, far.index)
+            place = _INDEXES.get(far.index, far.index)
             for pair in (*far.guaranteed, *far.tested):
-                yield pair.relation, f"{both}: {found}, before the events in between are searched"
+                yield pair.relation, f"{both}: {place}, before the events in between are searched"
         yield from ((number, "whole matches: while listing") for number in plan.general)
         for number, absence in enumerate(plan.graph.absences):
             if self.searches(number):
@@ -285,7 +285,7 @@ def _may_be_apart(graph: AtomGraph, pair: Pair) -> bool:
 
 
 def _inseparable(predicate: s.Predicate) -> str:
-    """Return the reason why no index serves a filter."""
+    """Return the reason why no index evaluates a filter."""
     arguments = arguments_of(predicate)
     sides = compared_sides(predicate)
     if len(arguments) > 2:

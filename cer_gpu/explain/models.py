@@ -22,10 +22,10 @@ from cer_gpu.explain.ceql_text import (
     attribute_text,
     expression_text,
     guard_text,
-    held_text,
     name_text,
     over_aggregate_text,
     predicate_text,
+    qualified_name_text,
 )
 from cer_gpu.explain.joins import FilterPlaces
 from cer_gpu.explain.parallel_facts import ParallelFacts
@@ -45,7 +45,7 @@ from cer_gpu.printable import counted
 
 
 def key_lines(plan: LogicalPlan) -> list[str]:
-    """Return the keys under which partial matches wait, each with the reason for it; none: there is one row for all."""
+    """Return the keys under which partial matches are pending, each with its reason; empty if one row is for all."""
     pattern = plan.recent
     if pattern is None:
         return []
@@ -58,7 +58,7 @@ def key_lines(plan: LogicalPlan) -> list[str]:
 
 
 def memory_line(plan: LogicalPlan, pattern: RecentPattern) -> str:
-    """Return what is kept, and until when."""
+    """Return what is stored in memory, and until when."""
     pending = "; plus the matches that wait until their window has passed" if pattern.taking else ""
     return _partial_matches(plan, pattern) + pending
 
@@ -67,12 +67,12 @@ def _partial_matches(plan: LogicalPlan, pattern: RecentPattern) -> str:
     n = len(pattern.steps) - 1
     if not n:
         return "bounded: no partial matches, as each event of the only step is a match"
-    most = f"at most {n:,} partial match{'es' if n > 1 else ''}"
+    limit = f"at most {n:,} partial match{'es' if n > 1 else ''}"
     if not pattern.keys and not plan.partition:
-        return f"bounded: {most}, whatever the stream"
+        return f"bounded: {limit}, whatever the stream"
     if plan.within is not None:
-        return f"bounded: {most} per key that has one in the window; other keys are dropped"
-    return f"grows with the number of keys: {most} per key, and without WITHIN no key is ever dropped"
+        return f"bounded: {limit} per key that has one in the window; other keys are dropped"
+    return f"grows with the number of keys: {limit} per key, and without WITHIN no key is ever dropped"
 
 
 def promises(plan: LogicalPlan, pattern: RecentPattern) -> tuple[list[str], list[str]]:
@@ -105,9 +105,9 @@ def relation_facts(plan: LogicalPlan, pattern: RecentPattern) -> list[dict[str, 
             "variables": [],
             "separable": True,
             "why": "it is tested when a partial match would advance",
-            "places": list(found),
+            "places": list(tested_at),
         }
-        for predicate, found in places.items()
+        for predicate, tested_at in places.items()
     ]
 
 
@@ -201,15 +201,15 @@ def chain_facts(steps: Sequence[ChainStep], guards: Sequence[Guard]) -> dict[str
         events = [guard_text(guards[guard]) for guard in step.guards]
         event = events[0] if len(events) == 1 else f"({' OR '.join(events)})"
         text += (joint if text else "") + event + _step_times(step)
-    plain = not any(step.barring or step.linked or step.least > 1 or step.bounded for step in steps)
+    plain = not any(step.barring or step.linked or step.n_min > 1 or step.bounded for step in steps)
     return {"text": text, "plain": plain}
 
 
 def _step_times(step: ChainStep) -> str:
     if not step.repeated:
         return ""
-    most = "" if step.most is None else f"{step.most}"
-    times = f"{{{step.least}}}" if most == f"{step.least}" else f"{{{step.least},{most}}}"
+    n_max = "" if step.n_max is None else f"{step.n_max}"
+    times = f"{{{step.n_min}}}" if n_max == f"{step.n_min}" else f"{{{step.n_min},{n_max}}}"
     return (" ->" if step.linked else "") + ("+" if times == "{1,}" else times)
 
 
@@ -238,11 +238,11 @@ def _memory(plan: LogicalPlan) -> str:
 
 
 def _memory_of_progress(plan: LogicalPlan) -> str:
-    held = "each start is buffered until it and all earlier starts are decided, "
+    start = "each start is buffered until it and all earlier starts are decided, "
     if plan.within is None:
-        return held + "perhaps to the end, as there is no WITHIN"
+        return start + "perhaps to the end, as there is no WITHIN"
     each = "s of their partitions have" if plan.partition and plan.within.kind == "events" else " has"
-    return held + f"at the latest when the window{each} passed"
+    return start + f"at the latest when the window{each} passed"
 
 
 def _memory_of_over(plan: LogicalPlan) -> str:
@@ -250,12 +250,14 @@ def _memory_of_over(plan: LogicalPlan) -> str:
     words = f"; plus, for LAG, the values of the last {f'{n:,} events' if n > 1 else 'event'}{each}" if n else ""
     for aggregate in plan.over_aggregates:
         if aggregate.function == RISES:
-            continue  # its aggregates hold what it reads
+            continue  # its aggregates store what it reads
         if aggregate.over is None:
             words += f"; plus the id of each such process and its descendants, for {over_aggregate_text(aggregate)}"
         elif aggregate.function == NO_EVENT_WITHIN:
             assert aggregate.event is not None
-            words += f"; plus, for the absence of {held_text(aggregate.event)}, the time of the last one{each}"
+            words += (
+                f"; plus, for the absence of {qualified_name_text(aggregate.event)}, the time of the last one{each}"
+            )
         else:
             entries = OVER_AGGREGATES[aggregate.function].state.value
             words += f"; plus, for {over_aggregate_text(aggregate)}, {entries} in that window{each}"
@@ -263,9 +265,9 @@ def _memory_of_over(plan: LogicalPlan) -> str:
 
 
 def _distribution(distribution: Distribution) -> dict[str, Any]:
-    """Return the ways to deal events to threads and to tasks, each with the reason if it is not exact, else None.
+    """Return the ways to distribute events to threads and tasks, each with the reason if it is not exact, else None.
 
-    `shared` are the values that all events of a match share, by which tasks can be dealt the events.
+    `shared` are the values that all events of a match share, by which events can be distributed to tasks.
     """
     return {
         "threads": {"chosen": distribution.threads, "why": distribution.why_not_threads},
@@ -297,8 +299,8 @@ def model_facts(plan: LogicalPlan) -> dict[str, Any]:
     physical = _physical(plan)
     if plan.recent is not None:
         why = "one partial match is pending per key and step (RECENT)"
-        kept = "one that must be absent may be tested against the pending partial match of every key"
-        speed = f"not constant per event: {kept}" if plan.recent.scans else _CONSTANT
+        worst_case = "one that must be absent may be tested against the pending partial match of every key"
+        speed = f"not constant per event: {worst_case}" if plan.recent.scans else _CONSTANT
         return _facts(plan, why, *promises(plan, plan.recent), speed=speed)
     if physical.runtime == "window_lister":
         name = plan.strategy.name
@@ -325,7 +327,7 @@ def join_facts(
     why_not_registers
         Reason why a bounded number of registers cannot test the join predicates, or None if it can.
     why_not_parallel
-        Reason why no parallelised automaton evaluates it (`why_not_parallel`), or None if none was looked for.
+        Reason why no parallelised automaton evaluates it (`why_not_parallel`), or None if none was tried.
     """
     whys = ["the pattern has a conjunction (ALL)"] if plan.cea is None else []
     if places.strings:
@@ -459,7 +461,7 @@ def _not_guaranteed(plan: LogicalPlan, places: FilterPlaces, why_not_registers: 
 
 
 def _compares(physical: PhysicalPlan, facts: ParallelFacts) -> bool:
-    """Return True if the runs of one end are compared, to drop doubles."""
+    """Return True if the runs of one end are compared, to drop duplicates."""
     labelled = physical.labelled and facts.pattern.labels_identify_steps
     return facts.pattern.ambiguous and not labelled
 

@@ -53,7 +53,7 @@ class ParallelFacts:
     streams: Sequence[str] = ()
     _equalities: list[_Equality] = field(init=False)
     _compared: dict[tuple[int, int, int], list[str]] = field(init=False)
-    _held: list[frozenset[int]] = field(init=False)
+    _places_of_state: list[frozenset[int]] = field(init=False)
     _numbers: dict[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,23 +64,23 @@ class ParallelFacts:
             sides = equal_sides(relation.predicate)
             assert sides is not None
             (one, left), (other, _) = sides
-            held = dict(zip(relation.variables, relation.holds, strict=True))
+            holders = dict(zip(relation.variables, relation.holds, strict=True))
             text = predicate_text(relation.predicate)
-            self._equalities.append(_Equality(text, (one, other), (held[one], held[other])))
-            for a, b in product(held[one], held[other]):
+            self._equalities.append(_Equality(text, (one, other), (holders[one], holders[other])))
+            for a, b in product(holders[one], holders[other]):
                 for pair in (a, b), (b, a):
                     self._compared.setdefault((numbers[Member(a, left)], *pair), []).append(text)
-        held_by = [frozenset(places) for places in self.pattern.states]
+        places_of = [frozenset(places) for places in self.pattern.states]
         grows = True
         while grows:
             grows = False
             for t in self.pattern.transitions:
-                more = held_by[t.target].union(t.places, *(held_by[source.state] for source in t.sources))
-                grows |= more != held_by[t.target]
-                held_by[t.target] = more
-        self._held = held_by
+                more = places_of[t.target].union(t.places, *(places_of[source.state] for source in t.sources))
+                grows |= more != places_of[t.target]
+                places_of[t.target] = more
+        self._places_of_state = places_of
         # states are numbered from 1 on, those of fewer events first
-        order = sorted(range(len(held_by)), key=lambda i: (len(held_by[i]), sorted(held_by[i]), i))
+        order = sorted(range(len(places_of)), key=lambda i: (len(places_of[i]), sorted(places_of[i]), i))
         self._numbers = {state: number for number, state in enumerate(order, 1)}
 
     @property
@@ -98,12 +98,12 @@ class ParallelFacts:
     def automaton(self) -> dict[str, Any]:
         """Return the automaton in the form of `cer_gpu.explain.facts.automaton_facts`, for the same pictures.
 
-        State 0 stands for no event read: transitions without sources leave it.  A transition of several sources has a
-        state of kind ``join`` of its own, in which they meet: each source leads to it by its keys, and it leads to the
+        State 0 means that no event is read: transitions without sources leave it.  A transition of several sources has
+        its own state of kind ``join``, in which they meet: each source leads to it by its keys, and it leads to the
         target by the test of the event.  `name` is empty for those two kinds, as no partial match is ever in them.
         `label` is the name of a state: the events that its partial matches hold, or the step that was the last.
         `rules` has the transitions as they are: `sources` with the equalities (`keys`) by which each is found,
-        `target`, the test of the event, and the variables that keep it.
+        `target`, the test of the event, and the variables that hold it.
         """
         pattern = self.pattern
         states: list[dict[str, Any]] = [{"id": 0, "kind": "initial", "name": ""}]
@@ -113,21 +113,21 @@ class ParallelFacts:
         rules = [self._transition_rule(t) for t in pattern.transitions]
         edges: list[dict[str, Any]] = []
 
-        def edge(source: int, target: int, text: str, kept: list[str]) -> None:
-            edges.append({"source": source, "target": target, "text": text, "kept": kept})
+        def edge(source: int, target: int, text: str, labels: list[str]) -> None:
+            edges.append({"source": source, "target": target, "text": text, "kept": labels})
 
         for rule in rules:
-            target, test, kept = rule["target"], rule["text"], rule["kept"]
+            target, test, variables = rule["target"], rule["text"], rule["kept"]
             if len(rule["sources"]) > 1:
                 join = len(states)
                 states.append({"id": join, "kind": "join", "name": ""})
                 for source, keys in zip(rule["sources"], rule["keys"], strict=True):
                     edge(source, join, " AND ".join(keys) or "any", [])
-                edge(join, target, test, kept)
+                edge(join, target, test, variables)
             elif rule["sources"]:
-                edge(rule["sources"][0], target, ", ".join([test, *rule["keys"][0]]), kept)
+                edge(rule["sources"][0], target, ", ".join([test, *rule["keys"][0]]), variables)
             else:
-                edge(0, target, test, kept)
+                edge(0, target, test, variables)
         return {
             "model": "PCEA",
             "is_chain": self.is_chain,
@@ -142,21 +142,21 @@ class ParallelFacts:
     def _transition_rule(self, t: ParallelTransition) -> dict[str, Any]:
         atoms = [self.pattern.graph.atoms[place] for place in t.places]
         tests = tests_string(dict.fromkeys(test for atom in atoms for test in atom.tests), self.guards)
-        kept = frozenset[str]().union(*(atom.kept for atom in atoms))
+        labels = frozenset[str]().union(*(atom.selected for atom in atoms))
         return {
             "sources": [self._numbers[source.state] for source in t.sources],
             "keys": [list(self._key_equalities(t, source)) for source in t.sources],
             "target": self._numbers[t.target],
             "text": " AND ".join([tests, *self._alone(t)]),
-            "kept": sorted(variable_text(name, self.streams) for name in kept),
+            "kept": sorted(variable_text(name, self.streams) for name in labels),
         }
 
     def _state_name(self, state: int) -> str:
         return listed(self.names[place] for place in self.pattern.states[state])
 
     def partners(self, joins: Sequence[SemiJoin]) -> list[str]:
-        """Return the semi-joins that tell which events have partners, each with the values that are equal."""
-        found = []
+        """Return the semi-joins that show which events have partners, each with the values that are equal."""
+        lines = []
         for join in joins:
             groups = [listed(self.names[place] for place in group) for group in join.groups]
             here = {place for group in join.groups for place in group}
@@ -165,28 +165,28 @@ class ParallelFacts:
                 for v in join.key
             ]
             order = " before " if join.ordered else " with "
-            found.append(order.join(groups) + (f", {', '.join(shared)}" if shared else ""))
-        return found
+            lines.append(order.join(groups) + (f", {', '.join(shared)}" if shared else ""))
+        return lines
 
     def _event_text(self, t: ParallelTransition) -> str:
         return at_once([self.names[place] for place in t.places])
 
     def _key_equalities(self, t: ParallelTransition, source: GatheredState) -> Iterator[str]:
         """Yield the equalities by which an event finds partial matches: filters, or what follows from several."""
-        found = self.pattern.states[source.state]
+        places = self.pattern.states[source.state]
         for v in source.key:
-            filters = [self._compared.get((v, *pair), ()) for pair in product(t.places, found)]
+            filters = [self._compared.get((v, *pair), ()) for pair in product(t.places, places)]
             direct = list(dict.fromkeys(chain.from_iterable(filters)))
             if not direct:
                 members = self.pattern.variables[v]
-                left = next(m.expression for m in members if m.place in found)
+                left = next(m.expression for m in members if m.place in places)
                 right = next(m.expression for m in members if m.place in t.places)
                 direct = [predicate_text(s.Comparison("=", left, right))]
             yield from direct
 
     def _alone(self, t: ParallelTransition) -> list[str]:
         """Return the equalities of values of one event that is at several places, or in several variables."""
-        found: dict[frozenset[str], str] = {}
+        equalities: dict[frozenset[str], str] = {}
         for members in self.pattern.variables:
             here = [
                 mapped(member.expression, s.Attribute, lambda attribute: s.Attribute(attribute.name, attribute.span))
@@ -197,8 +197,8 @@ class ParallelFacts:
             for other in here[1:]:
                 text = expression_text(other)
                 if text != first:
-                    found.setdefault(frozenset((first, text)), predicate_text(s.Comparison("=", here[0], other)))
-        return list(found.values())
+                    equalities.setdefault(frozenset((first, text)), predicate_text(s.Comparison("=", here[0], other)))
+        return list(equalities.values())
 
     # ---- values -----------------------------------------------------------------------------------------------
 
@@ -257,12 +257,12 @@ class ParallelFacts:
     def _tested(self, t: ParallelTransition) -> Iterator[tuple[int, str]]:
         """Yield the filters that a transition tests, each by its number with the words for the place."""
         event = self._event_text(t)
-        held_by: dict[int, set[int]] = {place: {-1} for place in t.places}  # -1 is the event
+        sources_of: dict[int, set[int]] = {place: {-1} for place in t.places}  # -1 is the event
         for source in t.sources:
-            for place in self._held[source.state]:
-                held_by.setdefault(place, set()).add(source.state)
+            for place in self._places_of_state[source.state]:
+                sources_of.setdefault(place, set()).add(source.state)
         for number, equality in enumerate(self._equalities):
-            one, other = (set().union(*(held_by.get(place, ()) for place in side)) for side in equality.places)
+            one, other = (set().union(*(sources_of.get(place, ()) for place in side)) for side in equality.places)
             for pair in sorted({(min(a, b), max(a, b)) for a, b in product(one, other)}):
                 match pair:
                     case (-1, -1):

@@ -38,13 +38,13 @@ from cer_gpu.ceql.syntax import (
 from cer_gpu.explain.ceql_text import (
     attribute_text,
     expression_text,
-    held_text,
     key_text,
     limit_text,
     name_text,
     over_aggregate_text,
     own_keys_text,
     predicate_text,
+    qualified_name_text,
     stream_of_variable,
 )
 from cer_gpu.printable import printable
@@ -69,7 +69,7 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
     syntax
         Parsed query, for its clauses.
     formula
-        WHERE in LP-normal form, in which every filter stands at its event.
+        WHERE in LP-normal form, in which every filter is at its event.
     strategy
     """
     streams = [name.name for name in syntax.streams]
@@ -123,15 +123,15 @@ def _window_lines(within: Within | None, strategy: Strategy, *, within_first: bo
 
     A strategy chooses among those within the window (`within_first`), but for THEN WITHIN.
     """
-    fits = "" if within is None else f"he first and the last event of a match {_apart(within)}."
+    window = "" if within is None else f"he first and the last event of a match {_apart(within)}."
     if not strategy.compares:
-        return [*(["T" + fits] if fits else []), strategy.words]
+        return [*(["T" + window] if window else []), strategy.words]
     choice = "Of the matches that end at the same event, " + strategy.words
-    if within_first or not fits:
-        return [*(["T" + fits] if fits else []), choice.format("reported")]
+    if within_first or not window:
+        return [*(["T" + window] if window else []), choice.format("reported")]
     assert within is not None
-    fits = f"its first and its last event {_apart(within)}."
-    return [choice.format("chosen"), f"{'Each' if strategy.plural else 'It'} is reported only if {fits}"]
+    window = f"its first and its last event {_apart(within)}."
+    return [choice.format("chosen"), f"{'Each' if strategy.plural else 'It'} is reported only if {window}"]
 
 
 def _apart(within: Within) -> str:
@@ -161,7 +161,7 @@ def _selected_line(syntax: QuerySyntax) -> str:
     items = syntax.select.items
     if items is None:
         return "Each match lists all of its events."
-    names = [held_text(item.variable) for item in items if item.written]
+    names = [qualified_name_text(item.variable) for item in items if item.written]
     if not names:
         return "A match lists none of its events, only where it starts and ends."
     return f"Each match lists the events of {_list_words(list(dict.fromkeys(names)), 'and')}."
@@ -182,7 +182,7 @@ def _let_lines(syntax: QuerySyntax) -> Iterator[str]:
 
 
 def _looking_back(syntax: QuerySyntax) -> list[str]:
-    """Return the lines that say which events LAG and aggregates over the past read, if the query has them."""
+    """Return the lines that say which events LAG and OVER aggregates read, if the query has them."""
     predicates = [each.predicate for each in variable_filters(syntax.formula)]
     predicates += [each.predicate for each in relations(syntax.formula)]
     values = [*predicates, *(column.expression for column in syntax.let)]
@@ -201,12 +201,12 @@ def _looking_back(syntax: QuerySyntax) -> list[str]:
 
 
 def _over_line(aggregate: OverAggregate, *, grouped: bool) -> str:
-    """Return the line that says which events an aggregate over the past is of."""
+    """Return the line that says which events an OVER aggregate reads."""
     own = own_keys_text(aggregate)
     of = " of its group" if grouped and aggregate.keys is None else ""
     if aggregate.keys:
         of = f" with the same {own}"
-    events = "all events" if aggregate.event is None else f"the {held_text(aggregate.event)} events"
+    events = "all events" if aggregate.event is None else f"the {qualified_name_text(aggregate.event)} events"
     if aggregate.predicate is not None:
         events += f" with {predicate_text(aggregate.predicate)}"
     if aggregate.condition is not None and aggregate.predicate is not None:
@@ -228,7 +228,7 @@ def _over_line(aggregate: OverAggregate, *, grouped: bool) -> str:
 def _outline(formula: NormalForm, streams: Sequence[str], one: str = _ONE) -> Iterator[str]:
     """Yield the lines of a pattern; steps, choices and repeated patterns are indented below the line they belong to.
 
-    `one` stands before the type of a pattern that is one event.
+    `one` comes before the type of a pattern that is one event.
     """
     match formula:
         case Atom():
@@ -307,10 +307,10 @@ _BETWEEN = " between one and the next"
 
 def _repeat_words(repeat: Repeat) -> str:
     """Return how often a part is repeated: ``one or more``, ``two to four``."""
-    least, most = repeat.least, repeat.most
-    if most is None:
-        return f"{_count_word(least)} or more"
-    return _count_word(least) if least == most else f"{_count_word(least)} to {_count_word(most)}"
+    n_min, n_max = repeat.n_min, repeat.n_max
+    if n_max is None:
+        return f"{_count_word(n_min)} or more"
+    return _count_word(n_min) if n_min == n_max else f"{_count_word(n_min)} to {_count_word(n_max)}"
 
 
 def _count_word(n: int) -> str:
@@ -323,7 +323,7 @@ def _is_optional(steps: Sequence[tuple[NormalForm, Joint]], number: int) -> bool
 
 
 def _absence_lines(absent: Sequence[Absent], before: str, after: str = "") -> Iterator[str]:
-    """Yield a line for each kind of event that must not be there; `before` and `after` stand around its words."""
+    """Yield a line for each kind of event that must be absent, with `before` and `after` around its words."""
     for each in absent:
         tests = " and ".join(predicate_text(relation.predicate) for relation in each.relations)
         roles = (role for relation in each.relations for role in relation.roles if role.sites & each.sites)
@@ -374,7 +374,7 @@ def _step_outline(step: NormalForm, streams: Sequence[str], one: str = _ONE) -> 
 def _guarded(guard: Guard, negated: bool = False, one: str = _ONE, names: Sequence[str] = ()) -> str:
     """Return the words for an event that satisfies a guard, or does not.
 
-    `one` is the phrase in which the name of its type stands before the noun, as in "the next A event", and `names`
+    `one` is the phrase in which the name of its type is before the noun, as in "the next A event", and `names`
     are those of its variables.
     """
     quantity, _, noun = one.rpartition(" ")

@@ -18,7 +18,7 @@ MAX_NAMES = 8
 def place_names(graph: AtomGraph, formula: NormalForm) -> list[str]:
     """Return a name for each place of a formula: a variable, that of a filter first, else its type.
 
-    A name that is not unique has its number behind it.  That of an event to be absent is its type behind a ``!``.
+    A name that is not unique is followed by its number.  That of an event to be absent is its type after a ``!``.
 
     Parameters
     ----------
@@ -51,11 +51,11 @@ def _events_in_order(formula: NormalForm) -> list[Atom | Absent]:
     def below(part: NormalForm) -> Sequence[NormalForm]:
         return [part.body] * copies_of(part) if isinstance(part, Repeat) else children(part)
 
-    def placed(part: NormalForm, found: list[list[Atom | Absent]]) -> list[Atom | Absent]:
+    def placed(part: NormalForm, places_below: list[list[Atom | Absent]]) -> list[Atom | Absent]:
         if isinstance(part, Atom):
             return [part]
-        places = [place for each in found for place in each]
-        if isinstance(part, Then) or (isinstance(part, Repeat) and (part.most is None or len(found) > 1)):
+        places = [place for each in places_below for place in each]
+        if isinstance(part, Then) or (isinstance(part, Repeat) and (part.n_max is None or len(places_below) > 1)):
             places += part.absent
         return places
 
@@ -65,7 +65,7 @@ def _events_in_order(formula: NormalForm) -> list[Atom | Absent]:
 def step_names(graph: AtomGraph, formula: NormalForm) -> list[str]:
     """Return a name for each atom of a graph, that of its place in the formula.
 
-    In a conjunction an event may be at several places at once, and what came before it may tell atoms apart.
+    In a conjunction an event may be at several places at once, and what came before it may distinguish atoms.
     """
     places = place_names(graph, formula)
     names = [at_once([places[place] for place in atom.places]) for atom in graph.atoms]
@@ -102,32 +102,34 @@ def _with_history(graph: AtomGraph, places: Sequence[str], names: Sequence[str])
         return list(names)
     before = _before(graph)
     common: dict[str, int] = {}
-    known = [-1] * len(places)  # what comes before each place, wherever it is read
+    always_before = [-1] * len(places)  # what comes before each place, wherever it is read
     for atom, name, seen in zip(graph.atoms, names, before, strict=True):
         common[name] = common.get(name, -1) & seen
         for place in atom.places:
-            known[place] &= seen
-    found = []
+            always_before[place] &= seen
+    described = []
     for name, seen in zip(names, before, strict=True):
         own = [place for place in range(len(places)) if (seen & ~common[name]) >> place & 1]
-        last = [place for place in own if not any(known[other] >> place & 1 for other in own if other != place)]
-        found.append(f"{name} after {listed(places[place] for place in last)}" if last and often[name] > 1 else name)
-    return found
+        last = [place for place in own if not any(always_before[other] >> place & 1 for other in own if other != place)]
+        described.append(
+            f"{name} after {listed(places[place] for place in last)}" if last and often[name] > 1 else name
+        )
+    return described
 
 
-def _with_order(graph: AtomGraph, names: Sequence[str], found: Sequence[str]) -> list[str]:
+def _with_order(graph: AtomGraph, names: Sequence[str], described: Sequence[str]) -> list[str]:
     """Return the names found so far, to which those of several atoms add the one atom that comes right before."""
-    often = Counter(found)
-    if len(often) == len(found):
-        return list(found)
+    often = Counter(described)
+    if len(often) == len(described):
+        return list(described)
     before: dict[int, set[int]] = {}
     for edge in graph.edges:
         before.setdefault(edge.target, set()).add(edge.source)
-    ordered = list(found)
-    for i, name in enumerate(found):
+    ordered = list(described)
+    for i, name in enumerate(described):
         sources = [] if graph.atoms[i].initial else sorted(before.get(i, ()))
-        if often[name] > 1 and len(sources) == 1 and often[found[sources[0]]] == 1:
-            ordered[i] = f"{names[i]} after {found[sources[0]]}"
+        if often[name] > 1 and len(sources) == 1 and often[described[sources[0]]] == 1:
+            ordered[i] = f"{names[i]} after {described[sources[0]]}"
     return ordered
 
 

@@ -25,34 +25,34 @@ DETAILS = ("summary", "plan", "automaton", "all")
 
 def sections(facts: Facts, detail: str = "all") -> list[Section]:
     """Return the sections of an explanation (`DETAILS`), each a title and its lines, all of them printable."""
-    found: list[Section] = [
+    titled: list[Section] = [
         ("In words", list(facts["words"])),
         ("Evaluation", _evaluation(facts)),
         ("Notes", list(facts["notes"])),
     ]
     counted = facts["events"] is not None
     if detail in ("plan", "all"):
-        found += [
+        titled += [
             ("Model", list(_model(facts["model"]))),
             ("Join predicates", list(_relations(facts))),
             ("Variables", _variable_lines(facts)),
         ]
     if counted or detail in ("plan", "all"):
-        found.append(("Predicates", _predicates(facts)))
+        titled.append(("Predicates", _predicates(facts)))
     if detail in ("automaton", "all"):
-        found += [
+        titled += [
             ("Q-tree of the conjunction", list(_q_tree(facts["automaton"]))),
             ("Automaton", list(_automaton_lines(facts["automaton"]))),
         ]
     if detail in ("plan", "all"):
-        found += [("Plan", list(_plan(facts))), ("Properties", list(_properties(facts)))]
+        titled += [("Plan", list(_plan(facts))), ("Properties", list(_properties(facts)))]
     if facts["analysis"] is not None:
-        found.append(("Run", list(_analysis(facts))))
-    return [(title, [printable(line) for line in lines]) for title, lines in found if lines]
+        titled.append(("Run", list(_analysis(facts))))
+    return [(title, [printable(line) for line in lines]) for title, lines in titled if lines]
 
 
 def _evaluation(facts: Facts) -> list[str]:
-    """Return the lines that say which columns are read, what is kept in memory, and how fast it is."""
+    """Return the lines that say which columns are read, what is stored in memory, and how fast it is."""
     model = facts["model"]
     columns = ", ".join(dotted(name) for name in facts["columns"]) or "none"
     return aligned_lines(
@@ -169,14 +169,14 @@ def _labelled(automaton: Facts) -> Iterator[str]:
     for t in automaton.get("rules", automaton["transitions"]):
         sources = t["sources"] if "sources" in t else [t["source"]] if t["source"] else []
         keys = t.get("keys", ())
-        found = [f"{source} by {' AND '.join(key)}" for source, key in zip(sources, keys, strict=False) if key]
+        keyed_sources = [f"{source} by {' AND '.join(key)}" for source, key in zip(sources, keys, strict=False) if key]
         rows.append(
             [
                 f"{_cut([str(source) for source in sources]) or '∅'} → {t['target']}",
                 _transition_mark(t),
                 t["text"],
                 f"in {', '.join(t['kept'])}" if t["kept"] else "",
-                _cut(found, "; "),
+                _cut(keyed_sources, "; "),
             ]
         )
     yield from _shortened(rows)
@@ -294,8 +294,8 @@ def _analysis(facts: Facts) -> Iterator[str]:
         ["memory", f"{analysis['memory_bytes']:,} bytes of partial matches and buffers at the end"],
     ]
     if analysis["held"]:
-        held = ", ".join(f"{n:,} {name}" for name, n in analysis["held"].items())
-        rows.append(["in reach", f"{held} at the end"])
+        counts = ", ".join(f"{n:,} {name}" for name, n in analysis["held"].items())
+        rows.append(["in reach", f"{counts} at the end"])
     met = analysis["determinised"]
     if met is None:
         engine = facts["plan"]["engine"]["chosen"]

@@ -1,8 +1,8 @@
-"""Remarks on a query that compiles: what it names `Lint.kind`, and where.
+"""Lints: remarks on a query that compiles, each with its `Lint.kind` and its place.
 
 | kind | |
 | --- | --- |
-| "no window" | a pattern of several events that may lie any distance apart |
+| "no window" | a pattern of several events that may be any distance apart |
 | "never" | a test that no event passes |
 | "always" | a test that every event with a value passes |
 | "unused variable" | ``AS x``, where nothing reads x |
@@ -51,10 +51,10 @@ def types_outside(types: Iterable[str], paths: Sequence[str], column: str) -> tu
     """
     files = [file for path in paths for file in _parquet_files(path)]
     bounds = [each for file in files for each in _bounds_in(file, column)]
-    known = [each for each in bounds if each is not None]
-    if not known or len(known) < len(bounds):
+    present = [each for each in bounds if each is not None]
+    if not present or len(present) < len(bounds):
         return None
-    least, greatest = min(low for low, _ in known), max(high for _, high in known)
+    least, greatest = min(low for low, _ in present), max(high for _, high in present)
     return [name for name in types if not least <= name <= greatest], (least, greatest)
 
 
@@ -79,15 +79,15 @@ def _bounds_in(file: str, column: str) -> list[_Bounds | None]:
     places = [i for i in range(len(footer.schema)) if footer.schema.column(i).path == column]
     if len(places) != 1:
         return [None]
-    found: list[_Bounds | None] = []
+    bounds: list[_Bounds | None] = []
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         if group.num_rows == 0:
             continue
         statistics = group.column(places[0]).statistics
         has = statistics is not None and statistics.has_min_max and isinstance(statistics.min, str)
-        found.append((statistics.min, statistics.max) if has else None)
-    return found
+        bounds.append((statistics.min, statistics.max) if has else None)
+    return bounds
 
 
 NO_WINDOW, NEVER_TRUE, ALWAYS_TRUE, UNUSED, NO_TYPE = "no window", "never", "always", "unused variable", "no such type"
@@ -108,12 +108,12 @@ class Lint:
     Attributes
     ----------
     kind : str
-    found : QueryError
+    error : QueryError
         Message, place and hint; nobody raises it.
     """
 
     kind: str
-    found: QueryError
+    error: QueryError
 
 
 @options_by_name
@@ -124,18 +124,18 @@ def lint(query: s.QuerySyntax, *, language: str = _CEQL, schema: pa.Schema | Non
     ----------
     query
     language
-        Language of its text.  In other languages than CEQL nothing is said of variables, which their authors did not
-        name, and of tests only with a schema: a field may have a list of values, of which each test asks for one.
+        Language of its text.  In languages other than CEQL variables are not reported, as their authors did not name
+        them, and tests only with a schema: a field may have a list of values, of which each test needs one.
     schema
-        That of the events, over which the query was compiled: a test that values of a type of integers cannot pass is
-        told, too; and nothing of constants, which may stand for fields that the events have not.
+        That of the events, over which the query was compiled: a test that values of an integer type cannot pass is
+        reported, too; constants are not, as they may replace fields that the events do not have.
 
     Examples
     --------
     >>> import cer_gpu
     >>> from cer_gpu.lints import lint
     >>> query = cer_gpu.compile("SELECT * FROM S WHERE A AS a FILTER a[x > 5 AND x < 3]")
-    >>> [remark.found.message for remark in lint(query.syntax)]
+    >>> [remark.error.message for remark in lint(query.syntax)]
     ["no event satisfies this: no value of 'x' satisfies all of its conditions"]
     """
     is_plain = language == _CEQL
@@ -145,13 +145,13 @@ def lint(query: s.QuerySyntax, *, language: str = _CEQL, schema: pa.Schema | Non
     linter.window()
     if is_plain and query.head is None:
         linter.variables()
-    return sorted(linter.found, key=lambda each: (each.found.start or 0, each.found.end or 0))
+    return sorted(linter.lints, key=lambda each: (each.error.start or 0, each.error.end or 0))
 
 
 class _Linter:
     def __init__(self, query: s.QuerySyntax, schema: pa.Schema | None, language: str) -> None:
         self.query = query
-        self.found: list[Lint] = []
+        self.lints: list[Lint] = []
         self._reported: set[tuple[str, s.Span]] = set()
         self._type_of = _type_function(schema)
         self._language = language
@@ -161,12 +161,12 @@ class _Linter:
         if (kind, span) not in self._reported:
             self._reported.add((kind, span))
             start, end = span if span[1] > span[0] else (None, None)
-            self.found.append(Lint(kind, QueryError(message, self.query.text, start, end, hint)))
+            self.lints.append(Lint(kind, QueryError(message, self.query.text, start, end, hint)))
 
     # ---- the window ---------------------------------------------------------------------------------------------
 
     def window(self) -> None:
-        """Tell of a pattern of several events without any bound on the distance between them."""
+        """Report a pattern of several events without any bound on the distance between them."""
         query = self.query
         if query.within is not None or query.each_step is not None or query.select.strategy in _BOUNDED:
             return
@@ -174,7 +174,7 @@ class _Linter:
             match formula:
                 case s.Sequence(contiguous=False) | s.Conjunction():
                     which = "the events of this pattern may be any distance apart"
-                case s.Iteration(contiguous=False) if formula.most != 1:
+                case s.Iteration(contiguous=False) if formula.n_max != 1:
                     which = "the repeated events may be any distance apart"
                 case _:
                     continue
@@ -185,7 +185,7 @@ class _Linter:
     # ---- filters ------------------------------------------------------------------------------------------------
 
     def filters(self) -> None:
-        """Tell of tests that no event passes, or every one."""
+        """Report tests that no event passes, or that every event passes."""
         done: set[int] = set()
         for node in walk(self.query.formula):
             if isinstance(node, s.Filtered) and id(node) not in done:
@@ -199,7 +199,7 @@ class _Linter:
                 self.on([node.filter])
 
     def on(self, filters: Iterable[s.Filter]) -> None:
-        """Look at filters that hold together."""
+        """Check filters that hold together."""
         alike: dict[tuple[str, ...], list[s.VariableFilter | s.Relation]] = {}
         for whole in filters:
             conjuncts = set(map(id, whole.operands if isinstance(whole, s.FilterAnd) else (whole,)))
@@ -219,7 +219,7 @@ class _Linter:
                 self.add(NEVER_TRUE, f"no event satisfies all filters on {who}: {_why(reason)}", items[-1].span)
 
     def predicate(self, predicate: s.Predicate, span: s.Span) -> bool:
-        """Tell of the parts of a predicate that are never or always TRUE; return False for the whole of one such."""
+        """Report the parts of a predicate that are never or always TRUE; return False if the whole is."""
         with_nan = truths(predicate, self._type_of, nan=True)
         without = truths(predicate, self._type_of, nan=False)
         todo: list[tuple[s.Predicate, s.Span, bool]] = [(predicate, span, False)]
@@ -247,7 +247,7 @@ class _Linter:
     # ---- variables ----------------------------------------------------------------------------------------------
 
     def variables(self) -> None:
-        """Tell of the variables that nothing reads."""
+        """Report the variables that nothing reads."""
         select = self.query.select
         read = {item.variable.name for item in select.items or ()}
         for node in walk(self.query.formula):
@@ -274,16 +274,16 @@ class _Linter:
                 self.add(UNUSED, f"column {column.name!r} of LET is not used", column.span, "drop it, or read it")
 
 
-def _is_never(found: Truths) -> bool:
-    return isinstance(found.if_true, Contradiction)
+def _is_never(conditions: Truths) -> bool:
+    return isinstance(conditions.if_true, Contradiction)
 
 
-def _is_always(found: Truths) -> bool:
-    return isinstance(found.if_false, Contradiction)
+def _is_always(conditions: Truths) -> bool:
+    return isinstance(conditions.if_false, Contradiction)
 
 
 def _variables_of(item: s.VariableFilter | s.Relation) -> tuple[str, ...]:
-    """Return the variables of whose events a filter is."""
+    """Return the variables whose events a filter tests."""
     if isinstance(item, s.VariableFilter):
         return (item.variable.name,)
     return tuple(sorted({role.variable.name for role in item.roles}))
@@ -321,12 +321,12 @@ def _outside_windows(formula: s.Formula) -> Iterator[s.Formula]:
 
 
 def _type_function(schema: pa.Schema | None) -> TypeOf:
-    """Return the function that tells types of attributes of the event that a test is of."""
+    """Return a function that returns the types of attributes of the tested event."""
 
     def type_of(attribute: s.Attribute) -> pa.DataType | None:
         if schema is None or attribute.looks_back:
             return None
-        found = attribute_type(schema, attribute.name)
-        return found.value_type if found is not None and pa.types.is_dictionary(found) else found
+        data_type = attribute_type(schema, attribute.name)
+        return data_type.value_type if data_type is not None and pa.types.is_dictionary(data_type) else data_type
 
     return type_of

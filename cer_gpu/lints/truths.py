@@ -1,8 +1,8 @@
 """Necessary conditions for predicates to be TRUE or FALSE, derived from their constants.
 
 For each node of a predicate two sets of conditions are computed, for it to be TRUE and for it to be FALSE: what has to
-hold of single values (`x` lies in an interval), of NULL, of the order of two values, and of other tests.  They are
-necessary, and not always enough: where they contradict each other, the node is never TRUE, or never FALSE.
+hold of single values (`x` is in an interval), of NULL, of the order of two values, and of other tests.  They are
+necessary, and not always sufficient: where they contradict each other, the node is never TRUE, or never FALSE.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import fold
 
 MAX_INTERVALS = 256
-"""Most intervals of a set; a set of more is not looked at."""
+"""Most intervals of a set; a larger set is ignored."""
 
 
 class Interval(NamedTuple):
@@ -34,7 +34,7 @@ class Interval(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """True if no value lies in it."""
+        """True if no value is in it."""
         if self.low is None or self.high is None:
             return False
         return bool(self.low > self.high or (self.low == self.high and (self.low_open or self.high_open)))
@@ -64,13 +64,13 @@ class ValueSet:
         return _value_set(both, self.nan and other.nan)
 
     def join(self, other: ValueSet) -> ValueSet | None:
-        """Return the values that are in one of the sets; None: too many intervals."""
+        """Return the values that are in one of the sets, or None for too many intervals."""
         joined = tuple(dict.fromkeys((*self.intervals, *other.intervals)))
         return ValueSet(joined, self.nan or other.nan) if len(joined) <= MAX_INTERVALS else None
 
-    def of_integers(self, least: int | None = None, most: int | None = None) -> ValueSet:
-        """Return the values that are whole numbers from `least` to `most`."""
-        between = Interval(least, False, most, False)
+    def of_integers(self, low: int | None = None, high: int | None = None) -> ValueSet:
+        """Return the values that are integers from `low` to `high`."""
+        between = Interval(low, False, high, False)
         return _value_set(_both(_whole_numbers(each), between) for each in self.intervals)
 
 
@@ -113,7 +113,7 @@ def _both(one: Interval, other: Interval) -> Interval:
 
 
 def _whole_numbers(interval: Interval) -> Interval:
-    """Return the whole numbers in an interval of numbers."""
+    """Return the integers in an interval of numbers."""
     low, high = interval.low, interval.high
     if low is not None:
         low = math.floor(low) + 1 if interval.low_open else math.ceil(low)
@@ -170,7 +170,7 @@ class Assumptions:
 
 def truths(predicate: s.Predicate, type_of: TypeOf, *, nan: bool) -> dict[int, Truths]:
     """Return the truths of all nodes of a predicate by their `id`; `nan`: a number may be NaN."""
-    found: dict[int, Truths] = {}
+    by_node: dict[int, Truths] = {}
     about = Assumptions(type_of, nan)
 
     def combine(node: s.Predicate, below: list[Truths]) -> Truths:
@@ -183,15 +183,15 @@ def truths(predicate: s.Predicate, type_of: TypeOf, *, nan: bool) -> dict[int, T
                 own = Truths(below[0].if_false, below[0].if_true)
             case _:
                 own = _of_leaf(node, about)
-        found[id(node)] = own
+        by_node[id(node)] = own
         return own
 
     fold(predicate, combine, below_of)
-    return found
+    return by_node
 
 
 def below_of(node: s.Predicate) -> tuple[s.Predicate, ...]:
-    """Return the predicates of which a predicate is made."""
+    """Return the direct sub-predicates of a predicate."""
     match node:
         case s.And() | s.Or():
             return node.operands
@@ -202,16 +202,16 @@ def below_of(node: s.Predicate) -> tuple[s.Predicate, ...]:
 
 def _all(parts: list[NecessaryConditions]) -> NecessaryConditions:
     """Return conditions that all hold."""
-    found: dict[Hashable, Any] = {}
+    conditions: dict[Hashable, Any] = {}
     for part in parts:
         if isinstance(part, Contradiction):
             return part
         for key, allowed in part.items():
-            both = allowed if key not in found else _meet(found[key], allowed)
+            both = allowed if key not in conditions else _meet(conditions[key], allowed)
             if not both:
                 return _contradiction(key)
-            found[key] = both
-    return found
+            conditions[key] = both
+    return conditions
 
 
 def _any(parts: list[NecessaryConditions]) -> NecessaryConditions:
@@ -219,15 +219,15 @@ def _any(parts: list[NecessaryConditions]) -> NecessaryConditions:
     possible = [part for part in parts if not isinstance(part, Contradiction)]
     if not possible:
         return parts[0]
-    found: dict[Hashable, Any] = dict(possible[0])
+    conditions: dict[Hashable, Any] = dict(possible[0])
     for part in possible[1:]:
-        for key in list(found):
-            either = None if key not in part else _join(found[key], part[key])
+        for key in list(conditions):
+            either = None if key not in part else _join(conditions[key], part[key])
             if either is None:
-                del found[key]
+                del conditions[key]
             else:
-                found[key] = either
-    return found
+                conditions[key] = either
+    return conditions
 
 
 def _meet(one: Any, other: Any) -> Any:
@@ -273,7 +273,7 @@ def _of_comparison(leaf: s.Comparison, about: Assumptions) -> Truths:
             _on_value(left, kind, _allowed(op, kind, constant), about, nan=op == "<>"),
             _on_value(left, kind, _allowed(_OPPOSITE[op], kind, constant), about, nan=op != "<>"),
         )
-    if left == right:  # x <> x asks for NaN
+    if left == right:  # x <> x tests for NaN
         return Truths({}, {})
     if repr(left) > repr(right):
         op, left, right = _FLIPPED[op], right, left
@@ -325,11 +325,11 @@ def _on_value(
         data_type = about.type_of(operand) if isinstance(operand, s.Attribute) else None
         if data_type is not None and pa.types.is_integer(data_type):
             signed = pa.types.is_signed_integer(data_type)
-            most = 2 ** (data_type.bit_width - signed)
-            allowed = allowed.of_integers(-most if signed else 0, most - 1)
+            limit = 2 ** (data_type.bit_width - signed)
+            allowed = allowed.of_integers(-limit if signed else 0, limit - 1)
         elif nan and about.nan:
             allowed = replace(allowed, nan=True)
-    # a number and a text are never compared here: whether '1' is 1 is a matter of the language
+    # a number and a string are never compared here: whether '1' is 1 depends on the language
     key = (OF_VALUE, kind, operand)
     return {key: allowed, **_there(operand)} if allowed else _contradiction(key)
 

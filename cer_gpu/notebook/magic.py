@@ -40,7 +40,7 @@ from cer_gpu.cli.shared_options import (
 )
 from cer_gpu.cli.tally import Tally
 from cer_gpu.editing.completing import completions, word_before
-from cer_gpu.editing.known import KnownEvents, compiled_or_errors
+from cer_gpu.editing.event_schema import EventSchema, compiled_or_errors
 from cer_gpu.engine.evaluation_options import OF_COMMANDS
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
 from cer_gpu.explain.explanation import Explanation
@@ -56,7 +56,7 @@ from cer_gpu.query import Query
 _TEXT_WIDTH = 120
 """Width of the table in a terminal, in characters."""
 MAX_LANES = 40
-"""Most values of a key that have a line of their own in the picture."""
+"""Most values of a key that have their own lines in the picture."""
 
 
 class Shown:
@@ -68,24 +68,24 @@ class Shown:
         The results as a frame of the kind of the events.
     """
 
-    def __init__(self, query: CompiledForFrame, result: Any, found: pa.Table, output: str | None, n_rows: int) -> None:
+    def __init__(self, query: CompiledForFrame, result: Any, table: pa.Table, output: str | None, n_rows: int) -> None:
         self.result = result
         self._query = query
-        self._found = found
+        self._table = table
         self._output = output
-        self._first = found.slice(0, max(n_rows, 0))
+        self._first = table.slice(0, max(n_rows, 0))
 
     @property
     def _summary(self) -> str:
         """The number of results, and of those that are shown."""
-        n_rows = self._found.num_rows
+        n_rows = self._table.num_rows
         if not isinstance(self._query, Query):
             every = counted(n_rows, "row")
         elif n_rows == 0:
             return "no matches"
         else:
             tally = Tally(self._output or self._query.default_output)
-            for batch in self._found.to_batches():
+            for batch in self._table.to_batches():
                 tally.take(batch)
             every = str(tally)
         n_shown = self._first.num_rows
@@ -111,18 +111,18 @@ class Shown:
         return f'<div style="overflow-x: auto"><table><tr>{heads}</tr>{rows}</table></div>'
 
     def _picture(self) -> str:
-        """Return the timeline as an element of HTML; "" without one, or without Matplotlib."""
-        found = self._found
-        if not isinstance(self._query, Query) or not {"start", "end"} <= {*found.column_names} or not found.num_rows:
+        """Return the timeline as an HTML element, or "" without one or without Matplotlib."""
+        table = self._table
+        if not isinstance(self._query, Query) or not {"start", "end"} <= {*table.column_names} or not table.num_rows:
             return ""
         if find_spec("matplotlib") is None:
             return ""
         from matplotlib.figure import Figure
 
-        keys = [names[0] for names in self._query.partition_keys if names[0] in found.column_names]
-        by = keys[0] if keys and pc.count_distinct(found[keys[0]], mode="all").as_py() <= MAX_LANES else None
+        keys = [names[0] for names in self._query.partition_keys if names[0] in table.column_names]
+        by = keys[0] if keys and pc.count_distinct(table[keys[0]], mode="all").as_py() <= MAX_LANES else None
         figure = Figure(figsize=(8, 2.5), layout="constrained")
-        timeline(found, figure.subplots(), by=by)
+        timeline(table, figure.subplots(), by=by)
         file = io.BytesIO()
         figure.savefig(file, format="png", dpi=96)
         return f'<img alt="timeline" src="data:image/png;base64,{base64.b64encode(file.getvalue()).decode("ascii")}">'
@@ -167,7 +167,7 @@ def _command_arguments(function: Any) -> Any:
 
 
 def _converted(option: Option, text: str) -> Any:
-    """Return the value of an option as commands have it."""
+    """Return the value of an option, converted as in commands."""
     try:
         return option.type.convert(text, option, None)
     except BadParameter as error:
@@ -196,32 +196,32 @@ class CeqlMagics(Magics):
             SELECT * FROM flights WHERE LANDED AS a ; DEPARTED AS b
             FILTER a[delay > 120] AND b[delay > 60] PARTITION BY [tailnum] WITHIN 4 HOURS
         """
-        given = self._parsed(line)
-        if given.out is not None and not given.out.isidentifier():
-            raise UsageError(f"-o: expected the name of a variable, got {given.out!r}")
-        options = {name: value for name in _OPTIONS if (value := getattr(given, name)) is not None}
-        if given.no_type_column:
+        args = self._parsed(line)
+        if args.out is not None and not args.out.isidentifier():
+            raise UsageError(f"-o: expected the name of a variable, got {args.out!r}")
+        options = {name: value for name in _OPTIONS if (value := getattr(args, name)) is not None}
+        if args.no_type_column:
             options["type_column"] = None
         try:
-            kind = self._events_named(given.events)
-            reading = reading_of({name: getattr(given, name) for name in OF_TEXT_FILES})
+            kind = self._events_named(args.events)
+            reading = reading_of({name: getattr(args, name) for name in OF_TEXT_FILES})
             if reading != USUAL:
                 kind = replace(kind, events=self._files_with_options(kind.events, reading))
             query, rest = checked(cell, options)
-            if given.explain:
+            if args.explain:
                 return query.explain(kind.events)
-            found = query.evaluate(kind.events, **rest)
-            shown = Shown(query, kind.back(found), found, rest.get("output"), given.rows)
+            table = query.evaluate(kind.events, **rest)
+            shown = Shown(query, kind.back(table), table, rest.get("output"), args.rows)
         except QueryError as error:
-            raise UsageError(self._all_errors(cell, options, given.events) or str(error)) from None
+            raise UsageError(self._all_errors(cell, options, args.events) or str(error)) from None
         except CerError as error:
             raise UsageError(str(error)) from None  # IPython shows it without a traceback
-        if given.out is not None:
-            self._user_names[given.out] = shown.result
+        if args.out is not None:
+            self._user_names[args.out] = shown.result
         return shown
 
     def _parsed(self, line: str) -> Any:
-        """Return the arguments of a line, in which quotes stand as in a shell."""
+        """Return the arguments of a line, with quotes as in a shell."""
         try:
             return self.ceql.parser.parse_args(with_sort(shlex.split(line)))
         except ValueError as error:
@@ -235,31 +235,31 @@ class CeqlMagics(Magics):
         return Files(events, **reading.named())
 
     def _all_errors(self, cell: str, options: Mapping[str, Any], name: str) -> str:
-        """Return all errors of a query, each with its place; "" where there are none before events are read."""
+        """Return all errors of a query, each with its place, or "" if there are none before events are read."""
         compiling = {each: value for each, value in options.items() if each in COMPILING_OPTIONS}
-        _, errors = compiled_or_errors(cell, self._known_events_of(name).schema, compiling)
+        _, errors = compiled_or_errors(cell, self._event_schema_of(name).schema, compiling)
         return "\n\n".join(dict.fromkeys(map(str, errors)))
 
-    def _known_events_of(self, name: str) -> KnownEvents:
-        """Return what is known of the events of a name, without reading them."""
+    def _event_schema_of(self, name: str) -> EventSchema:
+        """Return the schema of the events of a name, without reading them."""
         try:
-            return KnownEvents(open_events(self._events_named(name).events).schema)
+            return EventSchema(open_events(self._events_named(name).events).schema)
         except (CerError, OSError):
-            return KnownEvents()
+            return EventSchema()
 
     @context_matcher()
     def complete(self, context: CompletionContext) -> SimpleMatcherResult:
-        """Return what may stand at the cursor of a cell that is a query: words, and columns of its events."""
+        """Return the completions at the cursor of a cell that is a query: words, and columns of its events."""
         head, _, cell = context.full_text.partition("\n")
         before = "\n".join(context.full_text.split("\n")[: context.cursor_line])
         offset = len(before) - len(head) + context.cursor_position
         if not head.startswith(_HEAD) or context.cursor_line == 0:
             return {"completions": []}
         with contextlib.suppress(UsageError):
-            given = self._parsed(head.removeprefix(_HEAD))
+            args = self._parsed(head.removeprefix(_HEAD))
             begun = cell[word_before(cell, offset) : offset]
-            found = completions(cell, offset, self._known_events_of(given.events), given.language)
-            shown = [SimpleCompletion(text=each.text, type=each.kind.value) for each in found]
+            candidates = completions(cell, offset, self._event_schema_of(args.events), args.language)
+            shown = [SimpleCompletion(text=each.text, type=each.kind.value) for each in candidates]
             return {"completions": shown, "matched_fragment": begun, "suppress": True, "ordered": True}
         return {"completions": []}
 
@@ -278,11 +278,11 @@ class CeqlMagics(Magics):
         names = self._user_names
         if name not in names:
             if name.isidentifier() and not Path(name).exists():
-                known = [each for each in names if each[0] != "_" and each not in self._shell.user_ns_hidden]
-                hint = did_you_mean(name, known, "variables") or "there are no variables yet"
+                variables = [each for each in names if each[0] != "_" and each not in self._shell.user_ns_hidden]
+                hint = did_you_mean(name, variables, "variables") or "there are no variables yet"
                 raise OptionError(f"{name!r} is neither a variable nor a file\nhint: {hint}")
-            return Kind(name, lambda found: found)
+            return Kind(name, lambda result: result)
         try:
             return kind_of_frame(names[name])
         except OptionError:  # anything else that evaluate takes
-            return Kind(names[name], lambda found: found)
+            return Kind(names[name], lambda result: result)

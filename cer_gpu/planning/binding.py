@@ -36,7 +36,7 @@ from cer_gpu.runtime.parallel_tables import ParallelTables
 from cer_gpu.runtime.recent.tables import RecentTables
 
 WindowLength = np.uint64 | np.float64
-"""WindowLength of a window, in units of its column or in events."""
+"""Length of a window, in units of its column or in events."""
 
 
 @dataclass(frozen=True)
@@ -45,21 +45,21 @@ class Binding:
 
     Attributes
     ----------
-    plan : Plan
+    plan : LogicalPlan
     schema : pyarrow.Schema
     position_column : str or None
-        Column of given positions, which is no attribute; None: events are counted.
+        Column of given positions, which is not an attribute, or None if events are counted.
     guards : BoundGuards
     time_type : pyarrow.DataType or None
     window_column : str or None
-        Column in which the window is measured; None: positions, or there is no window.
+        Column in which the window is measured, or None if in positions, or without a window.
     window_length : numpy.uint64 or numpy.float64 or None
     lasting : numpy.uint64 or numpy.float64 or None
-        WindowLength for which matches wait behind their last event (`LogicalPlan.lasts`), in the same column.
+        Length for which matches wait after their last event (`LogicalPlan.lasts`), in the same column.
     gap : numpy.uint64 or numpy.float64 or None
-        WindowLength of EACH STEP, where it is measured in the same column as the window.
+        Length of EACH STEP, where it is measured in the same column as the window.
     every : (str or None, numpy.uint64 or numpy.float64) or None
-        Column in which the length of LIMIT n EVERY d is measured (None: positions), and the length.
+        Column in which the length of LIMIT n EVERY d is measured (None for positions), and the length.
     keys : PartitionKeys
     clocks : tuple of str
         Columns of times, which must not decrease.
@@ -111,15 +111,15 @@ class Binding:
 
     @cached_property
     def derived(self) -> dict[str, DerivedColumn]:
-        """Columns that are made of the others before the predicates are evaluated, by name."""
+        """Columns computed from the others before the predicates are evaluated, by name."""
         of_tests = {} if self.over_aggregates is None else self.over_aggregates.derived
         return {**of_tests, **_derived(self.guards, self.compared)}
 
     @cached_property
     def reach(self) -> tuple[str | None, WindowLength]:
-        """Column of the window, and how much lies before an event that may end a match: what it may read.
+        """Column of the window, and the length before an event that may end a match in which it may read.
 
-        Aggregates over the past read their own length before the window; with ranges, all are of one clock.
+        OVER aggregates read their own length before the window; with ranges, all use one clock.
         """
         assert self.window_length is not None
         of_let = () if self.let is None else (column.over_aggregates for column in self.let.columns)
@@ -178,15 +178,15 @@ class Binding:
         Raises
         ------
         QueryTypeError
-            When they do not fit the schema.
+            When they cannot be bound to the schema.
         """
         plan = self.plan
-        asked = plan.measures.measures or plan.having is not None
-        return bind_measures(plan.measures, self.full_schema, plan.text) if asked else None
+        has_measures = plan.measures.measures or plan.having is not None
+        return bind_measures(plan.measures, self.full_schema, plan.text) if has_measures else None
 
     @cached_property
     def weights(self) -> BoundWeights | None:
-        """Weights of events, by which the aggregate lists nothing; None: matches are listed for it."""
+        """Weights of events, with which the aggregate lists no matches, or None if it lists them."""
         plan = self.plan
         if plan.aggregate is None or not isinstance(plan.weights, Linear):
             return None
@@ -217,7 +217,7 @@ class Binding:
         return output.measured or (output.may_choose and self.plan.having is not None)
 
     def retained(self, output: type[Output]) -> tuple[pa.Schema, tuple[str, ...]]:
-        """Return what an output keeps of events: the names of attributes in the results, and the columns or fields."""
+        """Return what an output retains of events: names of attributes in the results, and columns or fields."""
         names = self._retained_names(output)
         shown = self.attribute_schema if output.keeps_events else pa.schema([])
         others = [
@@ -256,7 +256,7 @@ class Binding:
         """True if events have the number of their row in one of several streams."""
         return {ROW_COLUMN, STREAM_COLUMN} <= set(self.schema.names)
 
-    def fits(self, schema: pa.Schema) -> bool:
+    def covers(self, schema: pa.Schema) -> bool:
         """Return True if batches of another schema can be evaluated with this binding."""
         return all(attribute_type(schema, name) == data_type for name, data_type in self._column_types.items())
 
@@ -271,7 +271,7 @@ def bind(plan: LogicalPlan, schema: pa.Schema, position_column: str | None = Non
     Raises
     ------
     QueryTypeError
-        When the query does not fit the schema.
+        When the query cannot be bound to the schema.
     EventsError
         When the query names several streams, and the events have no column of streams.
     """
@@ -392,9 +392,9 @@ def _bind_joins(plan: LogicalPlan, schema: pa.Schema, lasting: WindowLength | No
     return _Joins()
 
 
-def _position_columns(schema: pa.Schema, given: str | None) -> list[str]:
-    """Return the columns that tell positions of events, which are checked, and the column of their streams."""
-    positions = [] if given is None else [given]
+def _position_columns(schema: pa.Schema, position_column: str | None) -> list[str]:
+    """Return the columns of positions of events, which are checked, and the column of their streams."""
+    positions = [] if position_column is None else [position_column]
     positions += [ROW_COLUMN] if ROW_COLUMN in schema.names else []
     for name in positions:
         if column_type(schema, name, None, None) != pa.int64():
@@ -432,12 +432,12 @@ class Bindings:
     def bind(self, schema: pa.Schema, position_column: str | None = None) -> Binding:
         """Return the binding to a schema, as `bind` does."""
         with self._lock:
-            for known in self._last:
-                if known.position_column == position_column and known.schema.equals(schema, check_metadata=True):
-                    return known
-            made = self._bind_anew(schema, position_column)
-            self._last = made, *self._last[:1]
-            return made
+            for cached in self._last:
+                if cached.position_column == position_column and cached.schema.equals(schema, check_metadata=True):
+                    return cached
+            binding = self._bind_anew(schema, position_column)
+            self._last = binding, *self._last[:1]
+            return binding
 
     def plan_over(self, schema: pa.Schema) -> LogicalPlan:
         """Return the plan over events of a schema: here it is the same for all."""

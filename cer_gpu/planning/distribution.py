@@ -1,4 +1,4 @@
-"""Exact ways to deal the events of a query to several evaluations, which together find what one would."""
+"""Exact ways to distribute the events of a query to several evaluations, which together find what one would."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PIPES = "{} chooses among the results of all events"
 
 @dataclass(frozen=True)
 class Distribution:
-    """Ways to deal the events of a query.
+    """Ways to distribute the events of a query.
 
     Attributes
     ----------
@@ -32,8 +32,8 @@ class Distribution:
     why_not_key_tasks : str or None
         Reason why tasks that get the events of some keys only are not exact, or None if they are, if keys are.
     shared : tuple of (str or None, str)
-        Column of each event type (None: of all) whose value all events of a match share, so that tasks can be
-        dealt the events by it; empty: there is none.
+        Column of each event type (None for all) whose value all events of a match share, so that events can be
+        distributed to tasks by it; empty if there is none.
     """
 
     why_not_keys: str | None
@@ -44,7 +44,7 @@ class Distribution:
 
     @property
     def threads(self) -> str:
-        """Way to deal to threads: "range", "key", or "one" if one thread evaluates everything."""
+        """Way to distribute to threads: "range", "key", or "one" if one thread evaluates everything."""
         if self.why_not_merging is not None:
             return "one"
         if self.why_not_ranges is None:
@@ -53,18 +53,18 @@ class Distribution:
 
     @property
     def why_not_threads(self) -> str | None:
-        """Reason why one thread evaluates everything; None: several help."""
+        """Reason why one thread evaluates everything, or None if several help."""
         return self.why_not_merging or self.why_not_ranges if self.threads == "one" else None
 
     @property
     def tasks(self) -> dict[str, str | None]:
-        """Ways to deal to Spark tasks, the best first, each with the reason why it is not exact, or None if it is."""
+        """Ways to distribute to Spark tasks, best first, each with the reason why it is not exact, or None if it is."""
         by_key = None if self.shared else self.why_not_keys or self.why_not_key_tasks
         return {"key": by_key, "range": self.why_not_ranges, "broadcast": None}
 
 
 def distribution_by_starts(plan: LogicalPlan) -> Distribution:
-    """Determine the ways to deal the events where rows are the starts of a chain (output "funnel")."""
+    """Determine the ways to distribute the events where rows are the starts of a chain (output "funnel")."""
     of_all = plan.window in ("time", "attribute")
     return replace(
         distribution_of(plan),
@@ -75,7 +75,7 @@ def distribution_by_starts(plan: LogicalPlan) -> Distribution:
 
 
 def distribution_of(plan: LogicalPlan) -> Distribution:
-    """Determine the ways to deal the events of a query."""
+    """Determine the ways to distribute the events of a query."""
     merging = "matches that end with an absence come in the order in which they are known"
     shared = () if plan.partition else _shared(plan)
     return Distribution(
@@ -88,7 +88,7 @@ def distribution_of(plan: LogicalPlan) -> Distribution:
 
 
 def _shared(plan: LogicalPlan) -> tuple[tuple[str | None, str], ...]:
-    """Return the column of each event type whose value all events of a match share; empty: there is none."""
+    """Return the column of each event type whose value all events of a match share; empty if there is none."""
     pattern = plan.parallel
     if plan.looks_back:
         return ()  # another task may have the events before
@@ -100,45 +100,47 @@ def _shared(plan: LogicalPlan) -> tuple[tuple[str | None, str], ...]:
         return ()  # an event that is a match by itself may have no such value
     atoms = pattern.graph.atoms
     for members in pattern.variables:
-        found: dict[str | None, set[str]] = {}
+        columns_of: dict[str | None, set[str]] = {}
         for member in members:
             ((guard, _),) = atoms[member.place].tests
             column = member.expression.name if isinstance(member.expression, Attribute) else ""
-            found.setdefault(plan.guards[guard].event_type, set()).add(column)
+            columns_of.setdefault(plan.guards[guard].event_type, set()).add(column)
         everywhere = {member.place for member in members} == set(range(len(atoms)))
-        if everywhere and all(all(columns) for columns in found.values()) and (shared := _of_types(found)):
+        if everywhere and all(all(columns) for columns in columns_of.values()) and (shared := _of_types(columns_of)):
             return shared
     return ()
 
 
 def _key_of(plan: LogicalPlan, pattern: RecentPattern) -> tuple[tuple[str | None, str], ...]:
-    """Return the column of each event type whose value is a key of SELECT RECENT; empty: there is none."""
+    """Return the column of each event type whose value is a key of SELECT RECENT; empty if there is none."""
     absences = pattern.absences
     if any(absence.key is None for absence in absences):
         return ()  # such an event drops what waits under other keys
     for number, key in enumerate(pattern.keys):
-        found: dict[str | None, set[str]] = {}
+        columns_of: dict[str | None, set[str]] = {}
         for step, columns in zip(pattern.steps, key, strict=True):
             for event in step.events:
-                found.setdefault(plan.guards[event.guard].event_type, set()).update(column.name for column in columns)
+                columns_of.setdefault(plan.guards[event.guard].event_type, set()).update(
+                    column.name for column in columns
+                )
         for absence in absences:
             own = absence.key[number] if absence.key is not None else None
             assert isinstance(own, Attribute)
-            found.setdefault(plan.guards[absence.guard].event_type, set()).add(own.name)
+            columns_of.setdefault(plan.guards[absence.guard].event_type, set()).add(own.name)
         negated = any(event.negated for step in pattern.steps for event in step.events)
-        if not negated and (shared := _of_types(found)):
+        if not negated and (shared := _of_types(columns_of)):
             return shared
     return ()
 
 
-def _of_types(found: dict[str | None, set[str]]) -> tuple[tuple[str | None, str], ...]:
-    """Return the one column of each type; empty: an event may be of types with several."""
-    for one, other in combinations(found, 2):
-        if found[one] != found[other] and may_be_one(((NameTest(one), False), (NameTest(other), False))):
+def _of_types(columns_of: dict[str | None, set[str]]) -> tuple[tuple[str | None, str], ...]:
+    """Return the one column of each type; empty if an event may be of types with several."""
+    for one, other in combinations(columns_of, 2):
+        if columns_of[one] != columns_of[other] and may_be_one(((NameTest(one), False), (NameTest(other), False))):
             return ()
-    if any(len(columns) > 1 for columns in found.values()):
+    if any(len(columns) > 1 for columns in columns_of.values()):
         return ()
-    return tuple((event_type, column) for event_type, (column,) in found.items())
+    return tuple((event_type, column) for event_type, (column,) in columns_of.items())
 
 
 def _why_not_keys(plan: LogicalPlan) -> str | None:
@@ -160,7 +162,7 @@ def _why_not_key_tasks(plan: LogicalPlan) -> str | None:
         return f"the key {of_let[0]!r} is a column of LET, which is made from the events by the engine alone"
     if any(name.nocase for names in plan.partition for name in names):
         return "keys without the case of their letters are told by the engine alone"
-    return "the ancestors of a process may have other keys" if plan.asks_for_descent else None
+    return "the ancestors of a process may have other keys" if plan.tests_descent else None
 
 
 def _why_not_ranges(plan: LogicalPlan) -> str | None:
@@ -184,7 +186,7 @@ def _why_not_ranges(plan: LogicalPlan) -> str | None:
         return f"CONSUME BY {plan.consume} depends on what was found before"
     if plan.window_attribute in {column.column for column in plan.made_columns}:
         return "the window is of a column of LET, in which the events are not cut"
-    if plan.asks_for_descent:
+    if plan.tests_descent:
         return "ancestors of a process may lie before the range"
     if any(aggregate.keys is not None for aggregate in plan.over_aggregates):
         return _OWN_KEYS

@@ -1,4 +1,4 @@
-"""Files of events that a query does not need: bounds of their columns tell that none of their events is relevant.
+"""Predicate pushdown to files: bounds of their columns show which files have no event that is relevant to a query.
 
 Such events may come without their values, as NULL in all columns but those of times: they count, and satisfy nothing.
 """
@@ -32,24 +32,24 @@ _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 
 @dataclass(frozen=True)
 class FilePruning:
-    """Needs of a query over events that lie in files.
+    """Needs of a query over events in files.
 
     Attributes
     ----------
     may_hold
-        Tells the files that may hold a relevant event, by the bounds of their columns.
-    kept
+        Returns the files that may hold a relevant event, by the bounds of their columns.
+    required
         Columns whose values are needed of all events: clocks.
     """
 
     may_hold: MayHold
-    kept: frozenset[str]
+    required: frozenset[str]
 
 
 def needs_of(bindings: Bindings, schema: pa.Schema) -> FilePruning | None:
-    """Return what a query needs of events of a schema, or None if it needs all of them, or does not fit the schema.
+    """Return what a query needs of events of a schema, or None if it needs all, or cannot be bound to the schema.
 
-    An event that satisfies no guard must mean nothing to it: there are no absences of events that fail a test, no
+    An event that satisfies no guard must not matter to it: there are no absences of events that fail a test, no
     attributes of earlier events, and contiguity and windows do not count the events of a key.
     """
     try:
@@ -67,32 +67,32 @@ def needs_of(bindings: Bindings, schema: pa.Schema) -> FilePruning | None:
 
 
 def needs_of_guards(
-    guards: Sequence[Guard], type_column: str | None, schema: pa.Schema, kept: frozenset[str]
+    guards: Sequence[Guard], type_column: str | None, schema: pa.Schema, required: frozenset[str]
 ) -> FilePruning:
     """Return what queries need of events of a schema, given the guards that their relevant events satisfy."""
-    return FilePruning(lambda bounds: _may_hold(guards, type_column, schema, bounds), kept)
+    return FilePruning(lambda bounds: _may_hold(guards, type_column, schema, bounds), required)
 
 
 def prune(source: Source, needs: FilePruning | None) -> Source:
-    """Return a source in which events that are not needed have no values, as far as it can tell them."""
+    """Return a source in which events that are not needed have no values, as far as the source can find them."""
     if needs is None or source.without is None:
         return source
-    return source.without(needs.may_hold, needs.kept)
+    return source.without(needs.may_hold, needs.required)
 
 
 # ---- guards over bounds -------------------------------------------------------------------------------------------
 
 
 def _may_hold(guards: Sequence[Guard], type_column: str | None, schema: pa.Schema, bounds: FileBounds) -> list[bool]:
-    found = np.zeros(len(bounds), np.bool_)
+    mask = np.zeros(len(bounds), np.bool_)
     tests = _Tests(type_column, schema, bounds)
     for guard in dict.fromkeys(guards):
-        found |= tests.of_guard(guard)
-    return [bool(each) for each in found]
+        mask |= tests.of_guard(guard)
+    return [bool(each) for each in mask]
 
 
 class _Tests:
-    """Tests of all files at once: each answers with the files in which some value may pass."""
+    """Tests of all files at once: each returns the files in which some value may pass."""
 
     def __init__(self, type_column: str | None, schema: pa.Schema, bounds: FileBounds) -> None:
         self._type_column, self._schema, self._bounds = type_column, schema, bounds
@@ -100,10 +100,10 @@ class _Tests:
         self._ends: dict[str, tuple[pa.RecordBatch, pa.RecordBatch, Bools]] = {}
 
     def of_guard(self, guard: Guard) -> Bools:
-        found = self._all
+        mask = self._all
         if guard.event_type is not None and self._type_column is not None:
-            found = found & self._between(self._type_column, guard.event_type)
-        return found if guard.predicate is None else found & self._pass_predicate(guard.predicate)
+            mask = mask & self._between(self._type_column, guard.event_type)
+        return mask if guard.predicate is None else mask & self._pass_predicate(guard.predicate)
 
     def _pass_predicate(self, predicate: s.Predicate) -> Bools:
         match predicate:
@@ -137,13 +137,13 @@ class _Tests:
             return self._pass_bound("<=", attribute, value) & self._pass_bound(">=", attribute, value)
         return self._pass_bound(op, attribute, value)
 
-    def _between(self, name: str, text: str) -> Bools:
-        """Return the files in which a column of texts may hold one."""
+    def _between(self, name: str, value: str) -> Bools:
+        """Return the files in which a column of strings may hold a value."""
         ends = (bounds.get(name) for bounds in self._bounds)
         return np.array(
             [
                 not (each is not None and isinstance(each.least, str) and isinstance(each.greatest, str))
-                or each.least <= text <= each.greatest
+                or each.least <= value <= each.greatest
                 for each in ends
             ],
             np.bool_,

@@ -1,6 +1,6 @@
-"""Queries that are asleep: what an evaluation needs of them before their first relevant event.
+"""Lazy queries: what an evaluation needs of them before their first relevant event.
 
-A set knows this of its queries over a schema, and keeps it (`cer_gpu.preparing`); a query that reads no relevant event
+A set knows this of its queries over a schema, and caches it (`cer_gpu.preparing`); a query that reads no relevant event
 is never planned or bound.
 """
 
@@ -46,12 +46,12 @@ class UnboundQuery:
 
 
 class LazyQuery(ABC):
-    """A query whose plan is made when it is asked for."""
+    """A query whose plan is made when it is first used."""
 
     @property
     @abstractmethod
     def identity(self) -> Mapping[str, Any]:
-        """Facts that tell the query from others, for checkpoints."""
+        """Facts that distinguish the query from others, for checkpoints."""
 
     @property
     @abstractmethod
@@ -60,10 +60,10 @@ class LazyQuery(ABC):
 
     @abstractmethod
     def asleep(self, schema: pa.Schema) -> UnboundQuery | None:
-        """Return what is known of it over a schema, or None if it has to be bound."""
+        """Return what is known of the query over a schema, or None if it has to be bound."""
 
     @abstractmethod
-    def fits(self, schema: pa.Schema, other: pa.Schema) -> bool:
+    def covers(self, schema: pa.Schema, other: pa.Schema) -> bool:
         """Return True if what is known over one schema holds for another."""
 
     @abstractmethod
@@ -76,7 +76,7 @@ class LazyQuery(ABC):
 
 
 def can_defer(plan: LogicalPlan, output: type[Output], binding: Binding) -> bool:
-    """Return True if nothing need be known of the events before the first relevant one."""
+    """Return True if the events before the first relevant one can be ignored."""
     derived = not all(map(reads_one_event, binding.derived.values()))
     of_all_events = bool(plan.partition or derived or output.by_starts or plan.made_columns)
     return not of_all_events and may_share(binding.guards, negates=plan.negates)

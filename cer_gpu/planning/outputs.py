@@ -24,7 +24,7 @@ from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.runtime.progress.table import FunnelStep, NoFunnelError, funnel_steps, relates
 
 _STRATEGIES = ("ALL", "RECENT")
-"""Strategies that ask for nothing else than the steps that each start reaches."""
+"""Strategies that need nothing but the steps that each start reaches."""
 
 
 def funnel_of(plan: LogicalPlan) -> tuple[FunnelStep, ...]:
@@ -41,7 +41,7 @@ def funnel_of(plan: LogicalPlan) -> tuple[FunnelStep, ...]:
         )
     if any(isinstance(part, Both) for part in walk(plan.formula)):
         raise NoFunnelError("its events come in any order", "write them in their order: A ; B ; C")
-    for clause, given, hint in (
+    for clause, is_present, hint in (
         (
             f"SELECT {plan.strategy.name}",
             plan.strategy.name not in _STRATEGIES,
@@ -53,19 +53,19 @@ def funnel_of(plan: LogicalPlan) -> tuple[FunnelStep, ...]:
         ("LIMIT", plan.limit is not None, "leave it out; limit=... ends after so many rows"),
         ("a pipe", bool(plan.pipes), "leave it out: each start has a row"),
     ):
-        if given:
+        if is_present:
             raise NoFunnelError(f"it has {clause}", hint)
     formula, step = plan.formula, plan.syntax.each_step
     if step is not None and isinstance(formula, Related):
         if plan.within is None or not same_clock(step, plan.within):
             raise NoFunnelError("EACH STEP is measured by another clock than WITHIN", "one of the two alone")
-        formula = formula.body  # the filter that stands for EACH STEP
+        formula = formula.body  # without the filter of EACH STEP
     if any(isinstance(part, Windowed) for part in walk(plan.syntax.formula)):
         raise NoFunnelError("it has a window within the pattern", "WITHIN for the whole pattern")
-    return funnel_steps(formula, plan.guards, _keyed(plan) if relates(formula) else None)
+    return funnel_steps(formula, plan.guards, _keyed_steps(plan) if relates(formula) else None)
 
 
-def _keyed(plan: LogicalPlan) -> RecentPattern | None:
+def _keyed_steps(plan: LogicalPlan) -> RecentPattern | None:
     """Return the steps with their keys, if all join predicates are equalities that all steps share."""
     pattern = plan.recent
     if pattern is None and not plan.trailing:
@@ -95,7 +95,7 @@ def with_aggregate(plan: LogicalPlan, text: str) -> LogicalPlan:
     Raises
     ------
     QueryError
-        When the text is no aggregate, or names other variables than SELECT keeps.
+        When the text is no aggregate, or names variables that are not selected.
     OptionError
         When HAVING chooses among the matches.
     """
@@ -105,11 +105,11 @@ def with_aggregate(plan: LogicalPlan, text: str) -> LogicalPlan:
             "hint: leave out HAVING, or aggregate the table of output='measures'"
         )
     function, operand = parse_aggregate(text)
-    asked = Aggregation(function, " ".join(text.split()))
-    known = plan.measures
+    aggregate = Aggregation(function, " ".join(text.split()))
+    selected = plan.measures
     if operand is None:
-        return replace(plan, measures=QueryMeasures((), None, known.single, known.several), aggregate=asked)
-    measures = QueryMeasures((Measure(operand, asked.name),), None, known.single, known.several)
+        return replace(plan, measures=QueryMeasures((), None, selected.single, selected.several), aggregate=aggregate)
+    measures = QueryMeasures((Measure(operand, aggregate.name),), None, selected.single, selected.several)
     errors: list[QueryError] = list(measure_errors(measures, text))
     if errors:
         raise errors[0]
@@ -117,23 +117,23 @@ def with_aggregate(plan: LogicalPlan, text: str) -> LogicalPlan:
         if name not in plan.variables:
             hint = did_you_mean(str(name), plan.variables, "variables of SELECT")
             raise OptionError(f"the aggregate names {name!r}, which SELECT does not keep\nhint: {hint}")
-    return replace(plan, measures=measures, aggregate=asked, weights=_weights(plan, operand))
+    return replace(plan, measures=measures, aggregate=aggregate, weights=_weights(plan, operand))
 
 
 def _weights(plan: LogicalPlan, operand: Expression) -> Linear | Rejection:
-    """Return the terms of an aggregate over matches that need not be listed, else the reason to list them."""
+    """Return the terms of an aggregate that lists no matches, else the reason to list them."""
     if plan.chain is None or plan.relates:
         return Rejection(plan.why_not_chain or "the pattern is no chain")
     if plan.strategy is not ALL:
         return Rejection(f"the strategy is {plan.strategy.name}")
     if plan.trailing:
         return Rejection("the pattern ends with an absence")
-    for clause, given in (
+    for clause, is_present in (
         ("PARTITION BY", plan.partition),
         ("CONSUME BY", plan.consume != "NONE"),
         ("LIMIT", plan.limit is not None),
     ):
-        if given:
+        if is_present:
             return Rejection(f"the query has {clause}")
     if any(step.neighbour for step in plan.chain):
         return Rejection("events are to be neighbours")
@@ -155,23 +155,23 @@ def output_of(plan: LogicalPlan, name: str) -> type[Output]:
     if name not in OUTPUTS:
         hint = did_you_mean(str(name), OUTPUTS, "outputs")
         raise OptionError(f"output must be one of {', '.join(OUTPUTS)}, got {name!r}\nhint: {hint}")
-    made = OUTPUTS[name]
-    if made.counted and plan.aggregate is not None and plan.aggregate.function != "COUNT" and not plan.pipes:
+    output = OUTPUTS[name]
+    if output.counted and plan.aggregate is not None and plan.aggregate.function != "COUNT" and not plan.pipes:
         return Weighed if isinstance(plan.weights, Linear) else Aggregated
-    reason = why_not_output(plan, made)
+    reason = why_not_output(plan, output)
     if reason is not None:
         raise OptionError(reason)
-    return made
+    return output
 
 
-def why_not_output(plan: LogicalPlan, made: type[Output]) -> str | None:
+def why_not_output(plan: LogicalPlan, output: type[Output]) -> str | None:
     """Return the reason why a query cannot have an output, with a hint, or None if it can."""
-    if plan.pipes and (made.counted or made.by_starts or made.most_at_an_end == 1):
+    if plan.pipes and (output.counted or output.by_starts or output.most_at_an_end == 1):
         return (
-            f"{plan.pipes[0].kind} chooses among matches, which the output {made.name!r} does not list\n"
+            f"{plan.pipes[0].kind} chooses among matches, which the output {output.name!r} does not list\n"
             "hint: output='positions', 'bindings', 'events', 'rows' or 'measures'"
         )
-    if made.by_starts:
+    if output.by_starts:
         try:
             funnel_of(plan)
         except NoFunnelError as error:
@@ -181,15 +181,15 @@ def why_not_output(plan: LogicalPlan, made: type[Output]) -> str | None:
                 f"{reason}\nhint: {hint}"
             )
         return None
-    if made.measured and not plan.measures.measures:
+    if output.measured and not plan.measures.measures:
         return (
             "output='measures' shows the measures of SELECT, and the query has none\n"
             "hint: name some: SELECT a.price, COUNT(b) AS n, MAX(b.price) FROM ..."
         )
-    if plan.having is not None and not made.may_choose:
+    if plan.having is not None and not output.may_choose:
         those = " or ".join(repr(each.name) for each in OUTPUTS.values() if each.may_choose)
         return (
-            f"HAVING chooses among valuations, which the output {made.name!r} does not list one by one\n"
+            f"HAVING chooses among valuations, which the output {output.name!r} does not list one by one\n"
             f"hint: output={those}"
         )
     return None

@@ -1,4 +1,4 @@
-"""Binding of aggregates over the past to a schema: their tests of events, and the clocks in which they reach back."""
+"""Binding of OVER aggregates to a schema: their tests of events, and the clocks in which they reach back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cer_gpu.predicates.guards import BoundGuards
 
 @dataclass(frozen=True)
 class Reach:
-    """Length that an aggregate reaches back: in units of a column, or for None in events of the substream."""
+    """Length that an aggregate reaches back: in units of a column, or, for None, in events of the substream."""
 
     column: str | None
     length: np.uint64 | np.float64
@@ -66,7 +66,7 @@ class BoundOverAggregates:
     own_keys : dict from OverColumn to OverKeys
         Keys of the aggregates that have some of their own.
     read_at : dict from OverColumn to (tuple of (TestPlace or None) or None), or None
-        Predicates of the events at which each aggregate is read, beside the aggregated events.  None, for a predicate,
+        Predicates of the events at which each aggregate is read, besides the aggregated events.  None, for a predicate,
         for an aggregate or for the whole, stands for all events.
     """
 
@@ -106,7 +106,7 @@ def bind_over_aggregates(
     Raises
     ------
     QueryTypeError
-        When tests, or clocks, do not fit the schema.
+        When tests, or clocks, cannot be bound to the schema.
     """
     if not aggregates:
         return None
@@ -127,7 +127,7 @@ def bind_over_aggregates(
 def _place_guards(
     aggregates: Mapping[str, OverColumn], plan: LogicalPlan, schema: pa.Schema
 ) -> tuple[dict[OverColumn, list[str]], tuple[BoundGuards, ...], dict[tuple[Guard, int], TestPlace]]:
-    """Find all aggregates, those that tests read before the others, and bind their tests.
+    """Find all aggregates, those that tests read first, and bind their tests.
 
     Returns
     -------
@@ -207,11 +207,11 @@ def _bind_over_keys(
 
 
 def _only_rises(
-    asked: Iterable[OverColumn], columns: Iterable[OverColumn], reaches: Mapping[OverColumn, Reach]
+    requested: Iterable[OverColumn], columns: Iterable[OverColumn], reaches: Mapping[OverColumn, Reach]
 ) -> bool:
     """Return True if aggregates are read in the conditions of RISES alone, and none counts events as its clock."""
     tests = (each for column in columns for each in column.aggregate.below if each is not column.aggregate.condition)
-    read = [column.aggregate for column in asked] + [aggregate for test in tests for aggregate in directly_in(test)]
+    read = [column.aggregate for column in requested] + [aggregate for test in tests for aggregate in directly_in(test)]
     return all(aggregate.function == RISES for aggregate in read) and all(
         column in reaches and reaches[column].column is not None
         for column in columns
@@ -222,7 +222,7 @@ def _only_rises(
 def _events_that_read(
     column: OverColumn, columns: Iterable[OverColumn], plan: LogicalPlan, test: Mapping[OverColumn, TestPlace | None]
 ) -> tuple[TestPlace | None, ...] | None:
-    """Return the tests of the events at which an aggregate is read; None: some are known too late, so all events."""
+    """Return the tests of the events at which an aggregate is read, or None for all, as some are known too late."""
     places: list[TestPlace | None] = []
     for other in columns:
         read = [
@@ -233,20 +233,20 @@ def _events_that_read(
         ]
         if column.aggregate not in read:
             continue
-        asked = _over_guards(other.aggregate, plan)
-        if "test" in asked and asked["test"][1] > _nesting_of_over(column.aggregate):
+        guards = _over_guards(other.aggregate, plan)
+        if "test" in guards and guards["test"][1] > _nesting_of_over(column.aggregate):
             return None
         places.append(test[other])
     return tuple(places)
 
 
 def directly_in(predicate: Predicate) -> list[OverAggregate]:
-    """Return what a predicate reads of the past, without what that reads."""
+    """Return the OVER aggregates that a predicate reads, without those that they read."""
     return [attribute.aggregate for attribute in attributes(predicate) if attribute.aggregate is not None]
 
 
 def _nesting_of_over(aggregate: OverAggregate) -> int:
-    """Return how many times what is read of the past reads of the past by itself."""
+    """Return how deeply the OVER aggregates that an aggregate reads are nested."""
     return max((1 + _nesting_of_over(inner) for below in aggregate.below for inner in aggregates_in(below)), default=0)
 
 

@@ -64,7 +64,7 @@ from cer_gpu.predicates.guards import type_column_type
 
 @dataclass(frozen=True)
 class _Silence:
-    """An absence behind a part of a pattern: compared with the last event of that, and the filter that does it."""
+    """An absence after a part of a pattern: compared with the last event of the part, and the filter that does it."""
 
     absent: Absent
     near: s.Relation
@@ -76,7 +76,7 @@ _Spread = tuple[NormalForm, list[_Silence]]
 class Silences:
     """Rewriting of the absences with FOR in the middle of one pattern, as in ``(f ; !R FOR d) ; g``.
 
-    R lies after the end of f in one of three places: in a gap between two later events of the match, at such an event,
+    R comes after the end of f in one of three places: in a gap between two later events of the match, at such an event,
     or after the last one.  The absence thus becomes one in each gap that follows, a test of each event that follows,
     and one at the end of the pattern; all of them compare the clock of R with that of the last event of f.
 
@@ -90,22 +90,22 @@ class Silences:
 
     def __init__(self, spans: Spans, text: str) -> None:
         self._spans, self._text = spans, text
-        # by the place of FOR in the text, which copies share: hidden definitions of the event before, and of the absent
+        # by the span of FOR in the text, which copies share: hidden definitions of the event before, and of the absent
         self._sites: dict[s.Span, tuple[int, int]] = {}
 
     def spread(self, formula: NormalForm, length: s.Within | None) -> NormalForm:
-        """Return a whole pattern whose absences with FOR all stand in gaps, or at its end.
+        """Return a whole pattern whose absences with FOR are all in gaps, or at its end.
 
         Parameters
         ----------
         formula
         length
-            Longest FOR behind a part of the pattern, and behind the whole (`cer_gpu.planning.pattern_spans.lasts_for`).
+            Longest FOR after a part of the pattern, and after the whole (`cer_gpu.planning.pattern_spans.lasts_for`).
 
         Raises
         ------
         QueryError
-            When an event that follows could be the absent one, and only a filter within the absence tells.
+            When an event that follows could be the absent one, and only a filter within the absence decides it.
         """
         body, ending = (formula.body, formula.absent) if isinstance(formula, Trailing) else (formula, ())
         pending: list[_Silence] = []
@@ -116,13 +116,13 @@ class Silences:
             if absent.length is None or absent.length == length:
                 own.append(replace(absent, length=None))
             else:
-                body, silence = self._behind(body, absent, absent.length)
+                body, silence = self._before_absence(body, absent, absent.length)
                 own.append(silence.absent)
         own += (silence.absent for silence in pending)
         return Trailing(body, tuple(own), length) if own else body
 
     def _spread(self, formula: NormalForm, below: list[_Spread]) -> _Spread:
-        """Return a part of the pattern, and the absences that reach beyond it; no absence with FOR stands elsewhere."""
+        """Return a part of the pattern, and the absences that reach beyond it; no absence with FOR is elsewhere."""
         match formula:
             case Then():
                 (left, pending), (right, later) = below
@@ -131,9 +131,9 @@ class Silences:
                     if absent.length is None:
                         between.append(absent)
                     else:
-                        left, silence = self._behind(left, absent, absent.length)
+                        left, silence = self._before_absence(left, absent, absent.length)
                         pending = [*pending, silence]
-                right = reduce(self._silent, pending, right)
+                right = reduce(self._without_absent, pending, right)
                 gap = () if formula.contiguous else (*between, *(silence.absent for silence in pending))
                 return replace(formula, left=left, right=right, absent=gap), [*pending, *later]
             case Related():
@@ -145,17 +145,17 @@ class Silences:
                 return Either(left, right), pending
         return formula, []
 
-    def _behind(self, left: NormalForm, absent: Absent, length: s.Within) -> tuple[NormalForm, _Silence]:
-        """Return what stands before an absence, which names its last event, and the absence."""
+    def _before_absence(self, left: NormalForm, absent: Absent, length: s.Within) -> tuple[NormalForm, _Silence]:
+        """Return the part before an absence, which names its last event, and the absence."""
         event = Atom(absent.guard, frozenset(), absent.negated, absent.sites, absent.stream)
         sites = self._sites.setdefault(length.span, self._spans.two_sites())
-        left, marked, near = self._spans.behind(left, event, length, sites)
+        left, marked, near = self._spans.following_within(left, event, length, sites)
         assert isinstance(marked, Atom)
         own = replace(absent, relations=(*absent.relations, near), sites=marked.sites, length=None)
         return left, _Silence(own, near)
 
-    def _silent(self, formula: NormalForm, silence: _Silence) -> NormalForm:
-        """Return a part that follows an absence: none of its events is the absent one, nor lies one in its gaps."""
+    def _without_absent(self, formula: NormalForm, silence: _Silence) -> NormalForm:
+        """Return a part that follows an absence: none of its events is the absent one, nor is one in its gaps."""
 
         def without(part: NormalForm, below: list[NormalForm]) -> NormalForm:
             match part:
@@ -165,13 +165,13 @@ class Silences:
                     raise self._silence_error(silence, "ALL follows an absence FOR a time")
                 case Then() | Repeat() if not part.contiguous:
                     part = replace(part, absent=(*part.absent, silence.absent))
-            made: NormalForm = with_children(part, below)
-            return made
+            rebuilt: NormalForm = with_children(part, below)
+            return rebuilt
 
         return fold(formula, without, children)
 
     def _other(self, atom: Atom, silence: _Silence) -> NormalForm:
-        """Return an event that is not the absent one, or lies beyond its time."""
+        """Return an event that is not the absent one, or comes after its time."""
         absent = silence.absent
         if not may_be_one(((absent.guard, absent.negated), (atom.guard, atom.negated))):
             return atom
@@ -192,9 +192,9 @@ _HINT = "let an event of another type follow, or leave the filter out of the abs
 
 
 def preceded(formula: NormalForm, absences: Sequence[s.Absence]) -> NormalForm:
-    """Return the valuations of a formula before whose first event none of the absent ones lies.
+    """Return the matches of a formula before whose first event none of the absent ones comes.
 
-    ``!(R) FOR d ; f`` holds for the valuations of f whose first event is clear of R: no R lies strictly before it and
+    ``!(R) FOR d ; f`` holds for the matches of f whose first event is clear of R: no R comes strictly before it and
     at most d before it.  That is a test of one event, so that it moves to the atoms that may be the first one.
     """
     tests = [_clear_of(absence) for absence in absences]
@@ -211,10 +211,10 @@ def _clear_of(absence: s.Absence) -> s.Comparison:
 
 
 def beginning_with(formula: NormalForm, test: s.Predicate) -> NormalForm:
-    """Return the valuations of a formula whose first event passes a test.
+    """Return the matches of a formula whose first event passes a test.
 
     A sequence whose first part may be missing becomes an alternative for each case; of an iteration, the first one
-    stands by itself.  A first event that is negated, and conjunctions, are refused before.
+    is by itself.  A first event that is negated, and conjunctions, are refused earlier.
     """
     match formula:
         case Atom():
@@ -229,11 +229,11 @@ def beginning_with(formula: NormalForm, test: s.Predicate) -> NormalForm:
             return Either(with_left, beginning_with(formula.right, test)) if formula.optional[0] else with_left
         case Repeat():
             first = beginning_with(formula.body, test)
-            if formula.most == 1:
+            if formula.n_max == 1:
                 return first
-            most = None if formula.most is None else formula.most - 1
-            others = formula.body if most == 1 else replace(formula, least=max(formula.least - 1, 1), most=most)
-            return Then(first, others, formula.contiguous, formula.absent, (False, formula.least == 1))
+            n_max = None if formula.n_max is None else formula.n_max - 1
+            others = formula.body if n_max == 1 else replace(formula, n_min=max(formula.n_min - 1, 1), n_max=n_max)
+            return Then(first, others, formula.contiguous, formula.absent, (False, formula.n_min == 1))
         case Related() | Trailing():
             return replace(formula, body=beginning_with(formula.body, test))
     raise AssertionError(f"refused before: {formula}")
@@ -241,7 +241,7 @@ def beginning_with(formula: NormalForm, test: s.Predicate) -> NormalForm:
 
 @dataclass
 class Draft:
-    """Plan in the making: each pass sets what later passes read.
+    """Plan under construction: each pass sets what later passes read.
 
     Attributes
     ----------
@@ -250,7 +250,7 @@ class Draft:
     spans : Spans
         Maker of filters for windows within the pattern.
     selected : frozenset of str
-        Variables whose events are kept.
+        Variables whose events are selected.
     pattern : NormalForm
         The formula that is evaluated: `formula`, or that of an absence at its end (`cer_gpu.planning.pattern_spans`).
     alone : NormalForm
@@ -294,12 +294,12 @@ class Draft:
 
     @property
     def n_steps(self) -> int:
-        """Number of steps of the chain; 0: there is none."""
+        """Number of steps of the chain, or 0 if there is none."""
         return 0 if isinstance(self.chain, Rejection) else len(self.chain)
 
 
 def _selection_pass(draft: Draft) -> None:
-    """Find the variables and attributes that SELECT and its measures keep."""
+    """Find the variables and attributes that SELECT and its measures name."""
     syntax = draft.syntax
     draft.measures = measures_of(syntax, variables_of(syntax.formula))
     items, everything = syntax.select.items, column_names(syntax.formula)
@@ -331,16 +331,16 @@ def _normalise(draft: Draft) -> None:
 
 
 def _follow(draft: Draft) -> None:
-    """Replace an absence at the end by the event that would take back what it follows."""
+    """Replace an absence at the end by the event that would retract the match that it follows."""
     waiting = followed(draft.formula, draft.spans, draft.syntax.within)
     draft.trailing, draft.pattern = waiting is not None, waiting or draft.formula
-    if draft.trailing:  # what SELECT drops is needed until the absence is known
+    if draft.trailing:  # what SELECT drops is needed until the absence is decided
         atoms = (part for part in walk(draft.pattern) if isinstance(part, Atom))
         draft.selected = draft.selected.union(*(atom.labels for atom in atoms))
 
 
 def _guard(draft: Draft) -> None:
-    """Collect the tests of single events, and set the join predicates apart."""
+    """Collect the tests of single events, and separate the join predicates."""
     draft.alone, draft.guards = unrelated(draft.pattern), guards_of(draft.pattern)
     draft.conjunction = any(isinstance(part, Both) for part in walk(draft.pattern))
 
@@ -411,7 +411,7 @@ PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
     ("atom graph", _atom_graph_pass),
     ("automaton", _automaton_pass),
 )
-"""Passes from a checked query to its plan, in their order; `cer_gpu.explain.facts` tells what each did."""
+"""Passes from a checked query to its plan, in their order; `cer_gpu.explain.facts` says what each did."""
 
 
 def _every(syntax: QuerySyntax, trailing: bool) -> Every | None:
@@ -514,9 +514,9 @@ def schema_errors(
     ]
     if type_column is not None:
         tests.append(partial(type_column_type, schema, type_column))
-    known = [length for length in lengths(syntax) if length.kind != "time" or time_column is not None]
-    tests += (partial(window_length, length, schema, time_column, time_unit, text) for length in known)
-    if time_column is not None and not any(length.kind == "time" for length in known):
+    measurable = [length for length in lengths(syntax) if length.kind != "time" or time_column is not None]
+    tests += (partial(window_length, length, schema, time_column, time_unit, text) for length in measurable)
+    if time_column is not None and not any(length.kind == "time" for length in measurable):
         tests.append(partial(time_column_type, schema, time_column))
     for test in tests:
         try:

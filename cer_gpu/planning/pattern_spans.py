@@ -1,13 +1,13 @@
 """Windows of a plan: that of the query, those within its pattern, gaps at each step, and absences at its end.
 
-``(f WITHIN d)`` holds where every event that may end f lies at most d after every event that may begin it: clocks do
+``(f WITHIN d)`` holds where every event that may end f is at most d after every event that may begin it: clocks do
 not decrease, so that the last and the first event decide.  ``EACH STEP`` compares each event of a match with the one
 before it.  Both become join predicates, whose variables hold the events of NOT(...), too, as those begin and end
-a valuation like others.
+a match like others.
 
-``f ; !R`` holds for a valuation of f unless ``f -> R`` has one that begins with it, within the window.  Both are found
-at once, as those of f after which the next R may stand, and each R takes back what it follows.  With ``FOR d`` the next
-R lies at most d after the end of f, whatever the window of f.
+``f ; !R`` holds for a match of f unless ``f -> R`` has one that begins with it, within the window.  Both are found
+at once, as those of f after which the next R may come, and each R retracts what it follows.  With ``FOR d`` the next
+R is at most d after the end of f, whatever the window of f.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNLIMITED = Fraction(2**200)
 
 
 def _hidden_sites() -> Iterator[int]:
-    """Yield numbers of definitions that the query has not; those of its own are not negative."""
+    """Yield numbers of definitions that the query does not have; its own are not negative."""
     return count(-2, -1)
 
 
@@ -38,7 +38,7 @@ class Spans:
     Parameters
     ----------
     time_column
-        Clock of lengths of time.
+        Clock of durations.
     time_unit
         Unit of a time column of integers.
     """
@@ -48,11 +48,11 @@ class Spans:
     _sites: Iterator[int] = field(default_factory=_hidden_sites)
 
     def two_sites(self) -> tuple[int, int]:
-        """Return the numbers of two definitions more."""
+        """Return the numbers of two more definitions."""
         return next(self._sites), next(self._sites)
 
     def windowed(self, body: NormalForm, within: s.Within) -> NormalForm:
-        """Return ``(body WITHIN within)``: its last event lies at most that behind its first."""
+        """Return ``(body WITHIN within)``: its last event is at most that long after its first."""
         if all(isinstance(part, Atom) for part in choices(body)):
             return body
         first, last = self.two_sites()
@@ -60,19 +60,19 @@ class Spans:
         return Related(_with_ends(body, first, last), relation)
 
     def each_step(self, formula: NormalForm, within: s.Within) -> NormalForm:
-        """Return a whole pattern of which each event lies at most a length behind the one before it."""
+        """Return a whole pattern, each event of which is at most a length after the one before it."""
         if isinstance(formula, Trailing):
             return replace(formula, body=self.each_step(formula.body, within))
         site = next(self._sites)
         one = "each event", site
         return Related(_everywhere(formula, site), self._distance_filter(within, one, one, "PREV"))
 
-    def behind(
+    def following_within(
         self, body: NormalForm, event: NormalForm, within: s.Within, sites: tuple[int, int] | None = None
     ) -> tuple[NormalForm, NormalForm, s.Relation]:
-        """Return a body, an event that may follow it, and the filter that it lies at most a length behind its last.
+        """Return a body, an event that may follow it, and the filter that bounds the time between the two.
 
-        `sites` are the hidden definitions of both; None: new ones.
+        `sites` are the hidden definitions of both, or None for new ones.
         """
         last, site = self.two_sites() if sites is None else sites
         relation = self._distance_filter(within, ("it", site), ("the last event", last), "LAST")
@@ -81,7 +81,7 @@ class Spans:
     def _distance_filter(
         self, within: s.Within, later: tuple[str, int], earlier: tuple[str, int], which: str = "EACH"
     ) -> s.Relation:
-        """Return the filter that one event, of a variable and its definition, lies at most so far behind another."""
+        """Return the filter that one event, of a variable and its definition, is at most a length after another."""
         column, span = self._clock(within), within.span
         clocks = [
             s.Attribute(column, span, s.Name(name, None, span), event)
@@ -99,15 +99,15 @@ class Spans:
         return self.time_column
 
 
-def most_events(formula: NormalForm) -> int | None:
+def max_events(formula: NormalForm) -> int | None:
     """Return the greatest number of events of a match, or None if there is no bound."""
 
-    def most(part: NormalForm, below: list[int | None]) -> int | None:
+    def count_events(part: NormalForm, below: list[int | None]) -> int | None:
         match part:
             case Atom():
                 return 1
             case Repeat():
-                return None if part.most is None or below[0] is None else part.most * below[0]
+                return None if part.n_max is None or below[0] is None else part.n_max * below[0]
             case Related() | Trailing():
                 return below[0]
         left, right = below
@@ -115,7 +115,7 @@ def most_events(formula: NormalForm) -> int | None:
             return None
         return max(left, right) if isinstance(part, Either) else left + right
 
-    return fold(formula, most, children)
+    return fold(formula, count_events, children)
 
 
 def _everywhere(formula: NormalForm, site: int) -> NormalForm:
@@ -140,20 +140,20 @@ def _with_ends(formula: NormalForm, first: int, last: int) -> NormalForm:
         if isinstance(formula, Atom):
             own = ({first} if begins else set()) | ({last} if ends else set())
             return replace(formula, sites=formula.sites | own)
-        made: NormalForm = with_children(formula, parts)
-        return made
+        rebuilt: NormalForm = with_children(formula, parts)
+        return rebuilt
 
     return fold((formula, True, True), marked, below)
 
 
 PASSED = "\0passed"
-"""Variable of every event of a pattern before its absence, so that all of them are kept."""
+"""Variable of every event of a pattern before its absence, so that all of them are selected."""
 TAKES_BACK = "\0takes back"
 """Variable of an event that is to be absent at the end of a pattern."""
 
 
 def followed(formula: NormalForm, spans: Spans, within: s.Within | None) -> NormalForm | None:
-    """Return the pattern without its absence at the end, behind which the next event that is absent may stand.
+    """Return the pattern without its absence at the end, after which the next absent event may come.
 
     Join predicates around the absence are filters of the pattern before it, and where the absence has a length,
     so is the window `within`.  None if there is no such absence.
@@ -164,23 +164,23 @@ def followed(formula: NormalForm, spans: Spans, within: s.Within | None) -> Norm
         part = part.body
     if not isinstance(part, Trailing):
         return None
-    kept = mapped(part.body, Atom, lambda atom: replace(atom, labels=atom.labels | {PASSED}))
-    body = reduce(Related, reversed(relations), kept)
+    marked = mapped(part.body, Atom, lambda atom: replace(atom, labels=atom.labels | {PASSED}))
+    body = reduce(Related, reversed(relations), marked)
     event = reduce(Either, map(_taking_back, part.absent))
-    if part.length is None or most_events(part.body) == 1:  # of one event, the window says all
+    if part.length is None or max_events(part.body) == 1:  # of one event, the window says all
         return Then(body, event, False, part.absent, (False, True))
     if within is not None:
         body = spans.windowed(body, within)
-    body, event, relation = spans.behind(body, event, part.length)
+    body, event, relation = spans.following_within(body, event, part.length)
     return Related(Then(body, event, False, part.absent, (False, True)), relation)
 
 
 def lasting(formula: NormalForm, length: s.Within, within: s.Within | None) -> s.Within:
-    """Return the window of a pattern and of what may take it back, if its absence has a length.
+    """Return the window of a pattern and of what may retract its matches, if its absence has a length.
 
     `within` is the window of the pattern alone, by the same clock, or None if there is none, or by another clock.
     """
-    if most_events(formula) == 1:
+    if max_events(formula) == 1:
         return length
     return replace(length, length=UNLIMITED if within is None else within.length + length.length)
 
@@ -191,13 +191,13 @@ def _taking_back(absent: Absent) -> NormalForm:
 
 
 _SLACK = 1 + Fraction(1, 2**40)
-"""Factor of a sum of lengths of a column, for the rounding of its floats; each length is tested exactly besides."""
+"""Factor of a sum of lengths of a column, for the rounding of its floats; each length is also tested exactly."""
 
 
 def hoisted(syntax: s.QuerySyntax) -> s.QuerySyntax:
-    """Return a query in which WITHIN stands for a local window around the whole pattern.
+    """Return a query with WITHIN in place of a local window around the whole pattern.
 
-    AS and FILTER may stand around it, and an absence with FOR behind it.
+    AS and FILTER may be around it, and an absence with FOR after it.
     """
     around: list[s.Assign | s.Filtered | s.TrailingAbsence] = []
     part = syntax.formula
@@ -225,15 +225,15 @@ def same_clock(one: s.Within, other: s.Within) -> bool:
 
 
 def window_of(syntax: s.QuerySyntax, formula: NormalForm) -> s.Within | None:
-    """Return the window outside of which nothing matters, given the query and the normal form of its pattern.
+    """Return the window outside of which no event matters, given the query and the normal form of its pattern.
 
     Without WITHIN it is what gaps at each step allow; it reaches to the end of an absence with FOR.  None if there
     is no such window.
     """
     within, step = syntax.within, syntax.each_step
-    most = None if step is None else most_events(formula)
-    if within is None and step is not None and most is not None:
-        within = _longer(step, (most - 1) * step.length)
+    n_max = None if step is None else max_events(formula)
+    if within is None and step is not None and n_max is not None:
+        within = _longer(step, (n_max - 1) * step.length)
     length = lasts_for(syntax.formula)
     if length is None:
         return within
@@ -247,9 +247,9 @@ def _longer(within: s.Within, length: Fraction) -> s.Within:
 
 
 def lasts_for(formula: s.Formula) -> s.Within | None:
-    """Return the longest FOR of absences behind a pattern or a part of it, or None if there is none.
+    """Return the longest FOR of absences after a pattern or a part of it, or None if there is none.
 
-    Those of one pattern have one clock.
+    All absences of one pattern use one clock.
     """
     parts = (part for part in walk(formula) if isinstance(part, s.TrailingAbsence))
     lengths = [absence.length for part in parts for absence in part.absent if absence.length is not None]

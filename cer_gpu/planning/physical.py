@@ -1,6 +1,6 @@
-"""Physical plan: model, runtime, distribution and holding back of events, with the reasons.
+"""Physical plan: model, runtime, distribution and buffering of events, with the reasons.
 
-`PhysicalPlan` is a value.  `explain`, threads, Spark's strategies and shares all read it, and so does the evaluation.
+`PhysicalPlan` is a value.  `explain`, threads, Spark's strategies and shards all read it, and so does the evaluation.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ class _RecogniserKey:
 
 
 @lru_cache(maxsize=32)
-def _cached_recogniser(asked: _RecogniserKey) -> Recogniser | None:
-    plan = asked.plan
+def _cached_recogniser(key: _RecogniserKey) -> Recogniser | None:
+    plan = key.plan
     if plan.graph is None or not is_plain(plan.formula):
         return None
     try:
-        return build_recogniser(plan.formula, plan.graph, plan.guards, asked.width)
+        return build_recogniser(plan.formula, plan.graph, plan.guards, key.width)
     except (UnboundedFilterError, QueryTooLargeError, SharedRegisterError):
         return None
 
@@ -95,7 +95,7 @@ class PhysicalPlan:
 
     Attributes
     ----------
-    plan : Plan
+    plan : LogicalPlan
         Without clauses that have no influence on the output.
     output : type of Output
     model : Model
@@ -104,15 +104,15 @@ class PhysicalPlan:
     reason : str
         Reason for the runtime, which `explain` shows.
     defers_events : bool
-        True: events are held back until one may end a match (`cer_gpu.runtime.deferred_events`).
+        True: events are buffered until one may end a match (`cer_gpu.runtime.deferred_events`).
     distribution : Distribution
     waits : bool
-        True: matches wait for the end of their window (`cer_gpu.engine.pending_matches`), where `limit` applies;
-        or starts wait for what stops them (`cer_gpu.engine.pending_results`).
+        True: matches are pending until the end of their window (`cer_gpu.engine.pending_matches`), where `limit`
+        applies; or starts are pending until something stops them (`cer_gpu.engine.pending_results`).
     strategy : Strategy
-        Choice among those that wait.
+        Choice among the pending ones.
     limit : int
-        Most of them at one end; 0: all.
+        Most of them at one end; 0 for all.
     """
 
     plan: LogicalPlan
@@ -143,12 +143,12 @@ class PhysicalPlan:
 
     @property
     def limits_rows(self) -> bool:
-        """True if LIMIT applies to the rows that HAVING keeps, and not to the matches that are listed."""
+        """True if LIMIT applies to the rows that HAVING selects, and not to the matches that are listed."""
         return self.plan.having is not None and self.plan.limit is not None and self.output.may_choose
 
     @cached_property
     def semi_joins(self) -> list[SemiJoin] | Rejection:
-        """Semi-joins by which events without partners are dropped unread; or the reason why there are none."""
+        """Semi-joins that drop events without partners unread, or the reason why there are none."""
         plan = self.plan
         if plan.parallel is None:
             return Rejection("the pattern has no parallelised automaton")
@@ -167,7 +167,13 @@ class PhysicalPlan:
         if cea is None or len(cea.transitions) != 1 or cea.silent or len(plan.guards) != 1 or self.labelled:
             return False
         (transition,) = cea.transitions
-        if transition.negated or transition.barred or not transition.kept or plan.partition or plan.consume != "NONE":
+        if (
+            transition.negated
+            or transition.barred
+            or not transition.selected
+            or plan.partition
+            or plan.consume != "NONE"
+        ):
             return False
         clauses = plan.recent, plan.head, plan.having, plan.every, plan.aggregate
         chooses = self.waits or plan.limit == 0 or bool(plan.pipes) or any(each is not None for each in clauses)
@@ -180,7 +186,7 @@ class PhysicalPlan:
 
     @property
     def distributes_rows(self) -> bool:
-        """True if a shard is one of what is known or chosen, and the runtime finds everything."""
+        """True if a shard is a part of the decided or chosen matches, and the runtime finds all."""
         chosen_later = self.plan.every is not None or bool(self.plan.pipes)
         return self.limits_rows or self.waits or self.output.whole_ends or chosen_later
 
@@ -212,7 +218,7 @@ class PhysicalPlan:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _PlanRequest:
     """Facts on which the choice of a runtime depends."""
 
     plan: LogicalPlan
@@ -231,12 +237,12 @@ class _Asked:
 
     @property
     def pends(self) -> bool:
-        """True if the strategy keeps one partial match for each step and key."""
+        """True if the strategy holds one pending partial match for each step and key."""
         return self.plan.recent is not None
 
     @property
     def recognises(self) -> bool:
-        """True if only ends are asked for, and a recogniser of few states finds them."""
+        """True if only ends are requested, and a recogniser of few states finds them."""
         return self.output.most_at_an_end == 1 and recogniser_of(self.plan) is not None
 
     @property
@@ -277,12 +283,12 @@ class _Asked:
 
 @dataclass(frozen=True)
 class Choice:
-    """A runtime, the condition for its choice, the reason, the condition for holding back events, and the model."""
+    """A runtime, the condition for its choice, the reason, the condition for buffering events, and the model."""
 
     runtime: str
-    condition: Callable[[_Asked], bool]
+    condition: Callable[[_PlanRequest], bool]
     reason: str
-    may_hold_back: Callable[[_Asked], bool]
+    may_hold_back: Callable[[_PlanRequest], bool]
     model: Model = Model.CEA
 
 
@@ -309,40 +315,55 @@ _FUNNEL = "the pattern is a chain; the starts of a partition that wait for the s
 _EVENTS = "each event is passed on as it is read"
 
 CHOICES = (
-    Choice("events", lambda asked: asked.output.each_event, _EVENTS, lambda asked: False),
-    Choice("funnel", lambda asked: asked.output.by_starts, _FUNNEL, lambda asked: False),
-    Choice("recent", lambda asked: asked.pends, _RECENT, lambda asked: False),
-    Choice("products", lambda asked: asked.gathers, _PRODUCTS, lambda asked: asked.finds_the_same, Model.PCEA),
-    Choice("recogniser", lambda asked: asked.recognises, _RECOGNISER, lambda asked: True, Model.RMA),
-    Choice("instances", lambda asked: asked.relates, _INSTANCES, lambda asked: asked.finds_the_same, Model.RMA),
-    Choice("window_counter", lambda asked: asked.chooses_within and asked.output.counted, _COUNTER, lambda asked: True),
-    Choice("window_lister", lambda asked: asked.chooses_within, _WINDOWS, lambda asked: True),
-    Choice("chain_weigher", lambda asked: asked.output.weighed, _WEIGHER, lambda asked: True),
-    Choice("chain_counter", lambda asked: asked.counts_chain, _COUNTER, lambda asked: True),
+    Choice("events", lambda request: request.output.each_event, _EVENTS, lambda request: False),
+    Choice("funnel", lambda request: request.output.by_starts, _FUNNEL, lambda request: False),
+    Choice("recent", lambda request: request.pends, _RECENT, lambda request: False),
+    Choice("products", lambda request: request.gathers, _PRODUCTS, lambda request: request.finds_the_same, Model.PCEA),
+    Choice("recogniser", lambda request: request.recognises, _RECOGNISER, lambda request: True, Model.RMA),
+    Choice("instances", lambda request: request.relates, _INSTANCES, lambda request: request.finds_the_same, Model.RMA),
+    Choice(
+        "window_counter",
+        lambda request: request.chooses_within and request.output.counted,
+        _COUNTER,
+        lambda request: True,
+    ),
+    Choice("window_lister", lambda request: request.chooses_within, _WINDOWS, lambda request: True),
+    Choice("chain_weigher", lambda request: request.output.weighed, _WEIGHER, lambda request: True),
+    Choice("chain_counter", lambda request: request.counts_chain, _COUNTER, lambda request: True),
     Choice(
         "neighbour_counter",
-        lambda asked: asked.output.counted and asked.is_of_neighbours,
+        lambda request: request.output.counted and request.is_of_neighbours,
         _COUNTER,
-        lambda asked: True,
+        lambda request: True,
     ),
-    Choice("counter", lambda asked: asked.output.counted, _COUNTER, lambda asked: asked.finds_the_same),
-    Choice("neighbours", lambda asked: asked.lists_chain and asked.is_of_neighbours, _NEIGHBOURS, lambda asked: True),
-    Choice("keyed_stacks", lambda asked: asked.lists_chain and bool(asked.plan.partition), _STACKS, lambda asked: True),
-    Choice("stacks", lambda asked: asked.lists_chain, _STACKS, lambda asked: True),
-    Choice("automaton", lambda asked: True, "determinised on demand", lambda asked: False),
+    Choice("counter", lambda request: request.output.counted, _COUNTER, lambda request: request.finds_the_same),
+    Choice(
+        "neighbours",
+        lambda request: request.lists_chain and request.is_of_neighbours,
+        _NEIGHBOURS,
+        lambda request: True,
+    ),
+    Choice(
+        "keyed_stacks",
+        lambda request: request.lists_chain and bool(request.plan.partition),
+        _STACKS,
+        lambda request: True,
+    ),
+    Choice("stacks", lambda request: request.lists_chain, _STACKS, lambda request: True),
+    Choice("automaton", lambda request: True, "determinised on demand", lambda request: False),
 )
 """The runtimes; the first whose condition holds is chosen."""
 
 
 def physical_plan(plan: LogicalPlan, output: type[Output], *, shard: bool = False) -> PhysicalPlan:
-    """Choose the runtime of a query, and the ways to deal and hold back its events.
+    """Choose the runtime of a query, and the ways to distribute and buffer its events.
 
     Parameters
     ----------
     plan
     output
-    share
-        True if only a share of the matches is listed.
+    shard
+        True if only a shard of the matches is listed.
     """
     if plan.trailing:
         return _waiting_plan(plan, output)
@@ -350,8 +371,8 @@ def physical_plan(plan: LogicalPlan, output: type[Output], *, shard: bool = Fals
         output = CountedEnds  # each end takes as many of the n as it has matches
     if output.most_at_an_end == 1:
         plan = _without_choice(plan)
-    asked = _Asked(plan, output, shard)
-    chosen = next(choice for choice in CHOICES if choice.condition(asked))
+    request = _PlanRequest(plan, output, shard)
+    chosen = next(choice for choice in CHOICES if choice.condition(request))
     reason = chosen.reason.format(strategy=plan.strategy.name)
     why_not_chain = plan.why_not_chain if plan.strategy.on_chains else f"the strategy is {plan.strategy.name}"
     if chosen.runtime == "automaton" and why_not_chain is not None:
@@ -365,20 +386,20 @@ def physical_plan(plan: LogicalPlan, output: type[Output], *, shard: bool = Fals
         chosen.model,
         chosen.runtime,
         reason,
-        waits and chosen.may_hold_back(asked),
+        waits and chosen.may_hold_back(request),
         distribution_by_starts(plan) if output.by_starts else distribution_of(plan),
         waits=output.by_starts,
     )
 
 
 def _waiting_plan(plan: LogicalPlan, output: type[Output]) -> PhysicalPlan:
-    """Return the plan of a pattern with an absence at its end: all that its runtime lists waits."""
+    """Return the plan of a pattern with an absence at its end: all matches that its runtime lists are pending."""
     of_rows = plan.having is not None and output.may_choose  # LIMIT comes after HAVING
     all_listed = replace(plan, strategy=ALL, limit=plan.limit if of_rows or not plan.limit else None, trailing=False)
-    made = physical_plan(all_listed, BindingsOutput)
+    physical = physical_plan(all_listed, BindingsOutput)
     limit = plan.strategy.most_at_an_end or (0 if of_rows else plan.limit or 0)
     return replace(
-        made,
+        physical,
         output=output,
         defers_events=False,
         distribution=distribution_of(plan),
@@ -389,7 +410,7 @@ def _waiting_plan(plan: LogicalPlan, output: type[Output]) -> PhysicalPlan:
 
 
 def _without_choice(plan: LogicalPlan) -> LogicalPlan:
-    """Return a plan without choices among the matches of one end, where each end keeps one of them in any case.
+    """Return a plan without choices among the matches of one end, where each end has one of them in any case.
 
     The positions where matches end stay the same: those of `SELECT MAX ... WITHIN` are those of `SELECT ALL`.
     """

@@ -53,11 +53,11 @@ class LogicalPlan:
     formula : NormalForm
         Its pattern in LP-normal form.
     pattern : NormalForm
-        The formula that is evaluated: that, or one with what an absence at its end may take back.
+        The formula that is evaluated: `formula`, or one with the matches that an absence at its end may retract.
     guards : tuple of Guard
         Tests of single events.
     cea : CEA or None
-        Automaton of the pattern, without its join predicates; None: the pattern has a conjunction.
+        Automaton of the pattern, without its join predicates, or None if it has a conjunction.
     graph : AtomGraph or None
         Atoms of a pattern with join predicates, or with a conjunction, or None if it has neither, or is
         `parallel`.
@@ -66,7 +66,7 @@ class LogicalPlan:
     why_not_parallel : str or None
         Reason why they do not.
     recent : RecentPattern or None
-        The pattern as SELECT RECENT evaluates it; None: the strategy is another one.
+        The pattern as SELECT RECENT evaluates it, or None for another strategy.
     chain : tuple of ChainStep or None
         Steps of a pattern that stacks can evaluate in place of the automaton.
     why_not_chain : str or None
@@ -76,7 +76,7 @@ class LogicalPlan:
     attributes : tuple of Name or None
         Attributes of the events in "events", or None for all columns.
     head : tuple of HeadVariable or None
-        Head of a conjunctive query, whose results are answers: choices of an event for each atom; None for others.
+        Head of a conjunctive query, whose matches are choices of an event for each atom; None for others.
     unread : tuple of Name
         Attributes of the atoms that nothing reads, but events must have.
     relations : tuple of (str, tuple of str)
@@ -86,16 +86,16 @@ class LogicalPlan:
     every : Every or None
         LIMIT n EVERY d, whose n is the limit at each end, too.
     trailing : bool
-        True if the pattern ends with an absence: its matches wait (`cer_gpu.planning.pattern_spans`).
+        True if the pattern ends with an absence: its matches are pending (`cer_gpu.planning.pattern_spans`).
     lasts : Within or None
-        Length for which they wait from their last event on (FOR); None: until the window from their first event has
-        passed.
+        Length for which they are pending after their last event (FOR), or None if until the window from their first
+        event has passed.
     measures : QueryMeasures
         Measures of SELECT, and HAVING.
     pipes : tuple of Pipe
-        Choices among all results, behind all clauses.
+        Choices among all results, after all clauses.
     reads_symbols : bool
-        True: nothing is looked for, and each event is handed over with its symbol (`cer_gpu.planning.state_steps`).
+        True: no match is searched, and each event is output with its symbol (`cer_gpu.planning.state_steps`).
     aggregate : Aggregation or None
         Aggregate that "count" shows in place of the number of matches; `measures` has its expression.
     weights : Linear or Rejection or None
@@ -140,7 +140,7 @@ class LogicalPlan:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Facts that tell the query from others: its text, and the options of its compilation."""
+        """Facts that identify the query: its text, and the options of its compilation."""
         facts: dict[str, Any] = {
             name: getattr(self, name) for name in ("text", "type_column", "time_column", "time_unit")
         }
@@ -183,7 +183,7 @@ class LogicalPlan:
 
     @property
     def event_types(self) -> tuple[str, ...]:
-        """The types of events that the query names, of its pattern and of what is OVER the past, each once."""
+        """The types of events that the query names, in its pattern and in its OVER aggregates, each once."""
         tests: list[EventTest] = [
             *self.guards,
             *(name_test(aggregate.event) for aggregate in self.over_aggregates if aggregate.event is not None),
@@ -193,7 +193,7 @@ class LogicalPlan:
 
     @property
     def looks_back(self) -> bool:
-        """True if a predicate reads earlier events of the stream: ``LAG``, or an aggregate ``OVER`` the past."""
+        """True if a predicate reads earlier events of the stream: ``LAG``, or an OVER aggregate."""
         return self.longest_lag > 0 or bool(self.over_aggregates)
 
     @cached_property
@@ -208,22 +208,22 @@ class LogicalPlan:
 
     @cached_property
     def longest_lag(self) -> int:
-        """Most events that ``LAG`` goes back; 0: there is none."""
+        """Most events that ``LAG`` goes back, or 0 if there is none."""
         return max((each.lag for node in self._values for each in attributes(node)), default=0)
 
     @cached_property
     def over_aggregates(self) -> list[OverAggregate]:
-        """Aggregates over the past in the predicates, and in their own filters, each once."""
+        """OVER aggregates in the predicates, and in their own filters, each once."""
         return list(dict.fromkeys(aggregate for node in self._values for aggregate in aggregates_in(node)))
 
     @property
-    def asks_for_descent(self) -> bool:
-        """True if a predicate asks whether a process descends from another, which any event before may tell."""
+    def tests_descent(self) -> bool:
+        """True if a predicate tests whether a process descends from another, which any event before may decide."""
         return any(aggregate.function == DESCENDANT for aggregate in self.over_aggregates)
 
     @property
     def nests_over_aggregates(self) -> bool:
-        """True if what is read of the past reads of the past by itself."""
+        """True if an OVER aggregate reads another one."""
         back = {c.column for c in self.made_columns if any(each.looks_back for each in attributes(c.expression))}
         return any(
             aggregate.attribute in back or any(True for below in aggregate.below for _ in aggregates_in(below))
@@ -233,16 +233,16 @@ class LogicalPlan:
     @property
     def predicates(self) -> list[Predicate]:
         """Predicates on single events, and between events."""
-        found = [guard.predicate for guard in self.guards if guard.predicate is not None]
+        tests = [guard.predicate for guard in self.guards if guard.predicate is not None]
         if self.parallel is not None:
-            return [*found, *self.parallel.predicates]
+            return [*tests, *self.parallel.predicates]
         if self.recent is not None:
-            return [*found, *self.recent.equalities, *self.recent.predicates]
-        return found if self.graph is None else [*found, *(relation.predicate for relation in self.graph.relations)]
+            return [*tests, *self.recent.equalities, *self.recent.predicates]
+        return tests if self.graph is None else [*tests, *(relation.predicate for relation in self.graph.relations)]
 
     @property
     def chooses_within(self) -> bool:
-        """True if there is a window, and matches rule out only those that lie within it."""
+        """True if there is a window, and matches rule out only those within it."""
         return self.strategy.compares and self.within is not None and not self.chooses_first
 
     @property

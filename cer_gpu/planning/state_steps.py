@@ -1,7 +1,7 @@
 """The plan by which forecasts read a stream: every event of each substream with its symbol, and the steps it makes.
 
-papers: 004, section 6.  A state need not be exact to be a state: it is any function of the past, and waiting times are
-counted from it.  Steps are therefore followed without the join predicates that are no key.
+papers: 004, section 6.  A state need not be exact to be a state: it is any function of the events so far, and waiting
+times are counted from it.  Steps are therefore followed without the join predicates that are no key.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.runtime.progress.table import relates
 
 MAX_STATE_STEPS = 60
-"""Most steps that a state tells apart."""
+"""Most steps that a state distinguishes."""
 
 
 @dataclass(frozen=True)
 class StateStep:
     """A step that the state of a substream follows: an event that satisfies one of `guards`.
 
-    None of `barring` lies between the step before and this one.  Both are indices of `LogicalPlan.guards`; `names` are
+    None of `barring` comes between the step before and this one.  Both are indices of `LogicalPlan.guards`; `names` are
     the variables that hold the event.
     """
 
@@ -52,9 +52,9 @@ class StateSteps:
     Attributes
     ----------
     steps : tuple of StateStep
-        Empty: the state has no step.
+        Empty if the state has no step.
     reason : str
-        Reason why there are none, or what they leave out; "" where they are all there is.
+        Reason why there are none, or what they leave out; "" if they leave out nothing.
     exact : bool
         True: an event that satisfies the last step, while one before it is live, ends a match, and no other event does.
     """
@@ -96,29 +96,29 @@ def state_steps(plan: LogicalPlan) -> StateSteps:
 def _state_step_list(
     formula: NormalForm, number: dict[Guard, int], barring: tuple[Absent, ...], left_out: set[str]
 ) -> list[StateStep]:
-    """Return the steps of a part, whose first step is barred by given events; what they leave out is added."""
-    found: list[StateStep] = []
+    """Return the steps of a part, whose first step `barring` events bar; what they leave out is added to `left_out`."""
+    steps: list[StateStep] = []
     for part, joint in sequence(formula):
         if any(joint.optional):
             left_out.add("steps that may be missing")
             if joint.optional[1]:
                 continue
-            found = []
+            steps = []
         if joint.contiguous:
             left_out.add("the demand for neighbours (`:`)")
-        before = joint.absent if found else barring
+        before = joint.absent if steps else barring
         if isinstance(part, Repeat):
             if part.contiguous:
                 left_out.add("the demand for neighbours (`:`)")
-            if part.most is not None and part.most != part.least and part.absent:
+            if part.n_max is not None and part.n_max != part.n_min and part.absent:
                 left_out.add("the most repetitions")
-            for k in range(part.least):
-                found += _state_step_list(part.body, number, part.absent if k else before, left_out)
-                if len(found) > MAX_STATE_STEPS:
+            for k in range(part.n_min):
+                steps += _state_step_list(part.body, number, part.absent if k else before, left_out)
+                if len(steps) > MAX_STATE_STEPS:
                     break
         else:
-            found.append(_state_step(part, number, before, left_out))
-    return found
+            steps.append(_state_step(part, number, before, left_out))
+    return steps
 
 
 def _state_step(
@@ -141,7 +141,7 @@ def _state_step(
     )
 
 
-def _keyed(plan: LogicalPlan) -> RecentPattern | None:
+def _keyed_steps(plan: LogicalPlan) -> RecentPattern | None:
     """Return the steps of a pattern with the keys that they share, or None if it is no chain of steps."""
     if plan.recent is not None or plan.trailing:
         return plan.recent
@@ -152,27 +152,27 @@ def _keyed(plan: LogicalPlan) -> RecentPattern | None:
 
 def _shared_columns(plan: LogicalPlan) -> list[str]:
     """Return the columns that join predicates demand to be equal in all steps."""
-    pattern = _keyed(plan) if relates(plan.formula) else None
+    pattern = _keyed_steps(plan) if relates(plan.formula) else None
     columns = [] if pattern is None else [{column.name for step in key for column in step} for key in pattern.keys]
     return [next(iter(names)) for names in columns if len(names) == 1]
 
 
 def _keys_alone(plan: LogicalPlan) -> bool:
     """Return True if all join predicates are equalities of one column in all steps."""
-    pattern = _keyed(plan)
+    pattern = _keyed_steps(plan)
     return pattern is not None and not pattern.tests and len(_shared_columns(plan)) == len(pattern.keys)
 
 
 def with_symbols(plan: LogicalPlan) -> LogicalPlan:
-    """Return the plan that hands over each event of each substream with its symbol, and looks for nothing.
+    """Return the plan that outputs each event of each substream with its symbol, and searches no match.
 
-    A symbol tells the guards that an event satisfies, and besides, which of their types it has.  The columns that
+    A symbol says which guards an event satisfies, and which of their types it has.  The columns that
     join predicates demand to be equal in all steps are keys, as those of PARTITION BY.
     """
     types = dict.fromkeys(Guard(each.event_type, None, each.stream) for each in plan.guards)
     more = tuple(each for each in types if each not in plan.guards and each.event_type is not None)
-    known = {name.name for names in plan.partition for name in names}
-    keys = [name for name in _shared_columns(plan) if name not in known]
+    columns = {name.name for names in plan.partition for name in names}
+    keys = [name for name in _shared_columns(plan) if name not in columns]
     return replace(
         plan,
         guards=(*plan.guards, *more),

@@ -27,7 +27,7 @@ from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.predicates.kept_tables import from_plain, to_plain
 from cer_gpu.preparing.facts import Interned
 from cer_gpu.query import Query
-from cer_gpu.resolution.ceql import WrittenCeql
+from cer_gpu.resolution.ceql import ParsedCeql
 from cer_gpu.resolution.predicates import predicate_of_truth
 from cer_gpu.resolution.resolved_query import ResolvedQuery, SchemaDependentQuery
 
@@ -77,8 +77,8 @@ def one_event_of(query: CompiledQuery) -> OneEvent | None:
 def _is_single_event_query(query: Query) -> bool:
     plan = query._plan
     if isinstance(query, SchemaDependentQuery):
-        source, _, changes = query._made_of
-        if changes or not isinstance(source, WrittenCeql):
+        source, _, changes = query._inputs
+        if changes or not isinstance(source, ParsedCeql):
             return False
     elif type(query) is not Query:
         return False
@@ -144,11 +144,11 @@ class Frame:
     def __init__(self, compiled: Query, written: Query, schema: pa.Schema) -> None:
         self._schema = schema
         self._guard = compiled._plan.guards[0]
-        self._source: Any = written._made_of[0] if isinstance(written, SchemaDependentQuery) else None
+        self._source: Any = written._inputs[0] if isinstance(written, SchemaDependentQuery) else None
         guards = (replace(self._guard, predicate=s.SATISFIED_BY_NONE),)
         self.empty: Query = Query(with_guards(compiled._plan, compiled.text, guards))
 
-    def fitted(self, predicate: s.Predicate, beside: tuple[str, ...]) -> FittedFilter | None:
+    def resolve(self, predicate: s.Predicate, beside: tuple[str, ...]) -> FittedFilter | None:
         """Return the filter of a query over the schema, or None if it has none, or needs its text to be decided.
 
         Parameters
@@ -159,11 +159,11 @@ class Frame:
             Columns and fields that a query of this frame reads beside those of its filter.
         """
         fitted, found = ResolvedQuery(self.empty.syntax, None), predicate
-        if self._source is not None and (fitter := self._source.fitter(self._schema)) is not None:
-            made = predicate_of_truth(fitter.fitted(predicate))
+        if self._source is not None and (resolver := self._source.resolver(self._schema)) is not None:
+            made = predicate_of_truth(resolver.resolve(predicate))
             if made is None:
                 return None
-            found, fitted = made, replace(fitted, found=fitter.found)
+            found, fitted = made, replace(fitted, fields=resolver.fields)
         binder = Binder(self._schema, "")
         try:
             binder.bind(found)

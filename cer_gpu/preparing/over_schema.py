@@ -140,7 +140,7 @@ class OverSchema:
             self._bindings[name] = found
         return found
 
-    def fits(self, name: str, other: pa.Schema) -> bool:
+    def covers(self, name: str, other: pa.Schema) -> bool:
         """Return True if what is known of a query holds over another schema, too."""
         if any(other is known for known in self._fitting):
             return True
@@ -253,7 +253,7 @@ class _Framed:
         if single is None or known is None:
             return None
         frame, empty = known
-        found = frame.fitted(single.predicate, empty.attributes)
+        found = frame.resolve(single.predicate, empty.attributes)
         if found is None:
             return None
         return replace(
@@ -324,7 +324,7 @@ def _describe_query(
         clocks=binding.clocks,
         guards=plan.guards,
         sleeps=sleeps,
-        kept=None if needs is None else tuple(sorted(needs.kept)),
+        kept=None if needs is None else tuple(sorted(needs.required)),
         model=_model(name, plan, models) if sleeps else None,
     )
 

@@ -87,9 +87,9 @@ class _Known(LazyQuery):
         found = self._lookup.over(schema).queries.get(self._name)
         return found.asleep if found is not None and found.sleeps else None
 
-    def fits(self, schema: pa.Schema, other: pa.Schema) -> bool:
+    def covers(self, schema: pa.Schema, other: pa.Schema) -> bool:
         """See `LazyQuery`."""
-        return self._lookup.over(schema).fits(self._name, other)
+        return self._lookup.over(schema).covers(self._name, other)
 
     def bindings_over(self, schema: pa.Schema) -> Bindings:
         """See `LazyQuery`."""

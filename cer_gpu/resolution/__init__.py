@@ -1,1 +1,1 @@
-"""Queries fitted to the schema of the events: their fields found, or NULL; shared by the languages that need it."""
+"""Queries resolved against the schema of the events: their fields are columns, or NULL; shared by several languages."""

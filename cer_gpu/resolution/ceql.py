@@ -1,4 +1,4 @@
-"""Front end of CEQL: queries that are the same for every schema, and those that are fitted to it."""
+"""Front end of CEQL: queries that are the same for every schema, and those that are resolved against it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cer_gpu.ceql.traversal import children, fold, walk, with_children
 from cer_gpu.columnar.columns import kind_of
 from cer_gpu.errors import CerError, QueryError
 from cer_gpu.query import Query, check_time_unit, compiled_syntax
-from cer_gpu.resolution.predicates import PredicateFitter, predicate_of_truth
+from cer_gpu.resolution.predicates import PredicateResolver, predicate_of_truth
 from cer_gpu.resolution.resolved_query import (
     AS_ERROR,
     AS_NULL,
@@ -30,45 +30,45 @@ from cer_gpu.resolution.resolved_query import (
 _FILTERS = s.VariableFilter | s.Relation
 
 
-def fitted_query(query: s.QuerySyntax, fitter: PredicateFitter) -> s.QuerySyntax:
-    """Return a query over the schema of a fitter; itself if the schema changes nothing.
+def resolve_query(query: s.QuerySyntax, resolver: PredicateResolver) -> s.QuerySyntax:
+    """Return a query over the schema of a resolver; the query itself if the schema changes nothing.
 
-    Attributes that are listed in SELECT or read by measures, and lengths in units of an attribute, stay as they are.
+    Attributes that are listed in SELECT or read by measures, and lengths in units of an attribute, are unchanged.
     """
-    let = _fitted_let(query.let, fitter)
-    formula = _fitted_formula(query.formula, fitter)
-    partition = _fitted_keys(query.partition, fitter)
+    let = _resolve_let(query.let, resolver)
+    formula = _resolve_formula(query.formula, resolver)
+    partition = _resolve_keys(query.partition, resolver)
     if partition is None:  # no event has a key
         formula, partition = _of_none(formula), ()
-    unread = tuple(name for name in query.unread if fitter.place(name.name) is not None)
+    unread = tuple(name for name in query.unread if resolver.place(name.name) is not None)
     if formula is query.formula and (partition, unread, let) == (query.partition, query.unread, query.let):
         return query
     return replace(query, formula=formula, partition=partition, unread=unread, let=let)
 
 
-def _fitted_let(columns: Sequence[s.LetColumn], fitter: PredicateFitter) -> tuple[s.LetColumn, ...]:
+def _resolve_let(columns: Sequence[s.LetColumn], resolver: PredicateResolver) -> tuple[s.LetColumn, ...]:
     """Return the columns of LET over the schema, without those that are NULL for every event."""
-    fitted = []
+    resolved_columns = []
     for column in columns:
-        value = fitter.value(column.expression)
-        fitter.found[column.column,] = value
+        value = resolver.value(column.expression)
+        resolver.fields[column.column,] = value
         if value is not None:
-            fitted.append(column if value is column.expression else replace(column, expression=value))
-    return tuple(fitted)
+            resolved_columns.append(column if value is column.expression else replace(column, expression=value))
+    return tuple(resolved_columns)
 
 
-def _fitted_formula(formula: s.Formula, fitter: PredicateFitter) -> s.Formula:
+def _resolve_formula(formula: s.Formula, resolver: PredicateResolver) -> s.Formula:
     roles_changed = False
 
     def combine(node: Any, below: list[Any]) -> Any:
         nonlocal roles_changed
         if isinstance(node, s.VariableFilter):
-            predicate = predicate_of_truth(fitter.fitted(node.predicate))
+            predicate = predicate_of_truth(resolver.resolve(node.predicate))
             return node if predicate is node.predicate else predicate and replace(node, predicate=predicate)
         if isinstance(node, s.Relation):
-            made = _fitted_relation(node, fitter)
-            roles_changed |= made is not node
-            return made
+            relation = _resolve_relation(node, resolver)
+            roles_changed |= relation is not node
+            return relation
         if all(new is old for new, old in zip(below, children(node), strict=True)):
             return node
         match node:
@@ -83,24 +83,24 @@ def _fitted_formula(formula: s.Formula, fitter: PredicateFitter) -> s.Formula:
                 return replace(node, filter=below[0])
         return with_children(node, below)
 
-    made: s.Formula = fold(formula, combine, lambda node: () if isinstance(node, _FILTERS) else children(node))
-    return resolved(made) if roles_changed else made
+    rebuilt: s.Formula = fold(formula, combine, lambda node: () if isinstance(node, _FILTERS) else children(node))
+    return resolved(rebuilt) if roles_changed else rebuilt
 
 
-def _fitted_relation(node: s.Relation, fitter: PredicateFitter) -> s.Relation | None:
+def _resolve_relation(node: s.Relation, resolver: PredicateResolver) -> s.Relation | None:
     """Return a join predicate over the schema, or None if it is TRUE for all.
 
-    It is TRUE, too, where one of its variables holds no event: those that only tests of what is missing named stand in
-    a test that is never TRUE.
+    It is TRUE, too, where one of its variables holds no event: variables that only tests of missing fields named are
+    in a test that is never TRUE.
     """
-    truth = fitter.fitted(node.predicate)
+    truth = resolver.resolve(node.predicate)
     if truth is node.predicate or truth is True:
         return None if truth is True else node
     named = {} if truth is False else {_event_of(each): each for each in s.attributes(truth)}
     others = {_event_of(each): each for each in s.attributes(node.predicate) if _event_of(each) not in named}
     parts: list[s.Predicate] = [] if truth is False else [truth]
     if others:
-        name = next(field.name for field in fitter.schema if kind_of(field.type) is not None)
+        name = next(field.name for field in resolver.schema if kind_of(field.type) is not None)
         plain = [s.Attribute(name, each.span, each.variable, each.event) for each in others.values()]
         null = [s.IsNull(each, node.span) for each in plain]
         parts.append(s.joined(s.And, [*null, *(s.Not(each, node.span) for each in null)], node.span))
@@ -111,15 +111,15 @@ def _event_of(attribute: s.Attribute) -> tuple[s.Name | None, str]:
     return attribute.variable, attribute.event
 
 
-def _fitted_keys(
-    partition: Sequence[tuple[s.Name, ...]], fitter: PredicateFitter
+def _resolve_keys(
+    partition: Sequence[tuple[s.Name, ...]], resolver: PredicateResolver
 ) -> tuple[tuple[s.Name, ...], ...] | None:
-    """Return the keys that the events have, or None if they lack one, so that they belong to no substream."""
+    """Return the keys that the events have, or None if they lack one, and so belong to no substream."""
     keys: list[tuple[s.Name, ...]] = []
     for names in partition:
-        found = tuple(renamed for name in names if (renamed := fitter.key(name)) is not None)
-        if found:
-            keys.append(found)
+        columns = tuple(renamed for name in names if (renamed := resolver.key(name)) is not None)
+        if columns:
+            keys.append(columns)
         elif not any(name.nullable for name in names):
             return None
     return tuple(keys)
@@ -129,23 +129,23 @@ def _of_none(formula: s.Formula) -> s.Formula:
     """Return a formula that no events satisfy, with the variables of another."""
 
     def combine(node: Any, below: list[Any]) -> Any:
-        made = with_children(node, below) if below else node
+        rebuilt = with_children(node, below) if below else node
         match node:
             case s.EventType(defines=True):
-                return s.Filtered(made, s.VariableFilter(node.event, s.SATISFIED_BY_NONE, node.span), node.span)
+                return s.Filtered(rebuilt, s.VariableFilter(node.event, s.SATISFIED_BY_NONE, node.span), node.span)
             case s.Assign(formula=s.EventType(defines=False)):
-                return s.Filtered(made, s.VariableFilter(node.variable, s.SATISFIED_BY_NONE, node.span), node.span)
+                return s.Filtered(rebuilt, s.VariableFilter(node.variable, s.SATISFIED_BY_NONE, node.span), node.span)
             case s.Negation():
                 return replace(node, event=replace(node.event, name=s.ANY_TYPE), filter=None)
-        return made
+        return rebuilt
 
     none: s.Formula = fold(formula, combine, lambda node: () if isinstance(node, _FILTERS) else children(node))
     return none
 
 
 @dataclass(frozen=True)
-class WrittenCeql(ParsedQuery):
-    """A query in CEQL as it was read, and the options by which it is compiled.
+class ParsedCeql(ParsedQuery):
+    """A parsed query in CEQL, and the options by which it is compiled.
 
     Attributes
     ----------
@@ -156,22 +156,24 @@ class WrittenCeql(ParsedQuery):
     syntax: s.QuerySyntax
     missing_fields: str
 
-    def fitter(self, schema: pa.Schema) -> PredicateFitter | None:
-        """Return what fits predicates to a schema, or None if they are the same for every schema."""
-        return PredicateFitter(schema) if self.missing_fields == AS_NULL else None
+    def resolver(self, schema: pa.Schema) -> PredicateResolver | None:
+        """Return the resolver of predicates against a schema, or None if they are the same for every schema."""
+        return PredicateResolver(schema) if self.missing_fields == AS_NULL else None
 
-    def fitted(self, schema: pa.Schema | None) -> ResolvedQuery:
-        """Return the query over a schema; events need no column of types that it names none of."""
+    def resolve(self, schema: pa.Schema | None) -> ResolvedQuery:
+        """Return the query over a schema; events need no column of types if the query names none."""
         types = self.type_column
         if schema is None:
             return ResolvedQuery(self.syntax, types)
         spared = types is not None and not names_types(self.syntax) and not has_column(schema, types)
         column = None if spared else types
-        fitter = self.fitter(schema)
-        if fitter is None:
-            return ResolvedQuery(self.syntax, column, types_asked=types, knows_schema=True)
-        syntax = fitted_query(self.syntax, fitter)
-        return ResolvedQuery(syntax, column, fitter.found, types_asked=types, knows_schema=True, find=fitter.find)
+        resolver = self.resolver(schema)
+        if resolver is None:
+            return ResolvedQuery(self.syntax, column, requested_types=types, knows_schema=True)
+        syntax = resolve_query(self.syntax, resolver)
+        return ResolvedQuery(
+            syntax, column, resolver.fields, requested_types=types, knows_schema=True, find=resolver.find
+        )
 
 
 def analyse(
@@ -196,12 +198,12 @@ def analyse(
         return compiled_syntax(
             syntax, type_column=type_column, time_column=time_column, time_unit=time_unit, schema=schema
         )
-    source = WrittenCeql(type_column, time_column, time_unit, syntax, missing_fields)
+    source = ParsedCeql(type_column, time_column, time_unit, syntax, missing_fields)
     return compiled_over(SchemaDependentQuery, source, schema)
 
 
 def names_types(syntax: s.QuerySyntax) -> bool:
-    """Return True if a query names a type of events, in its formula or in an aggregate OVER the past."""
+    """Return True if a query names a type of events, in its formula or in an OVER aggregate."""
     of_let = (node for column in syntax.let for node in walk(column.expression))
     for node in (*walk(syntax.formula), *of_let):
         if isinstance(node, s.EventType | s.Negation | s.Absence) and node.event.name != s.ANY_TYPE:

@@ -1,4 +1,4 @@
-"""Fields in a schema: a name with dots is a column, a field of a struct, or leads through a list."""
+"""Fields in a schema: a name with dots is a column, a field of a struct, or a path through a list."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cer_gpu.expressions.lists import is_list
 
 
 @dataclass(frozen=True)
-class FoundField:
+class FieldPlace:
     """Place of a field in a schema.
 
     Attributes
@@ -22,7 +22,7 @@ class FoundField:
     type : pyarrow.DataType
         Type of its values, or of the elements' values.
     in_list : bool
-        True if it is a list, or leads through one.
+        True if it is a list, or within one.
     below : tuple of str
         Fields of an element that lead to the value.
     """
@@ -33,7 +33,7 @@ class FoundField:
     below: tuple[str, ...] = ()
 
 
-def find_field(schema: pa.Schema | pa.DataType, names: tuple[str, ...]) -> FoundField | None:
+def find_field(schema: pa.Schema | pa.DataType, names: tuple[str, ...]) -> FieldPlace | None:
     """Return where a field is, the longest names of columns and fields first, or None if there is none, or several.
 
     Examples
@@ -47,7 +47,7 @@ def find_field(schema: pa.Schema | pa.DataType, names: tuple[str, ...]) -> Found
 
 def _find_below(
     holder: pa.Schema | pa.DataType, names: tuple[str, ...], above: tuple[str, ...]
-) -> Iterator[FoundField]:
+) -> Iterator[FieldPlace]:
     for n in range(len(names), 0, -1):
         name = ".".join(names[:n])
         indices = holder.get_all_field_indices(name)
@@ -58,18 +58,18 @@ def _find_below(
         if is_list(data_type):
             yield from _in_list(path, _value_type_of(data_type.value_type), rest)
         elif not rest:
-            yield FoundField(path_of(path), data_type)
+            yield FieldPlace(path_of(path), data_type)
         elif isinstance(data_type, pa.StructType):
             yield from _find_below(data_type, rest, path)
 
 
-def _in_list(path: tuple[str, ...], element: pa.DataType, rest: tuple[str, ...]) -> Iterator[FoundField]:
+def _in_list(path: tuple[str, ...], element: pa.DataType, rest: tuple[str, ...]) -> Iterator[FieldPlace]:
     """Yield the field of the elements of a list."""
     if not rest:
-        yield FoundField(path_of(path), element, in_list=True)
+        yield FieldPlace(path_of(path), element, in_list=True)
     elif isinstance(element, pa.StructType):
         for below, data_type in fields_of(element, rest):
-            yield FoundField(path_of(path), data_type, in_list=True, below=below)
+            yield FieldPlace(path_of(path), data_type, in_list=True, below=below)
 
 
 def fields_of(struct: pa.StructType, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
@@ -83,39 +83,39 @@ def fields_of(struct: pa.StructType, names: tuple[str, ...]) -> Iterator[tuple[t
         if not rest:
             yield (name,), data_type
         elif isinstance(data_type, pa.StructType):
-            yield from (((name, *below), found) for below, found in fields_of(data_type, rest))
+            yield from (((name, *below), value_type) for below, value_type in fields_of(data_type, rest))
 
 
-def fields_below(schema: pa.Schema) -> Iterator[FoundField]:
+def fields_below(schema: pa.Schema) -> Iterator[FieldPlace]:
     """Yield the columns of a schema and the fields of its structs that hold values, and lists of values.
 
     Examples
     --------
     >>> schema = pa.schema({"a": pa.struct({"b": pa.int64()}), "x": pa.list_(pa.string())})
-    >>> [(found.attribute, found.in_list) for found in fields_below(schema)]
+    >>> [(field.attribute, field.in_list) for field in fields_below(schema)]
     [('`a`.`b`', False), ('x', True)]
     """
     for names in _paths(schema):
-        found = find_field(schema, names)
-        if found is not None and not isinstance(found.type, pa.StructType):
-            yield found
+        place = find_field(schema, names)
+        if place is not None and not isinstance(place.type, pa.StructType):
+            yield place
 
 
-def names_known(schema: pa.Schema) -> list[str]:
+def field_names(schema: pa.Schema) -> list[str]:
     """Return the names of columns and of fields of structs, with dots, for hints."""
     return [".".join(path) for path in _paths(schema)]
 
 
 def in_another_case(missing: Iterable[str], schema: pa.Schema) -> dict[str, str]:
-    """Return names of a schema by those of missing fields that differ from them in the case of letters alone.
+    """Return names of a schema by the missing fields that differ from them only in the case of letters.
 
     Examples
     --------
     >>> in_another_case(["commandline", "Image"], pa.schema({"CommandLine": pa.string()}))
     {'commandline': 'CommandLine'}
     """
-    known = {name.casefold(): name for name in names_known(schema)}
-    return {name: known[name.casefold()] for name in missing if name.casefold() in known}
+    by_folded_name = {name.casefold(): name for name in field_names(schema)}
+    return {name: by_folded_name[name.casefold()] for name in missing if name.casefold() in by_folded_name}
 
 
 def _paths(schema: pa.Schema) -> Iterator[tuple[str, ...]]:

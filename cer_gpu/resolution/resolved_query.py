@@ -1,7 +1,7 @@
 """Queries over a schema: compiled before the schema of the events is known, and once more for each that differs.
 
-A front end whose queries depend on the schema makes a `ParsedQuery`, which fits the query to a schema: EQL, Sigma, and
-CEQL in which a field that the events have not is NULL.
+A front end whose queries depend on the schema makes a `ParsedQuery`, which resolves the query against a schema: EQL,
+Sigma, and CEQL in which a field that the events do not have is NULL.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from cer_gpu.query import Query, planned, with_stream
 from cer_gpu.resolution.fields import find_field
 
 AS_ERROR, AS_NULL = "error", "null"
-"""Treatments of a field that the events have not."""
+"""Treatments of a field that the events do not have."""
 
 
 def check_missing_fields(value: str) -> None:
-    """Raise OptionError for a treatment of missing fields that there is none of."""
+    """Raise OptionError for an unknown treatment of missing fields."""
     if value not in (AS_ERROR, AS_NULL):
         raise OptionError(f"missing_fields must be one of {AS_ERROR!r}, {AS_NULL!r}, got {value!r}")
 
@@ -39,7 +39,7 @@ def has_column(schema: pa.Schema, name: str) -> bool:
 
 
 Finder = Callable[[pa.Schema, tuple[str, ...]], object]
-"""Function that returns where a field is in a schema, by the names on its path, or None if it is nowhere."""
+"""Function that returns the place of a field in a schema, by the names on its path, or None if it is missing."""
 
 
 @dataclass(frozen=True)
@@ -51,40 +51,42 @@ class ResolvedQuery:
     syntax : QuerySyntax
     type_column : str or None
         The column of types, or None if there is none.
-    found : dict from tuple of str to object
-        Places of the fields in the schema, by the names on their paths; None: NULL, as it has none.
-    types_asked : str or None
+    fields : dict from tuple of str to object
+        Places of the fields in the schema, by the names on their paths, or None if missing, and so NULL.
+    requested_types : str or None
         Column of types that is read if the schema has it, or None if it does not matter.
     knows_schema : bool
-        False: every field is taken for a value that is there.
+        False: every field is taken for a value that is present.
     find : function
-        That by which they were found.
+        Function that finds the fields.
     """
 
     syntax: s.QuerySyntax
     type_column: str | None
-    found: Mapping[tuple[str, ...], Any] = field(default_factory=dict)
-    types_asked: str | None = None
+    fields: Mapping[tuple[str, ...], Any] = field(default_factory=dict)
+    requested_types: str | None = None
     knows_schema: bool = False
     find: Finder = find_field
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Fields that the schema has not."""
-        return tuple(".".join(names) for names, found in self.found.items() if found is None)
+        """Fields that the schema does not have."""
+        return tuple(".".join(names) for names, place in self.fields.items() if place is None)
 
     @property
     def notes(self) -> list[str]:
         """A remark on fields that are NULL for all events, if there are such."""
         return [f"the events have no {', '.join(self.missing)}: null"] if self.missing else []
 
-    def fits(self, schema: pa.Schema) -> bool:
+    def covers(self, schema: pa.Schema) -> bool:
         """Return True for a schema over which the query is the same."""
         if not self.knows_schema:
             return False
-        if self.types_asked is not None and has_column(schema, self.types_asked) != (self.type_column is not None):
+        if self.requested_types is not None and has_column(schema, self.requested_types) != (
+            self.type_column is not None
+        ):
             return False
-        return all(self.find(schema, names) == found for names, found in self.found.items())
+        return all(self.find(schema, names) == place for names, place in self.fields.items())
 
     def is_read_as(self, other: ResolvedQuery) -> bool:
         """Return True if the query reads the same columns in the same way as over another schema."""
@@ -95,7 +97,7 @@ class ResolvedQuery:
 
 @dataclass(frozen=True)
 class ParsedQuery(ABC):
-    """A query as it was read, and the options by which it is compiled.
+    """A parsed query, and the options by which it is compiled.
 
     Attributes
     ----------
@@ -108,11 +110,11 @@ class ParsedQuery(ABC):
     time_unit: str | None
 
     @abstractmethod
-    def fitted(self, schema: pa.Schema | None) -> ResolvedQuery:
-        """Return the query over a schema; raises QueryError when it does not fit."""
+    def resolve(self, schema: pa.Schema | None) -> ResolvedQuery:
+        """Return the query over a schema; raises QueryError when it cannot be resolved."""
 
     def time_column_of(self, schema: pa.Schema | None) -> str | None:
-        """Return the time column; None: events of the schema have none, and none was asked for."""
+        """Return the time column, or None if events of the schema have none, and none was requested."""
         spared = (
             schema is not None
             and isinstance(self.time_column, OverridableDefault)
@@ -121,12 +123,12 @@ class ParsedQuery(ABC):
         return None if spared or self.time_column is None else str(self.time_column)
 
     def planned(
-        self, fitted: ResolvedQuery, schema: pa.Schema | None, *, tested: bool = True
+        self, resolved: ResolvedQuery, schema: pa.Schema | None, *, tested: bool = True
     ) -> tuple[LogicalPlan | None, Sequence[str], list[QueryError]]:
         """Return the plan and its notes, or the errors of the query; not `tested`: without those against the schema."""
         return planned(
-            fitted.syntax,
-            type_column=fitted.type_column,
+            resolved.syntax,
+            type_column=resolved.type_column,
             time_column=self.time_column_of(schema),
             time_unit=self.time_unit,
             schema=schema if tested else None,
@@ -139,53 +141,53 @@ class SchemaDependentQuery(Query):
     Attributes
     ----------
     missing_fields : tuple of str
-        Fields that the events have not, and that are NULL; () until a schema is known.
+        Fields that the events do not have, and that are NULL; () until a schema is known.
     """
 
     def __init__(
         self,
         source: ParsedQuery,
-        fitted: ResolvedQuery,
+        resolved: ResolvedQuery,
         plan: LogicalPlan,
         notes: tuple[str, ...] = (),
         changes: tuple[Callable[[LogicalPlan], LogicalPlan], ...] = (),
     ) -> None:
         super().__init__(plan, notes)
-        self.missing_fields: tuple[str, ...] = fitted.missing
-        self._made_of = source, fitted, changes
-        self._bindings: _SchemaBindings = _SchemaBindings(plan, source, fitted, changes)
+        self.missing_fields: tuple[str, ...] = resolved.missing
+        self._inputs = source, resolved, changes
+        self._bindings: _SchemaBindings = _SchemaBindings(plan, source, resolved, changes)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the query as it was read, and its plan."""
-        source, fitted, changes = self._made_of
-        return type(self), (source, fitted, self._plan, self.notes, changes)
+        """Pickle the parsed query, and its plan."""
+        source, resolved, changes = self._inputs
+        return type(self), (source, resolved, self._plan, self.notes, changes)
 
     def _changed(self, change: Callable[[LogicalPlan], LogicalPlan]) -> SchemaDependentQuery:
-        source, fitted, changes = self._made_of
-        return type(self)(source, fitted, change(self._plan), self.notes, (*changes, change))
+        source, resolved, changes = self._inputs
+        return type(self)(source, resolved, change(self._plan), self.notes, (*changes, change))
 
     @property
     def compiled_by(self) -> str | None:
         """See `CompiledQuery`."""
-        source, fitted, changes = self._made_of
+        source, resolved, changes = self._inputs
         plain = {name: value for name, value in vars(source).items() if isinstance(value, str | None)}
-        return None if changes or fitted.knows_schema else repr((super().compiled_by, plain))
+        return None if changes or resolved.knows_schema else repr((super().compiled_by, plain))
 
     @property
     def compile_options(self) -> dict[str, Any]:
         """See `CompiledQuery`."""
-        plain = {name: value for name, value in vars(self._made_of[0]).items() if isinstance(value, str | None)}
+        plain = {name: value for name, value in vars(self._inputs[0]).items() if isinstance(value, str | None)}
         return {**super().compile_options, **plain}
 
     def bind(self, schema: pa.Schema) -> SchemaDependentQuery:
-        """Return the query with the columns of a schema in place of the names that it was written with."""
-        source, fitted, changes = self._made_of
-        if fitted.fits(schema):
+        """Return the query with the columns of a schema in place of the names in its text."""
+        source, resolved, changes = self._inputs
+        if resolved.covers(schema):
             return self
-        own = [note for note in self.notes if note not in fitted.notes]
-        fitted, plan = self._bindings.over(schema)
-        query = type(self)(source, fitted, plan, (*own, *fitted.notes), changes)
-        errors = _errors_over(query, source, fitted, schema)
+        own = [note for note in self.notes if note not in resolved.notes]
+        resolved, plan = self._bindings.over(schema)
+        query = type(self)(source, resolved, plan, (*own, *resolved.notes), changes)
+        errors = _errors_over(query, source, resolved, schema)
         if errors:
             raise errors[0]
         return query
@@ -196,25 +198,25 @@ def compiled_over(
 ) -> tuple[SchemaDependentQuery | None, Sequence[CerError]]:
     """Return the compiled query of a kind, over a schema if it is known, or its errors."""
     try:
-        fitted = source.fitted(schema)
+        resolved = source.resolve(schema)
     except QueryError as error:
         return None, [error]
-    plan, notes, errors = source.planned(fitted, schema, tested=False)
+    plan, notes, errors = source.planned(resolved, schema, tested=False)
     if plan is None:
-        return None, errors if schema is None else source.planned(fitted, schema)[2]
-    query = kind(source, fitted, plan, (*notes, *fitted.notes))
-    found = [] if schema is None else _errors_over(query, source, fitted, schema)
-    return (None, found) if found else (query, [])
+        return None, errors if schema is None else source.planned(resolved, schema)[2]
+    query = kind(source, resolved, plan, (*notes, *resolved.notes))
+    problems = [] if schema is None else _errors_over(query, source, resolved, schema)
+    return (None, problems) if problems else (query, [])
 
 
 def _errors_over(
-    query: SchemaDependentQuery, source: ParsedQuery, fitted: ResolvedQuery, schema: pa.Schema
+    query: SchemaDependentQuery, source: ParsedQuery, resolved: ResolvedQuery, schema: pa.Schema
 ) -> Sequence[CerError]:
-    """Return the errors of a query against a schema, all of them; its types are tested once where there are none."""
+    """Return all errors of a query against a schema; its types are tested once if there are none."""
     try:
         query._bind(with_stream(schema) if query._plan.several_streams else schema)
     except CerError as error:
-        return source.planned(fitted, schema)[2] or [error]
+        return source.planned(resolved, schema)[2] or [error]
     return []
 
 
@@ -225,21 +227,21 @@ class _SchemaBindings(Bindings):
     ----------
     plan
     source
-    fitted
-        That of which the plan was made.
+    resolved
+        The resolved query from which the plan was made.
     changes
-        Changes that were made of the plan since.
+        Changes of the plan since.
     """
 
     def __init__(
         self,
         plan: LogicalPlan,
         source: ParsedQuery,
-        fitted: ResolvedQuery,
+        resolved: ResolvedQuery,
         changes: tuple[Callable[[LogicalPlan], LogicalPlan], ...],
     ) -> None:
         super().__init__(plan)
-        self._source, self._fitted, self._changes = source, fitted, changes
+        self._source, self._resolved, self._changes = source, resolved, changes
         self._last_over: tuple[pa.Schema, tuple[ResolvedQuery, LogicalPlan]] | None = None
 
     def over(self, schema: pa.Schema) -> tuple[ResolvedQuery, LogicalPlan]:
@@ -248,23 +250,23 @@ class _SchemaBindings(Bindings):
         Raises
         ------
         QueryError
-            When the query does not fit it.
+            When the query cannot be resolved against it.
         """
         last = self._last_over
         if last is None or not last[0].equals(schema, check_metadata=True):
-            last = self._last_over = schema, self._made_over(schema)
+            last = self._last_over = schema, self._resolve_over(schema)
         return last[1]
 
-    def _made_over(self, schema: pa.Schema) -> tuple[ResolvedQuery, LogicalPlan]:
-        if self._fitted.fits(schema):
-            return self._fitted, self.plan
-        fitted = self._source.fitted(schema)
-        if fitted.is_read_as(self._fitted) and self._source.time_column_of(schema) == self.plan.time_column:
-            return fitted, self.plan
-        plan, _, errors = self._source.planned(fitted, schema, tested=False)
+    def _resolve_over(self, schema: pa.Schema) -> tuple[ResolvedQuery, LogicalPlan]:
+        if self._resolved.covers(schema):
+            return self._resolved, self.plan
+        resolved = self._source.resolve(schema)
+        if resolved.is_read_as(self._resolved) and self._source.time_column_of(schema) == self.plan.time_column:
+            return resolved, self.plan
+        plan, _, errors = self._source.planned(resolved, schema, tested=False)
         if plan is None:
             raise errors[0]
-        return fitted, reduce(lambda made, change: change(made), self._changes, plan)
+        return resolved, reduce(lambda plan, change: change(plan), self._changes, plan)
 
     def plan_over(self, schema: pa.Schema) -> LogicalPlan:
         """Return the plan over events of a schema."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cer_gpu.errors import CerError
 from cer_gpu.printable import counted
-from cer_gpu.resolution.fields import in_another_case, names_known
+from cer_gpu.resolution.fields import field_names, in_another_case
 from cer_gpu.rule import Rule
 
 MAX_HINTS = 8
@@ -124,7 +124,7 @@ class SigmaRules(Mapping[str, str]):
 
         A field that has several columns, none of them there, counts as the first.
         """
-        known = set(names_known(schema))
+        known = set(field_names(schema))
         counts = Counter(name for rule in self.fields for name in self._missing_of(rule, known))
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
@@ -153,7 +153,7 @@ class SigmaRules(Mapping[str, str]):
         return "\n".join(lines)
 
     def _readers(self, schema: pa.Schema) -> int:
-        known = set(names_known(schema))
+        known = set(field_names(schema))
         return sum(bool(self._missing_of(rule, known)) for rule in self.fields)
 
     def _missing_of(self, rule: str, known: set[str]) -> list[str]:

@@ -19,9 +19,16 @@ from cer_gpu.errors import CerError, QueryError
 from cer_gpu.expressions.operators import FUNCTIONS, Function
 from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.query import check_time_unit
-from cer_gpu.resolution.ceql import WrittenCeql
-from cer_gpu.resolution.fields import FoundField, fields_below, find_field
-from cer_gpu.resolution.predicates import FittedTruth, PredicateFitter, constant_truth, joined_truths, negation, rebuilt
+from cer_gpu.resolution.ceql import ParsedCeql
+from cer_gpu.resolution.fields import FieldPlace, fields_below, find_field
+from cer_gpu.resolution.predicates import (
+    PredicateResolver,
+    ResolvedTruth,
+    constant_truth,
+    joined_truths,
+    negation,
+    rebuilt,
+)
 from cer_gpu.resolution.resolved_query import (
     AS_NULL,
     ParsedQuery,
@@ -50,7 +57,7 @@ _WRITTEN_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17})?\Z")
 _TRUTHS = {"true": True, "false": False}
 
 
-class LooseFitter(PredicateFitter):
+class LooseFitter(PredicateResolver):
     """Predicates of a rule over a schema.
 
     Parameters
@@ -75,7 +82,7 @@ class LooseFitter(PredicateFitter):
         readable = found is not None and kind_of(found.type) is not None and not pa.types.is_duration(found.type)
         return found if readable else None
 
-    def fitted(self, predicate: s.Predicate) -> FittedTruth:
+    def resolve(self, predicate: s.Predicate) -> ResolvedTruth:
         """Return a predicate over the schema, or what it is for every event; itself if nothing changes."""
         return self.truth(predicate, negated=False)
 
@@ -92,7 +99,7 @@ class LooseFitter(PredicateFitter):
 
     # ---- tests ----------------------------------------------------------------------------------------------------
 
-    def leaf(self, node: Any, negated: bool) -> FittedTruth:
+    def leaf(self, node: Any, negated: bool) -> ResolvedTruth:
         """Return where a test is TRUE; negated, where it is not."""
         if isinstance(node, s.AnyElement):
             return self.of_elements(node, negated)
@@ -115,7 +122,7 @@ class LooseFitter(PredicateFitter):
             return made
         return joined_truths(s.Or, [negation(made), *(s.IsNull(each, node.span) for each in converted)], node.span)
 
-    def _resolve_test(self, node: Any) -> FittedTruth | None:
+    def _resolve_test(self, node: Any) -> ResolvedTruth | None:
         """Return a test over the schema, or None if it is NULL for every event."""
         match node:
             case s.IsNull():
@@ -133,10 +140,10 @@ class LooseFitter(PredicateFitter):
                 return None if left is None or right is None else self._resolve_comparison(node, left, right)
         old = children(node)
         values = [self.value(each) for each in old]
-        made: FittedTruth | None = None if None in values else rebuilt(node, old, values)
+        made: ResolvedTruth | None = None if None in values else rebuilt(node, old, values)
         return made
 
-    def _null(self, node: s.IsNull) -> FittedTruth:
+    def _null(self, node: s.IsNull) -> ResolvedTruth:
         value = self.value(node.operand)
         if value is None:
             return True
@@ -144,7 +151,7 @@ class LooseFitter(PredicateFitter):
             value, self._element = self._element.list, None
         return node if value is node.operand else replace(node, operand=value)
 
-    def _of_text(self, node: s.StringTest, value: s.Expression) -> FittedTruth:
+    def _of_text(self, node: s.StringTest, value: s.Expression) -> ResolvedTruth:
         """Return a test of texts, of a value of any kind: patterns that write a value of the kind are that value."""
         kind = self._value_kind(value)
         if kind in (STRING, None):
@@ -169,7 +176,7 @@ class LooseFitter(PredicateFitter):
 
     def _resolve_membership(
         self, node: s.Membership, value: s.Expression, values: list[s.Expression]
-    ) -> FittedTruth | None:
+    ) -> ResolvedTruth | None:
         """Return the test that a value is one of several."""
         kind = self._value_kind(value)
         if kind is None or all(self._value_kind(each) == kind for each in values):
@@ -184,7 +191,7 @@ class LooseFitter(PredicateFitter):
             return replace(node, operand=value, values=tuple(each.right for each in same))  # type: ignore[union-attr]
         return joined_truths(s.Or, same, node.span) if same else None
 
-    def _resolve_comparison(self, node: s.Comparison, left: s.Expression, right: s.Expression) -> FittedTruth | None:
+    def _resolve_comparison(self, node: s.Comparison, left: s.Expression, right: s.Expression) -> ResolvedTruth | None:
         """Return a comparison of two values of any kinds."""
         kinds = self._value_kind(left), self._value_kind(right)
         if None in kinds or kinds[0] == kinds[1]:
@@ -212,9 +219,9 @@ class LooseFitter(PredicateFitter):
             return None
         return s.Comparison(node.op, self._as_text(left), s.Literal(text, span=right.span), node.span)
 
-    def _of_keywords(self, node: Any, negated: bool) -> FittedTruth:
+    def _of_keywords(self, node: Any, negated: bool) -> ResolvedTruth:
         """Return a test of every column of texts, of which one has to pass."""
-        truths: list[FittedTruth] = []
+        truths: list[ResolvedTruth] = []
         for found in self.place(ANY_STRING_COLUMN):
             column = s.Attribute(found.attribute, node.span)
             element = s.Element(column, found.below, node.span) if found.in_list else None
@@ -290,7 +297,7 @@ class LooseFitter(PredicateFitter):
         """Return the kind of an attribute, or None if it is not known."""
         if attribute not in self._kinds:
             found = self.place(attribute)
-            kind = kind_of(found.type) if isinstance(found, FoundField) else None
+            kind = kind_of(found.type) if isinstance(found, FieldPlace) else None
             self._kinds[attribute] = NOTHING if kind == NOTHING else _KINDS.get(kind or "")
         return self._kinds[attribute]
 
@@ -374,15 +381,15 @@ def _of_list(test: s.Predicate, element: s.Element, negated: bool) -> s.Predicat
     return s.Not(s.AnyElement(s.joined(s.And, [test, *known], test.span), test.span), test.span)
 
 
-def _text_fields(schema: pa.Schema) -> Iterator[FoundField]:
+def _text_fields(schema: pa.Schema) -> Iterator[FieldPlace]:
     """Yield the columns and fields of texts, and the lists of texts."""
     return (found for found in fields_below(schema) if kind_of(found.type) == STRING)
 
 
-class WrittenSigma(WrittenCeql):
+class ParsedSigma(ParsedCeql):
     """The text of a rule as it was read, and the options by which it is compiled."""
 
-    def fitter(self, schema: pa.Schema) -> LooseFitter:
+    def resolver(self, schema: pa.Schema) -> LooseFitter:
         """Return what fits predicates to a schema."""
         return LooseFitter(schema, missing_is_null=self.missing_fields == AS_NULL)
 
@@ -404,7 +411,7 @@ def analyse(
         syntax = parse(text, relations)
     except QueryError as error:
         return None, [error]
-    source = WrittenSigma(type_column, time_column, time_unit, syntax, missing_fields)
+    source = ParsedSigma(type_column, time_column, time_unit, syntax, missing_fields)
     query, errors = compiled_over(SigmaQuery, source, schema)
     return cast(SigmaQuery | None, query), errors
 
@@ -434,11 +441,11 @@ class SigmaQuery(SchemaDependentQuery):
     def __init__(
         self,
         source: ParsedQuery,
-        fitted: ResolvedQuery,
+        resolved: ResolvedQuery,
         plan: LogicalPlan,
         notes: tuple[str, ...] = (),
         changes: tuple[Callable[[LogicalPlan], LogicalPlan], ...] = (),
     ) -> None:
         # that there may be none before is the sense of it
         own = tuple(note for note in notes if not note.startswith(f"variable {COUNTED!r} "))
-        super().__init__(source, fitted, plan, own, changes)
+        super().__init__(source, resolved, plan, own, changes)

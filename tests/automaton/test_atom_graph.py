@@ -98,7 +98,7 @@ def test_an_event_at_two_places_passes_the_tests_of_both_and_is_kept_by_both():
     (both,) = [atom for atom in graph.atoms if atom.places == (0, 1)]
     (left, *_), (right, *_) = ([atom for atom in graph.atoms if atom.places == (k,)] for k in (0, 1))
     assert set(both.tests) == set(left.tests) | set(right.tests)
-    assert {"x", "y"} <= both.kept
+    assert {"x", "y"} <= both.selected
     assert both.initial
     assert both.final
 
@@ -186,7 +186,7 @@ def test_paths_are_the_bindings_of_the_reference(data):
     try:
         expected = ref.bindings(query, stream, most=3_000)
         for path in paths(plan.graph, plan.guards, stream):
-            held = {v: [i for atom, i in path if v in plan.graph.atoms[atom].kept] for v in variables}
+            held = {v: [i for atom, i in path if v in plan.graph.atoms[atom].selected] for v in variables}
             positions = sorted({i for each in held.values() for i in each})
             binding = tuple((v, tuple(sorted(set(each)))) for v, each in held.items())
             found.append((path[0][1], path[-1][1], tuple(positions), binding))

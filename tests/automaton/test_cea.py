@@ -24,7 +24,7 @@ def test_a_sequence_waits_between_its_events():
     cea = automaton("A ; B")
     assert cea.n_states == 3
     assert [g.event_type for g in cea.guards] == ["A", "B"]
-    assert {(t.source, t.guard, *t.kept, t.target) for t in cea.transitions} == {
+    assert {(t.source, t.guard, *t.selected, t.target) for t in cea.transitions} == {
         (INITIAL, 0, "A", 2),
         (2, ANY, 2),  # the waiting loop
         (2, 1, "B", FINAL),
@@ -39,7 +39,7 @@ def test_a_contiguous_sequence_does_not_wait():
 
 def test_not_is_a_negated_transition_without_a_mark():
     (transition,) = automaton("NOT(A)").transitions
-    assert (transition.negated, transition.kept) == (True, frozenset())
+    assert (transition.negated, transition.selected) == (True, frozenset())
 
 
 def test_equal_guards_are_stored_once():
@@ -59,7 +59,7 @@ def test_equal_guards_are_stored_once():
 )
 def test_transitions_keep_the_variables_of_select(select, kept):
     cea = automaton("A AS x : B AS y", select)
-    assert [t.kept for t in cea.transitions] == kept
+    assert [t.selected for t in cea.transitions] == kept
 
 
 @pytest.mark.parametrize("select", ["*", "NONE", "x", "y, x"])
@@ -68,7 +68,7 @@ def test_labels_include_variables_that_select_does_not_keep(select):
     bound = {g.event_type: [t.labels for t in cea.transitions if t.guard == i] for i, g in enumerate(cea.guards)}
     assert bound == {"A": [{"A", "x", "z"}], "B": [set(), {"B", "y"}]}
     assert all(t.labels == set() for t in cea.transitions if t.guard == ANY)
-    assert all(t.kept <= t.labels for t in cea.transitions)
+    assert all(t.selected <= t.labels for t in cea.transitions)
 
 
 SHAPES = {

@@ -356,7 +356,7 @@ def outputs_of_cea(cea, words):
             if transition.guard == ANY or bool(word >> transition.guard & 1) != transition.negated:
                 for state, start, marks in runs:
                     if state == transition.source:
-                        kept = marks | {position} if transition.kept else marks
+                        kept = marks | {position} if transition.selected else marks
                         after |= {(t, start, kept) for t in onward[transition.target]}
         outputs.append({(start, marks) for state, start, marks in after if state == FINAL})
         runs = after

@@ -321,7 +321,7 @@ def test_runs_of_the_automaton_are_the_bindings_of_the_reference(data):
     variables, atoms = ref.bound_variables(query), plan.parallel.graph.atoms
     found = []
     for held in partial_matches(plan.parallel, plan.guards, stream):
-        of = {v: {position for place, position in held.items() if v in atoms[place].kept} for v in variables}
+        of = {v: {position for place, position in held.items() if v in atoms[place].selected} for v in variables}
         positions = tuple(sorted(set(held.values())))
         found.append((min(positions), max(positions), positions, tuple((v, tuple(sorted(of[v]))) for v in variables)))
     assert set(found) == set(ref.bindings(query, stream))

@@ -72,8 +72,8 @@ def absent(name, variable=None, filter_=None):
     return s.Absence(s.Name(name), None if variable is None else s.Name(variable), filter_)
 
 
-def times(inner, least, most, how=";"):
-    return s.Iteration(inner, how == ":", least=least, most=most, next=how == "->")
+def times(inner, n_min, n_max, how=";"):
+    return s.Iteration(inner, how == ":", n_min=n_min, n_max=n_max, next=how == "->")
 
 
 def contiguous(left, right):

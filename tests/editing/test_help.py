@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from cer_gpu.cli import main
-from cer_gpu.editing import completing, known, server
+from cer_gpu.editing import completing, event_schema, server
 from cer_gpu.editing.completing import completions
-from cer_gpu.editing.known import KnownEvents, arrow_type_of, events_named, read_known
-from cer_gpu.editing.known import problems as problems_of
+from cer_gpu.editing.event_schema import EventSchema, arrow_type_of, events_named, read_event_schema
+from cer_gpu.editing.event_schema import problems as problems_of
 from cer_gpu.editing.server import hover_text
 from cer_gpu.errors import OptionError
 
@@ -25,10 +25,10 @@ SCHEMA = pa.schema(
         "@timestamp": pa.timestamp("us", "UTC"),
     }
 )
-KNOWN = KnownEvents(SCHEMA, ("SELL", "BUY"))
+KNOWN = EventSchema(SCHEMA, ("SELL", "BUY"))
 
 
-@pytest.mark.parametrize("module", [completing, known, server])
+@pytest.mark.parametrize("module", [completing, event_schema, server])
 def test_examples_print_what_they_say(module):
     assert doctest.testmod(module).failed == 0
 
@@ -109,7 +109,7 @@ def test_words_on_a_query_and_on_a_column():
     assert hover_text(text, 2, KNOWN).startswith("```text\nLook in S for:")
     assert hover_text("SELECT price ;;", 9, KNOWN) == "column `price`: double"
     assert hover_text("", 0, KNOWN) is None
-    wild = KnownEvents(pa.schema({"a\x1b[31m": pa.int64()}))
+    wild = EventSchema(pa.schema({"a\x1b[31m": pa.int64()}))
     assert "\x1b" not in hover_text("SELECT `a\x1b[31m` x", 9, wild)
 
 
@@ -133,8 +133,8 @@ def test_a_schema_file_is_what_the_command_columns_prints(tmp_path, capsys, monk
     pq.write_table(events, "events.parquet")
     assert main(["columns", "events.parquet", "--type-column", "type", "--json"]) == 0
     (tmp_path / "events.schema.json").write_text(capsys.readouterr().out)
-    found = read_known("events.schema.json")
-    assert found.schema.equals(read_known("events.parquet").schema)
+    found = read_event_schema("events.schema.json")
+    assert found.schema.equals(read_event_schema("events.parquet").schema)
     assert found.types == ("SELL", "BUY")
 
 
@@ -155,7 +155,7 @@ def test_schema_files_that_are_none_are_told(tmp_path, written, told):
     if written is not None:
         path.write_text(written)
     with pytest.raises(OptionError, match=r"x\.schema\.json: ") as raised:
-        read_known(path)
+        read_event_schema(path)
     assert told in str(raised.value)
 
 

@@ -63,7 +63,7 @@ def is_relevant(cea, event):
     return any(
         t.guard == ANY or satisfies(cea.guards[t.guard], event) != t.negated
         for t in cea.transitions
-        if not (t.guard == ANY and t.source == t.target and not t.kept)
+        if not (t.guard == ANY and t.source == t.target and not t.selected)
     )
 
 

@@ -13,7 +13,7 @@ def remarks(text, schema=None):
     """The kinds of the remarks on a query, with the texts that they mark."""
     query = cer_gpu.compile(text, time_column=None)
     found = lint(query.syntax, language=query.language, schema=schema)
-    return [(each.kind, text[each.found.start : each.found.end]) for each in found]
+    return [(each.kind, text[each.error.start : each.error.end]) for each in found]
 
 
 def on(test, schema=None):

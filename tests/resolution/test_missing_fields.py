@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import cer_gpu
 from cer_gpu.ceql.parser import parse
-from cer_gpu.resolution.ceql import fitted_query
-from cer_gpu.resolution.predicates import PredicateFitter
+from cer_gpu.resolution.ceql import resolve_query
+from cer_gpu.resolution.predicates import PredicateResolver
 
 EVENTS = pa.table(
     {
@@ -144,7 +144,7 @@ def test_a_query_that_lacks_nothing_stays_as_it_is():
     syntax = parse(
         "SELECT * FROM S WHERE A AS a ; B AS b FILTER a[NOT (x = 1 AND x > 0)] AND b.x > a.x PARTITION BY [x]"
     )
-    assert fitted_query(syntax, PredicateFitter(EVENTS.schema)) is syntax
+    assert resolve_query(syntax, PredicateResolver(EVENTS.schema)) is syntax
 
 
 @pytest.mark.parametrize(

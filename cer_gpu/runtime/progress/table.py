@@ -135,9 +135,9 @@ def _steps(formula: NormalForm, number: dict[Guard, int], barring: tuple[Absent,
             raise NoFunnelError("':' asks for neighbouring events", "`;` allows others between")
         before = joint.absent if found else barring
         if isinstance(part, Repeat):
-            if part.least != part.most or part.contiguous:
+            if part.n_min != part.n_max or part.contiguous:
                 raise NoFunnelError("a step is repeated", "f{n}, for a given number of times, is n steps")
-            for k in range(part.least):
+            for k in range(part.n_min):
                 found += _steps(part.body, number, part.absent if k else before)
                 if len(found) > MAX_STEPS:
                     break

@@ -1,4 +1,4 @@
-"""Columns and types of events that an editor knows, from a file of events or a schema, and the problems of a query."""
+"""Columns and types of events for an editor, from a file of events or a schema, and the problems of a query."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def compiled_or_errors(
 
 
 def problems(text: str, schema: pa.Schema | None = None, options: Mapping[str, Any] | None = None) -> list[Problem]:
-    """Return all that ``cer-gpu check`` tells of a query; of an empty text, nothing.
+    """Return all that ``cer-gpu check`` reports on a query; nothing for an empty text.
 
     Parameters
     ----------
@@ -63,37 +63,37 @@ def problems(text: str, schema: pa.Schema | None = None, options: Mapping[str, A
 
     Examples
     --------
-    >>> from cer_gpu.editing.known import problems
-    >>> for found in problems("SELECT * FROM S WHERE A AS sale ; B FILTER sail[x > 1] WITHIN 9 EVENTS"):
-    ...     print(found.start, found.end, found.message)
+    >>> from cer_gpu.editing.event_schema import problems
+    >>> for problem in problems("SELECT * FROM S WHERE A AS sale ; B FILTER sail[x > 1] WITHIN 9 EVENTS"):
+    ...     print(problem.start, problem.end, problem.message)
     43 47 FILTER names 'sail', which the formula does not define
     hint: did you mean 'sale'?
     """
     if not text.strip():
         return []
     query, errors = compiled_or_errors(text, schema, options or {})
-    found = [_problem(text, error, is_warning=False) for error in errors]
+    reported = [_problem(text, error, is_warning=False) for error in errors]
     if query is not None:
-        found += [_problem(text, error, is_warning=True) for error in _warnings(query, schema)]
-    return found
+        reported += [_problem(text, error, is_warning=True) for error in _warnings(query, schema)]
+    return reported
 
 
 def _warnings(query: CompiledQuery, schema: pa.Schema | None) -> Iterator[QueryError]:
-    """Yield warnings, those that the schema gives and those of the text alone, each once."""
+    """Yield warnings, with the schema and without, each once."""
     syntax = query.syntax
     if not isinstance(syntax, QuerySyntax):
         return
     reported = set()
-    for known in (schema, None) if schema is not None else (None,):
-        for each in lint(syntax, language=query.language, schema=known):
-            place = (each.kind, each.found.start, each.found.end)
+    for each_schema in (schema, None) if schema is not None else (None,):
+        for each in lint(syntax, language=query.language, schema=each_schema):
+            place = (each.kind, each.error.start, each.error.end)
             if place not in reported:
                 reported.add(place)
-                yield each.found
+                yield each.error
 
 
 def _problem(text: str, error: CerError, *, is_warning: bool) -> Problem:
-    """Return an error at its place; one without a place stands at the first line with text."""
+    """Return an error at its place; one without a place is at the first line with text."""
     start, end, message = None, None, str(error)
     if isinstance(error, QueryError):
         start, end = error.start, error.end
@@ -118,8 +118,8 @@ _SHAPE = 'expected {"columns": [{"name": "price", "type": "double"}, ...]}, as c
 
 
 @dataclass(frozen=True)
-class KnownEvents:
-    """Events as far as they are known without reading them.
+class EventSchema:
+    """Schema and types of events, as far as they are known without reading the events.
 
     Attributes
     ----------
@@ -133,8 +133,8 @@ class KnownEvents:
     types: tuple[str, ...] = ()
 
 
-def read_known(path: str | os.PathLike[str]) -> KnownEvents:
-    """Return what a schema file, or the schema of events (a file, folder, glob, address or table), tells.
+def read_event_schema(path: str | os.PathLike[str]) -> EventSchema:
+    """Return the columns and types in a schema file, or the schema of events (a file, folder, glob, address or table).
 
     Parameters
     ----------
@@ -148,12 +148,12 @@ def read_known(path: str | os.PathLike[str]) -> KnownEvents:
 
     Examples
     --------
-    >>> from cer_gpu.editing.known import read_known
-    >>> read_known("examples/data/flights.parquet").schema.names[:3]                # doctest: +SKIP
+    >>> from cer_gpu.editing.event_schema import read_event_schema
+    >>> read_event_schema("examples/data/flights.parquet").schema.names[:3]                # doctest: +SKIP
     ['type', 'ts', 'tailnum']
     """
     if not str(path).endswith(SCHEMA_ENDING):
-        return KnownEvents(open_events(str(path)).schema)
+        return EventSchema(open_events(str(path)).schema)
     try:
         written = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -171,7 +171,7 @@ def read_known(path: str | os.PathLike[str]) -> KnownEvents:
         fields.append(pa.field(each["name"], kind))
     counted = written.get("types") or []
     names = [each.get("type") for each in counted if isinstance(each, dict)] if isinstance(counted, list) else []
-    return KnownEvents(pa.schema(fields), tuple(name for name in names if isinstance(name, str)))
+    return EventSchema(pa.schema(fields), tuple(name for name in names if isinstance(name, str)))
 
 
 def changed_at(path: str) -> int | None:
@@ -187,7 +187,7 @@ def fields_on_path(schema: pa.Schema, path: Sequence[str]) -> list[pa.Field] | N
     Examples
     --------
     >>> import pyarrow as pa
-    >>> from cer_gpu.editing.known import fields_on_path
+    >>> from cer_gpu.editing.event_schema import fields_on_path
     >>> [field.name for field in fields_on_path(pa.schema({"st": pa.struct({"p": pa.int64()})}), ["st"])]
     ['p']
     """
@@ -209,7 +209,7 @@ def arrow_type_of(text: str) -> pa.DataType | None:
 
     Examples
     --------
-    >>> from cer_gpu.editing.known import arrow_type_of
+    >>> from cer_gpu.editing.event_schema import arrow_type_of
     >>> arrow_type_of("struct<name: string, at: timestamp[us, tz=UTC]>").num_fields
     2
     """
@@ -227,17 +227,17 @@ def arrow_type_of(text: str) -> pa.DataType | None:
     fields = []
     for part in _split_at_commas(nested[2]):
         name, colon, kind = part.partition(": ")
-        found = arrow_type_of(kind.removesuffix(" not null"))
-        if not colon or found is None:
+        field_type = arrow_type_of(kind.removesuffix(" not null"))
+        if not colon or field_type is None:
             return None
-        fields.append(pa.field(name.strip(), found))
+        fields.append(pa.field(name.strip(), field_type))
     if nested[1] == "struct":
         return pa.struct(fields)
     return _LISTS[nested[1]](fields[0].type) if len(fields) == 1 else None
 
 
 def _split_at_commas(text: str) -> Iterator[str]:
-    """Yield the parts between the commas that stand in no brackets."""
+    """Yield the parts between the commas outside brackets."""
     depth, start = 0, 0
     for i, sign in enumerate(text):
         depth += (sign in "<[(") - (sign in ">])")
@@ -253,11 +253,11 @@ _NAMED = re.compile(r"^[ \t]*(?:--|//)[ \t]*events:[ \t]*(.+?)[ \t\r]*$", re.MUL
 
 
 def events_beside(folder: str, events: str) -> str:
-    """Return events, named from a folder, as they are named from anywhere; addresses and catalogues stay.
+    """Return a name of events, relative to a folder, as it is from anywhere; addresses and catalogues do not change.
 
     Examples
     --------
-    >>> from cer_gpu.editing.known import events_beside
+    >>> from cer_gpu.editing.event_schema import events_beside
     >>> [events_beside("/q", events) for events in ["a.parquet", "delta:lake/t@3", "iceberg:cat.ns.t", "s3://b/t"]]
     ['/q/a.parquet', 'delta:/q/lake/t@3', 'iceberg:cat.ns.t', 's3://b/t']
     """
@@ -274,7 +274,7 @@ def events_named(text: str) -> str | None:
 
     Examples
     --------
-    >>> from cer_gpu.editing.known import events_named
+    >>> from cer_gpu.editing.event_schema import events_named
     >>> events_named("-- events: trades.parquet\nSELECT * FROM S WHERE A")
     'trades.parquet'
     """
