@@ -108,7 +108,7 @@ def test_data_of_event_4657_is_compared_as_sysmon_writes_it(modifier, value, exp
 
 def test_data_that_cannot_be_told_is_refused_by_name():
     ((_, error),) = loaded("category: registry_set", "Details|contains: '1'").errors
-    assert "the pattern '*1*' matches the texts of too many numbers to be asked of the column NewValue" in str(error)
+    assert "the pattern '*1*' matches the strings of too many numbers to be asked of the column NewValue" in str(error)
     assert loaded("category: registry_set", "Details|contains: '1'", "sysmon").errors == []
 
 
