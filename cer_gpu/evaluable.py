@@ -104,7 +104,7 @@ class Evaluable(ABC):
         raise NotImplementedError
 
     def _watched_again(self, blob: bytes, forecast: Any) -> Any:
-        """Return an evaluator of forecasts that goes on from a checkpoint."""
+        """Return an evaluator of forecasts that continues from a checkpoint."""
         raise NotImplementedError
 
     def _checked_evaluator(self, options: EvaluationOptions, result_formatter: ResultFormatter | None = None) -> Any:
@@ -113,7 +113,7 @@ class Evaluable(ABC):
 
     @options_by_name
     def restore(self, blob: bytes, *, forecast: Forecast | Mapping[str, Forecast] | None = None) -> Any:
-        """Return an evaluator that goes on from the checkpoint of another one.
+        """Return an evaluator that continues from the checkpoint of another one.
 
         It returns the rows that the other would have returned, had it gone on.
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_LINES = 20_000
-"""Most matches drawn; if there are more, an evenly spread sample of about so many is drawn."""
+"""Maximum number of matches drawn; of more, an evenly spread sample of about that size is drawn."""
 
 
 @options_by_name
@@ -27,7 +27,7 @@ def timeline(matches: pa.Table, ax: Axes | None = None, *, by: str | None = None
     ----------
     matches
         Result of `cer_gpu.Query.evaluate`, for any output but "count" and "ends".  Drawn by times if there are any,
-        else by positions.  More than 20,000 matches are thinned to so many, spread evenly, and the title says
+        else by positions.  More than 20,000 matches are thinned to that number, spread evenly, and the title says
         so.
     ax
         Axes to draw on; None for a new figure.

@@ -114,7 +114,7 @@ def compiled_syntax(
 
 
 def check_time_unit(time_unit: str | None) -> None:
-    """Raise OptionError for a unit of times that there is none of."""
+    """Raise OptionError for an unknown unit of times."""
     if time_unit is not None and time_unit not in TIME_UNITS:
         raise OptionError(f"time_unit must be one of {', '.join(TIME_UNITS)}, got {time_unit!r}")
 
@@ -355,8 +355,8 @@ class Query(CompiledQuery):
             In the order of time of the ends.  One row for each match: ``start`` and ``end`` (int64, rows of the
             input as it came, from 0), ``positions`` (list<int64>, in the order of time), with a time column
             ``start_time`` and ``end_time`` of its type, and a column for each key of PARTITION BY, named by the first
-            name in its bracket.  Rows of several streams are those of each: a column of positions, such as ``start``,
-            has another one at the end, ``start_stream``, with the streams of its rows.
+            name in its bracket.  Rows of several streams have columns for each: a column of positions, such as
+            ``start``, has another one at the end, ``start_stream``, with the streams of its rows.
 
             "bindings": one row for each match, and a column for each selected variable: its position (int64, NULL
             where it holds none) if it holds at most one event, else a list<int64>.  ``SELECT *`` selects the variables

@@ -1,6 +1,6 @@
 """Many queries in one pass: `compile_all` compiles them, and a `QuerySet` evaluates them over the same events.
 
-The events are read, decoded, put in order and cut into blocks once; guards that queries have in common are evaluated
+The events are read, decoded, sorted and cut into blocks once; guards that queries have in common are evaluated
 once, over the events of their type (`cer_gpu.predicates.shared_guards`).  Behind that, each query has a pipeline of its
 own.
 """

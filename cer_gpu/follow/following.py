@@ -444,7 +444,7 @@ class Follower:
 def coalesced(batches: Iterable[tuple[Arrival, pa.RecordBatch]]) -> Iterator[tuple[Arrival, pa.RecordBatch]]:
     """Yield the events of small files together, with the first of these: each batch costs some calls for every query.
 
-    The events of files whose columns have other types are not put together.
+    The events of files whose columns have other types are not concatenated.
     """
     buffered: list[tuple[Arrival, pa.RecordBatch]] = []
     n_rows = 0

@@ -52,7 +52,7 @@ def _lock(file: Any) -> None:
 
 
 LOG_VERSION = 3
-"""Version of the log and of the state beside it; version 1 has no line that replaces many, and version
+"""Version of the log and of its state; version 1 has no line that replaces many, and version
 2 no names and checksums of rows."""
 LONGEST_LOG = 1_000
 """Number of lines from which on a log is shortened before it grows again."""
@@ -124,7 +124,7 @@ class CommitLog:
         Parameters
         ----------
         together
-            Facts that replace those of the lines, with the number of the last of their steps.
+            Facts that replace the facts of the lines, with the number of the last of their steps.
         """
         first, *moved, last = self.entries
         entries = [first, together, last]

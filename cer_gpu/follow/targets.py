@@ -5,7 +5,7 @@ names with its checksum.  When the step is committed they are published: a part 
 those that are not there yet.  Publishing again changes nothing.
 
 The state is stored with the results, or in a folder that the user names; then a file with the path of that folder is
-where the state would be, so that no second state comes to the same results.
+where the state would be, so that no second state can refer to the same results.
 
 Checks of a state before anything of it is changed: the log must have every step that left something.
 
@@ -41,7 +41,7 @@ _COPY_BYTES = 1 << 20
 
 
 def last_published(entries: Iterable[Mapping[str, Any]]) -> int:
-    """Return the number of the last step with rows in lines of the log; 0: there is none."""
+    """Return the number of the last step with rows in lines of the log, or 0."""
     steps = (entry.get("published", entry["step"] if entry.get("target") is not None else 0) for entry in entries)
     return max(steps, default=0)
 
@@ -173,7 +173,7 @@ class LiveTarget(ABC):
         Parameters
         ----------
         step
-            Number of the last step of the log; 0: there is none.
+            Number of the last step of the log, or 0.
         entry
             Its line.
         """

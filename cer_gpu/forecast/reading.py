@@ -263,7 +263,7 @@ class StateReader:
         return old
 
     def snapshot(self) -> dict[str, Array]:
-        """Return the memory of the substreams, as arrays by name; {}: no event was read."""
+        """Return the state of the substreams, as arrays by name; {} if no event was read."""
         return {} if self._followed is None else self._followed._asdict()
 
     def restore(self, blob: bytes, arrays: dict[str, Array]) -> Any:

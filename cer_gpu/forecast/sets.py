@@ -140,7 +140,7 @@ class ForecastSetEvaluator:
         return _non_empty({name: each.finish() for name, each in self._evaluators.items()})
 
     def checkpoint(self) -> bytes:
-        """Return the state as bytes, from which ``queries.restore(blob, forecast=models)`` goes on."""
+        """Return the state as bytes, from which ``queries.restore(blob, forecast=models)`` continues."""
         state = NamedState({name: each.query_identity for name, each in self._evaluators.items()}, {})
         for name, each in self._evaluators.items():
             state.tables[name] = pa.table({"blob": pa.array([each.checkpoint()], pa.large_binary())})

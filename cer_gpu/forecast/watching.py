@@ -109,7 +109,7 @@ class ForecastEvaluator:
     # ---- checkpoints ----------------------------------------------------------------------------------------
 
     def checkpoint(self) -> bytes:
-        """Return the state as bytes, from which ``query.restore(blob, forecast=model)`` goes on here."""
+        """Return the state as bytes, from which ``query.restore(blob, forecast=model)`` continues here."""
         state = NamedState(self._evaluation.identities, {"threshold": self.threshold})
         state.facts["n_passed"] = self.n_passed
         state.add_arrays("states", self._reader.snapshot())
@@ -118,7 +118,7 @@ class ForecastEvaluator:
 
     @classmethod
     def restored(cls, query: Any, blob: bytes, model: Any) -> ForecastEvaluator:
-        """Return an evaluator that goes on from a checkpoint of another one."""
+        """Return an evaluator that continues from a checkpoint of another one."""
         state = NamedState.from_bytes(query._changed(with_symbols)._new_evaluator(EvaluationOptions()).identities, blob)
         if "evaluation" not in state.tables:
             raise OptionError("the checkpoint is one of matches, and not of forecasts\nhint: leave out forecast=")

@@ -35,7 +35,7 @@ def match(frame: Any, query: Any, **options: Any) -> Any:
         `cer_gpu.QuerySet`, or a mapping from names to query texts for a set.
     **options
         Those of `cer_gpu.compile` for a text (``type_column``, ``time_column``, ``time_unit``, ``relations``,
-        ``language``, ``missing_fields``, ``selection``), and those of `cer_gpu.Query.evaluate` (``output``, ``limit``,
+        ``language``, ``missing_fields``, ``selection``), and of `cer_gpu.Query.evaluate` (``output``, ``limit``,
         ``sort``, ``threads``, ...).
 
     Returns

@@ -104,7 +104,7 @@ def _lazily(schema: pa.Schema, result: _Result) -> Any:
 
 
 def _to_pandas(frame: Any, table: pa.Table) -> Any:
-    """Return a table as a DataFrame: with Arrow's types if the given one has some, else with those of NumPy.
+    """Return a table as a DataFrame: with Arrow's types if the given one has some, else with NumPy's.
 
     Integers and booleans among which values are missing are nullable ones of pandas, not floats and objects; within
     lists and structs they are Python's, and times in nanoseconds within structs are pandas'.

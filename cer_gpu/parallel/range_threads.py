@@ -104,7 +104,7 @@ class Sizes:
         self.next: int = min(self._max_rows, SAMPLE_ROWS)
 
     def adapt(self, n_rows: int, n_bytes: int) -> None:
-        """Choose the size of the next range by the bytes of results that one of so many rows had."""
+        """Choose the size of the next range by the bytes of results of a range of `n_rows` rows."""
         self.next = min(self._max_rows, max(RESULT_BYTES * n_rows // max(n_bytes, 1), MIN_RANGE_ROWS))
 
 
@@ -195,7 +195,7 @@ class _Cut:
             yield batch
 
     def next(self, n_rows: int) -> pa.RecordBatch | None:
-        """Return the next rows, at most so many; None at the end."""
+        """Return the next rows, up to a limit, or None at the end."""
         batch = next(self._batches, None) if self._rest is None else self._rest
         self._rest = None
         if batch is not None and batch.num_rows > n_rows:
@@ -271,7 +271,7 @@ class _GroupPool:
         self._spare.append(group)
 
     def count(self, n_rows: int) -> None:
-        """Count so many more events as evaluated, in some thread."""
+        """Add to the number of evaluated events, in some thread."""
         with self._lock:
             self._splitter.count_pushed(n_rows)
 

@@ -112,7 +112,7 @@ class StreamSplitter:
         return {name: (m.n_suppressed, m.n_undecided, m.n_without_key) for name, m in group.executions.items()}
 
     def count_pushed(self, n_rows: int) -> None:
-        """Count so many more events as pushed."""
+        """Add to the number of pushed events."""
         self.group.input.n_pushed += n_rows
 
     def take_over(self, n_events: int, n_matches: Mapping[str, int], tallies: Tallies) -> None:

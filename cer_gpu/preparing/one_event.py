@@ -103,7 +103,7 @@ class ResolvedFilter:
     ----------
     guard : Guard
     attributes : list of str
-        Columns and fields that the query reads, given those that it reads besides its filter.
+        Columns and fields that the query reads, given the columns that it reads besides its filter.
     resolved : ResolvedQuery
         Places of its fields in the schema.
     """

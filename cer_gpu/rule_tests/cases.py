@@ -97,7 +97,7 @@ class WrittenValue:
 
     def _check_keys(self, what: str) -> None:
         """Refuse a duplicate key in the mapping itself: keys from ``<<`` are overwritten."""
-        if id(self._node) in self._checked:  # and has them beside its own since then
+        if id(self._node) in self._checked:  # and merges them with its own since then
             return
         self._checked.add(id(self._node))
         lines: dict[str, int] = {}
@@ -247,7 +247,7 @@ class RuleCase:
     line : int
         The line of the file on which it begins.
     rules : tuple of str
-        Names, files or patterns; empty: those in the file of rules that has the name of the case's file.
+        Names, files or patterns; empty for the rules of the file that has the name of the case's file.
     events : WrittenValue
         A list of events, or the path of some.
     types : dict from str to pyarrow.DataType

@@ -2,8 +2,8 @@
 
 | column | type | |
 | --- | --- | --- |
-| `rule`, `id`, `level` | string | those of the rule; NULL where it has none |
-| `tags`, `tactics`, `techniques` | list of string | those of the rule |
+| `rule`, `id`, `level` | string | of the rule; NULL where it has none |
+| `tags`, `tactics`, `techniques` | list of string | of the rule |
 | `host` | string | that of the last event, from the first of `cer_gpu.rules.alerts.HOST_COLUMNS` that is there |
 | `key` | map of strings | the values of the columns in PARTITION BY, or BY of EQL, by the names of the columns |
 | `start`, `end` | int64 | positions of the first event and of the last one |
@@ -22,7 +22,7 @@ A timeline has these columns, under the names that tools such as Timesketch take
 | `datetime` | string | time of the last event in ISO 8601 and UTC; times without a zone are taken for UTC |
 | `timestamp_desc` | string | what the time is: "Alert: last event" |
 | `rule`, `rule_id`, `level`, `host` | string | NULL where there is none |
-| `tags`, `tactics`, `techniques` | string | those of the rule, with commas between |
+| `tags`, `tactics`, `techniques` | string | of the rule, comma-separated |
 | `start_time` | string | time of the first event, as `datetime` |
 | `key`, `events` | string | as of alerts; the key as JSON |
 """
@@ -324,7 +324,7 @@ def _maps(columns: Mapping[str, pa.Array], n_rows: int) -> pa.Array:
 
 
 def _last(lists: pa.Array, n_max: int) -> pa.Array:
-    """Return lists with their last elements alone, as many as `n_max`."""
+    """Return the last `n_max` elements of each list."""
     lengths = np.asarray(pc.list_value_length(lists).fill_null(0)).astype(np.int64)
     if not (lengths > n_max).any():
         return lists

@@ -7,7 +7,7 @@ that end there, MAX is the largest.  ``temporal_ordered`` is a sequence, in whic
 events waits for the next step (RECENT).
 
 A correlation on others has their predicates in place of those of rules.  Groups become PARTITION BY; where they
-depend on the rule, or are those of a correlation below another, each OVER aggregate names them by itself:
+depend on the rule, or belong to a correlation below another, each OVER aggregate names them by itself:
 ``COUNT(* FILTER (p)) OVER 5 MINUTES PARTITION BY [source FILTER q, target FILTER r]``.
 """
 
@@ -59,7 +59,7 @@ class CorrelationPredicate:
     Attributes
     ----------
     text : str
-        The predicate of the events at which it fires, in its groups; empty: no predicate can say it.
+        The predicate of the events at which it fires, in its groups; empty if no predicate expresses it.
     in_groups : str
         The same in a query that is parted by its groups.
     columns : tuple of str
@@ -320,7 +320,7 @@ class _Writer:
     def _compare_percentile(
         self, op: SigmaCorrelationConditionOperator, column: str, percentile: int, value: str
     ) -> str:
-        """Return the comparison of a percentile by nearest rank: of the least value that so many do not exceed."""
+        """Return the comparison of a percentile by nearest rank: the least value that this fraction does not exceed."""
         if op == _Op.EQ:
             sides = (self._compare_percentile(each, column, percentile, value) for each in (_Op.GTE, _Op.LTE))
             return " AND ".join(sides)

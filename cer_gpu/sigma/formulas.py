@@ -73,7 +73,7 @@ class FieldTestKind:
     one : str
         The test of ``{column}`` against ``{values}``, of one value.
     several : str
-        The same for several values of which one must match; empty: each value has a test of its own.
+        The same for several values of which one must match; empty if each value has a test of its own.
     negated, negated_several : str
         The tests that hold where a column that has a value does not pass.
     """
@@ -110,7 +110,7 @@ PARTS_OF_TIME = {
     part: _plain_test_kind(f"{part}({{column}}) = {{values}}", f"{part}({{column}}) IN {_SET}")
     for part in ("minute", "hour", "day", "week", "month", "year")
 }
-"""Parts of times by the names of Sigma, which are those of CEQL."""
+"""Parts of times by the names of Sigma, which are CEQL's, too."""
 _COMPARISONS = ("<", "<=", ">", ">=", "<>")
 COMPARED = {
     (part, operator): _plain_test_kind(f"{f'{part}({{column}})' if part else '{column}'} {operator} {{values}}")
@@ -310,7 +310,7 @@ class RulePredicate:
     column_of : callable
         From a field to the columns that it becomes: one for each log source that has another one.
     tested : callable
-        The same, each column with the test of the log source whose events have it; empty: all events.
+        The same, each column with the test of the log source whose events have it; empty for all events.
     groups : tuple of tuple of str
         Those of the columns of which events have one or another, for the same field.
     """

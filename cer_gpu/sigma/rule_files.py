@@ -106,7 +106,7 @@ def _check_not_empty(bounds: list[SigmaCorrelationCondition]) -> None:
 MAX_FLOAT_INTEGER = 2**53
 """Greatest integer up to which every integer is a float."""
 MAX_INTEGER_DIGITS = 1_000
-"""Most digits of an integer: no value of an event has as many."""
+"""Maximum number of digits of an integer: no value of an event has as many."""
 _BOUNDARY = re.compile(r"(?m)^(?:---|\.\.\.)(?=\s|\Z)")
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 NOT_OF_TABLES = ("path", "paths", "columns", "distribution")
 """Options of the data source that a table function does not take."""
 GROUPS_A_TASK = 4
-"""Groups of keys for each task that runs at once, so that groups of unlike size even out."""
+"""Groups of keys for each task that runs at once, so that groups of different sizes even out."""
 _FIRST = "$first"
 """Column that says whether the first column of the order is NULL."""
 

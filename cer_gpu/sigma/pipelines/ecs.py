@@ -1,6 +1,6 @@
 """Log sources under the names of the Elastic Common Schema (ECS), as winlogbeat and Elastic's own agent give them.
 
-Events of Windows with a channel are those of the pipeline ``windows`` under other names, recognised as there by channel
+Windows events with a channel are as in the pipeline ``windows`` under other names, recognised as there by channel
 and number: their categories in ECS are too wide, and no others than of winlogbeat's modules.  Others are recognised by
 ``event.category`` and ``event.type``.
 """
@@ -239,7 +239,7 @@ FIELDS_OF_ECS: Mapping[str, str | EventColumn] = {
     "ImageLoaded": "dll.path",
     "message": "message",
 }
-"""Fields of ECS by those of Sigma; others of Windows are below ``winlog.event_data``."""
+"""Fields of ECS by fields of Sigma; others of Windows are below ``winlog.event_data``."""
 
 _VALUES = {"Initiated": replaced_values({"true": "egress", "false": "ingress"})}
 _NO_CHANNEL = Presence("winlog.channel", False)
@@ -295,7 +295,7 @@ SYSTEMS = ("windows", "linux", "macos")
 
 @lru_cache(maxsize=1_000)
 def sources_in_ecs(product: str | None, category: str | None, service: str | None) -> Sequence[LogSource]:
-    """Return the log sources that a rule names, as those under the names of ECS; (): there is none."""
+    """Return the log sources that a rule names, under the names of ECS; () if there are none."""
     if product not in (None, *SYSTEMS) or (category is None and service is None and product != "windows"):
         return ()
     if service is not None and (product != "windows" or service not in CHANNELS):

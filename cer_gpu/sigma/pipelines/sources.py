@@ -73,7 +73,7 @@ class LogSource:
     base : LogSource or None
         The log source whose columns are the fields of this one.
     category_fields : tuple of str
-        Columns of `test`, and of those of like sources, of which events need have one only.
+        Columns of `test`, and of the tests of similar sources, of which events need only have one.
     """
 
     test: DetectionFormula | None = None

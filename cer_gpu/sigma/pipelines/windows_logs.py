@@ -180,7 +180,7 @@ _ACCOUNTS: Mapping[str, EventColumn] = {
     _TARGET: EventColumn(r"concat(TargetDomainName, '\', TargetUserName)", ("TargetDomainName", "TargetUserName")),
     _SUBJECT: EventColumn(r"concat(SubjectDomainName, '\', SubjectUserName)", ("SubjectDomainName", "SubjectUserName")),
 }
-"""Accounts of event 4688: of those of the system, the names are those of the machine, so SIDs identify them."""
+"""Accounts of event 4688: system accounts have the name of the machine, so SIDs identify them."""
 
 
 def _accounts(kind: str, *tests: DetectionFormula) -> Iterator[FieldColumn]:
@@ -280,7 +280,7 @@ def sources_in(
     category: str | None,
     service: str | None,
 ) -> Sequence[LogSource]:
-    """Return the log sources of Windows that a rule names; (): it names none of these.
+    """Return the log sources of Windows that a rule names; () if it names none.
 
     Parameters
     ----------
