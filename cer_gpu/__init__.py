@@ -62,7 +62,7 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: Any) -> None:
     """Register the cell magic ``%%ceql`` and its completions, for ``%load_ext cer_gpu``."""
-    # by its name: the room is above all others, and `cer_gpu` is known to them
+    # by its name: the package is above all others, and `cer_gpu` is known to them
     import_module("cer_gpu.notebook.magic").register_in(shell)
 
 

@@ -1,4 +1,4 @@
-"""Folder of files that one process keeps for the next, and writing of files as a whole."""
+"""Folder of files that one process caches for the next, and atomic writing of files."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from cer_gpu.printable import printable
 from cer_gpu.private_files import replacing, why_not_private
 
 _NAME = "cer-gpu"
-_Made = TypeVar("_Made")
+_Value = TypeVar("_Value")
 
 WORTH_SECONDS = 0.5
-"""Seconds that it takes to make a value, from which on it is kept."""
+"""Seconds of computation from which on a value is cached."""
 
-MAX_KEPT = 16
-"""Most values of a kind that are kept: those that were used last."""
+MAX_CACHED = 16
+"""Maximum number of cached values of a kind: the most recently used."""
 
 _NOTICES = "CER_GPU_NOTICES"
 """Environment variable that leaves out such lines if it is "off"; the same as of `cer_gpu.compile_progress`."""
 
 
 def cache_folder(part: str, environ: Mapping[str, str] | None = None) -> Path:
-    """Return the folder `part` of the user's cache, made if missing.
+    """Return the folder `part` of the user's cache, created if missing.
 
     Parameters
     ----------
     part
         Name of the folder inside the cache of this package.
     environ
-        Environment variables; None: those of the process.
+        Environment variables; None for the process's own.
 
     Returns
     -------
@@ -50,8 +50,8 @@ def cache_folder(part: str, environ: Mapping[str, str] | None = None) -> Path:
 
     Notes
     -----
-    A place that others can write to is not used, and a notice says so, once: whoever can move files there could put
-    what was kept of one query in place of another.
+    A folder that others can write to is not used, and a notice says so, once: whoever can move files there could put
+    the cached value of one query in place of another.
     """
     environ = os.environ if environ is None else environ
     xdg = environ.get("XDG_CACHE_HOME", "")
@@ -67,8 +67,8 @@ def cache_folder(part: str, environ: Mapping[str, str] | None = None) -> Path:
             if not _is_private(place, may_be_sticky=True):
                 continue
             place.mkdir(parents=True, exist_ok=True)
-            for made in (folder.parent, folder):
-                made.mkdir(mode=0o755, exist_ok=True)  # whatever the umask lets a group do
+            for each in (folder.parent, folder):
+                each.mkdir(mode=0o755, exist_ok=True)  # whatever the umask lets a group do
             if not _is_private(folder.parent) or not _is_private(folder):
                 continue
         except OSError:
@@ -114,31 +114,31 @@ def whole_file(path: Path, mode: int) -> AbstractContextManager[IO[bytes]]:
 
 def disk_cached(
     part: str,
-    made_of: Iterable[bytes | str],
-    make: Callable[[], _Made],
-    write: Callable[[_Made], bytes],
-    read: Callable[[bytes], _Made],
+    key_parts: Iterable[bytes | str],
+    make: Callable[[], _Value],
+    write: Callable[[_Value], bytes],
+    read: Callable[[bytes], _Value],
     dearer: float = 1.0,
-) -> _Made:
-    """Return `make()`, cached on disk by `made_of` and the hash of this package's sources.
+) -> _Value:
+    """Return `make()`, cached on disk by `key_parts` and the hash of this package's sources.
 
     A file is read only if it is this user's, nobody else can write to it, and its digest is that of its content; one
-    that is damaged is made anew, which a line on standard error says.
+    that is damaged is recomputed, which a line on standard error reports.
 
     Parameters
     ----------
     part
         Name of the folder inside the cache of this package, which only the user can read.
-    made_of
-        All that the value depends on, beside the sources of this package.
+    key_parts
+        All that the value depends on, besides the sources of this package.
     make
     write, read
-        From the value to bytes and back.  ValueError of `write`: the value is not kept.
+        From the value to bytes and back.  The value is not cached if `write` raises ValueError.
     dearer
         Times as long as here that it takes a process which has not what this one has already.
     """
     digest = hashlib.sha256(_sources().encode())
-    for each in made_of:
+    for each in key_parts:
         content = each.encode("utf-8", "surrogatepass") if isinstance(each, str) else each
         digest.update(b"%d:" % len(content))
         digest.update(content)
@@ -147,7 +147,7 @@ def disk_cached(
         path = own_folder(part) / digest.hexdigest()[:32]
         try:
             with gc_paused():
-                value = read(read_kept(path))
+                value = read(read_cached(path))
             os.utime(path)
             return value
         except FileNotFoundError:
@@ -159,7 +159,7 @@ def disk_cached(
         value = make()
     if path is not None and dearer * (time.perf_counter() - begun) >= WORTH_SECONDS:
         with contextlib.suppress(OSError, ValueError, RecursionError):
-            write_kept(path, write(value))
+            write_cached(path, write(value))
             _drop_old(path)
     return value
 
@@ -172,22 +172,22 @@ def _drop_old(written: Path) -> None:
     now = time.time()
     used = {each: each.stat().st_mtime for each in written.parent.iterdir() if each != written}
     files = sorted(used, key=lambda each: (used[each] <= now, used[each]))
-    for old in files[: max(0, len(files) + 1 - MAX_KEPT)]:
+    for old in files[: max(0, len(files) + 1 - MAX_CACHED)]:
         old.unlink()
 
 
 _HEAD = b"cer-gpu 1\n"
-"""First bytes of a kept file, before the digest of the others."""
+"""First bytes of a cached file, before the digest of the others."""
 
 
-def write_kept(path: Path, content: bytes) -> None:
-    """Write a file that `read_kept` reads."""
+def write_cached(path: Path, content: bytes) -> None:
+    """Write a file that `read_cached` reads."""
     with whole_file(path, 0o600) as written:
         written.write(_HEAD + hashlib.sha256(content).digest() + content)
 
 
-def read_kept(path: Path) -> bytes:
-    """Return the content of a kept file.
+def read_cached(path: Path) -> bytes:
+    """Return the content of a cached file.
 
     Raises
     ------
@@ -229,7 +229,7 @@ def say_notice(text: str) -> None:
 
 @contextlib.contextmanager
 def gc_paused() -> Iterator[None]:
-    """Do not look for garbage within the block, in which many objects are made that all stay."""
+    """Pause garbage collection within the block, in which many long-lived objects are created."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -241,7 +241,7 @@ def gc_paused() -> Iterator[None]:
 
 @cache
 def _sources() -> str:
-    """Return what tells the sources of this package from those of another version."""
+    """Return the digest that identifies the sources of this package."""
     root = Path(__file__).parent
     files = sorted(path for path in root.rglob("*") if path.suffix in (".py", ".lark"))
     return repr([(path.relative_to(root).as_posix(), path.stat().st_size, path.stat().st_mtime_ns) for path in files])
@@ -256,9 +256,9 @@ def _temporary() -> Path:
     folder = Path(tempfile.gettempdir(), f"{_NAME}-{os.getuid()}")
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError:
         return Path(tempfile.mkdtemp(prefix=f"{_NAME}-"))
     # programs are started from here, so nobody else may write to it
-    own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
     return folder if own else Path(tempfile.mkdtemp(prefix=f"{_NAME}-"))

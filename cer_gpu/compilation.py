@@ -1,4 +1,4 @@
-"""The call that compiles anything: `LANGUAGES` tells the language of a text, and `CompiledQuery` what it becomes."""
+"""The call that compiles anything: `LANGUAGES` gives the language of a text, and `CompiledQuery` the result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.evaluable import CompiledQuery as CompiledQuery
 from cer_gpu.query import Query
 
-_Asked = TypeVar("_Asked")
+_Compiled = TypeVar("_Compiled")
 
 
 @dataclass(frozen=True)
@@ -28,24 +28,24 @@ class Language:
     ----------
     name : str
     begins : re.Pattern
-        Recogniser of its texts, by their beginning up to the words that no other language has there.
+        Recogniser of its queries, by their beginning up to the words that no other language has there.
     front_end : str
         Module, loaded for the first such text, whose function `analyse` takes a text and the options of `compile`,
         and returns the compiled query, or its errors.
     reads_whole_table : bool
         As that of its queries.
     instead : dict from str to str
-        Words on what it has in place of options of CEQL.
+        Words on what replaces the options of CEQL.
     names : tuple of str
-        Other names by which it may be asked for.
+        Other names by which it may be requested.
     own_options : tuple of str
         Options of `compile` that it takes, and not every language does.
     type_column, time_column : str or None
-        The columns of types and of times where none are named, if they are other ones than those of CEQL.
+        The columns of types and of times where none are named, if they differ from CEQL's.
     missing_fields : str
         As of `compile`, where nobody gives it.
     of_any_schema : bool
-        True: its rules name fields of many kinds of events, so that those that are missing are NULL in a set of rules.
+        True if its rules name fields of many kinds of events, so that missing fields are NULL in a set of rules.
     """
 
     name: str
@@ -107,17 +107,17 @@ _OF_SOME = {"missing_fields": None, "selection": "recent"}
 
 
 def language_named(name: str) -> Language:
-    """Return a language by its name, in any letter case; OptionError: there is none of that name."""
-    asked = str(name).lower()
+    """Return a language by its name, in any letter case; raises OptionError if there is none of that name."""
+    lowered = str(name).lower()
     for language in LANGUAGES:
-        if asked in (language.name.lower(), *language.names):
+        if lowered in (language.name.lower(), *language.names):
             return language
-    known = ", ".join(repr(each.name.lower()) for each in LANGUAGES)
-    raise OptionError(f"language must be one of {known}, got {name!r}")
+    names = ", ".join(repr(each.name.lower()) for each in LANGUAGES)
+    raise OptionError(f"language must be one of {names}, got {name!r}")
 
 
 def language_of(text: object) -> Language:
-    """Return the language of a text; of anything else, CEQL, which tells what is wrong with it."""
+    """Return the language of a text; of anything else, CEQL, whose errors say what is wrong with it."""
     return next(each for each in LANGUAGES if each.begins.match(text if isinstance(text, str) else ""))
 
 
@@ -142,8 +142,8 @@ def compile(
         The query (docs/reference/ceql_patterns.md, docs/reference/eql.md), the statement
         (docs/reference/match_recognize.md), or the path of a file with it: a `pathlib.Path`.
     type_column
-        The column that holds the type of each event, "event.category" for EQL where none is named; None: the stream's
-        name (FROM) is the type of all of them.
+        The column that holds the type of each event, "event.category" for EQL where none is named; None if the
+        stream's name (FROM) is the type of all of them.
     time_column
         The column that holds the time of each event: a timestamp, date, duration or integer that never decreases; for
         EQL "@timestamp" where none is named.  The results then have start_time and end_time.
@@ -155,7 +155,7 @@ def compile(
         The columns of each type, such as ``{"T": ["id"], "S": ["id", "loc"]}``, for the atoms of a conjunctive query
         whose arguments are by position: ``Q(x) <- T(x), S(x, 3)``.
     language
-        "ceql", "eql", "sigma" or "match_recognize"; None: the text tells.
+        "ceql", "eql", "sigma" or "match_recognize"; None to detect it from the text.
     missing_fields
         A field that the events have not: "error", or "null": it has no value in any event.  None: "null" for Sigma,
         else "error".
@@ -171,9 +171,9 @@ def compile(
     Raises
     ------
     QuerySyntaxError, QueryError
-        When the query is wrong; the message shows the place, the expected text, and a hint.
+        When the query is wrong; the message shows the position, the expected text, and a hint.
     QueryTypeError
-        When the query does not fit the schema.
+        When the query does not match the schema.
     OptionError
         When a file cannot be read, or an option has no such value.
 
@@ -192,11 +192,11 @@ def compile(
     >>> falls.evaluate(events).to_pylist()
     [{'high': 101, 'low': 90}]
     """
-    given = read_query_file(text) if isinstance(text, os.PathLike) else text
+    source = read_query_file(text) if isinstance(text, os.PathLike) else text
     return _checked_query(
         text,
         analyse(
-            given,
+            source,
             type_column=type_column,
             time_column=time_column,
             time_unit=time_unit,
@@ -209,19 +209,19 @@ def compile(
     )
 
 
-def compile_member(text: str | os.PathLike[str], **options: Any) -> CompiledQuery:
-    """Compile a query of a set, as `compile` does; options of CEQL are those of the other queries."""
-    given = read_query_file(text) if isinstance(text, os.PathLike) else text
-    return _checked_query(text, analyse_member(given, **options))
+def compile_for_set(text: str | os.PathLike[str], **options: Any) -> CompiledQuery:
+    """Compile a query of a set, as `compile` does; options of CEQL as in the other queries."""
+    source = read_query_file(text) if isinstance(text, os.PathLike) else text
+    return _checked_query(text, analyse_for_set(source, **options))
 
 
-def analyse_member(text: str, **options: Any) -> tuple[CompiledQuery | None, Sequence[CerError]]:
-    """Compile a query of a set and return it, or its errors, as `compile_member` does."""
+def analyse_for_set(text: str, **options: Any) -> tuple[CompiledQuery | None, Sequence[CerError]]:
+    """Compile a query of a set and return it, or its errors, as `compile_for_set` does."""
     own = _language_of(text, options.get("language"))
-    known = {name: value for name, value in options.items() if name not in _OF_SOME or name in own.own_options}
+    accepted = {name: value for name, value in options.items() if name not in _OF_SOME or name in own.own_options}
     if own.reads_whole_table:
-        known = {name: known.get(name) for name in ("schema", "language")}
-    return analyse(text, **known)
+        accepted = {name: accepted.get(name) for name in ("schema", "language")}
+    return analyse(text, **accepted)
 
 
 def check_same_events(query: CompiledQuery, name: str, other: CompiledQuery, other_name: str) -> None:
@@ -248,11 +248,11 @@ def check_same_events(query: CompiledQuery, name: str, other: CompiledQuery, oth
 def options_of_set(texts: Iterable[str], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `compile` for the queries of a set, which read the same columns of types and times.
 
-    Those that are not named are those of the first language among them that has its own.
+    Options that are not named come from the first language among them that has its own.
     """
     chosen = dict(options)
-    found = (_language_of(text, options.get("language")) for text in texts)
-    first = next((language for language in found if language.type_column is not None), None)
+    languages = (_language_of(text, options.get("language")) for text in texts)
+    first = next((language for language in languages if language.type_column is not None), None)
     return chosen if first is None else chosen | _columns(first, options)
 
 
@@ -270,7 +270,7 @@ def _language_of(text: str, name: str | None) -> Language:
     return language_of(text) if name is None else language_named(name)
 
 
-def _checked_query(text: object, analysed: tuple[_Asked | None, Sequence[CerError]]) -> _Asked:
+def _checked_query(text: object, analysed: tuple[_Compiled | None, Sequence[CerError]]) -> _Compiled:
     query, errors = analysed
     if query is None:
         raise with_hint_of_a_file(errors[0], text)
@@ -278,7 +278,7 @@ def _checked_query(text: object, analysed: tuple[_Asked | None, Sequence[CerErro
 
 
 def analyse(text: str, **options: Any) -> tuple[CompiledQuery | None, Sequence[CerError]]:
-    """Compile a query of any language and return it, or its errors; parameters are those of `compile`."""
+    """Compile a query of any language and return it, or its errors; parameters as in `compile`."""
     language = _language_of(text, options.pop("language", None))
     for name, usual in _OF_SOME.items():
         if name in language.own_options:
@@ -292,11 +292,11 @@ def analyse(text: str, **options: Any) -> tuple[CompiledQuery | None, Sequence[C
             options["type_column"] = str(options["type_column"])
     if "missing_fields" in language.own_options:
         missing = options.get("missing_fields")
-        given = missing is not None and (language.of_any_schema or not isinstance(missing, OverridableDefault))
-        options["missing_fields"] = str(missing) if given else language.missing_fields
-    found: tuple[CompiledQuery | None, Sequence[CerError]]
-    found = import_module(language.front_end).analyse(text, **options)
-    return found
+        is_set = missing is not None and (language.of_any_schema or not isinstance(missing, OverridableDefault))
+        options["missing_fields"] = str(missing) if is_set else language.missing_fields
+    analysis: tuple[CompiledQuery | None, Sequence[CerError]]
+    analysis = import_module(language.front_end).analyse(text, **options)
+    return analysis
 
 
 def analyse_query(text: str, **options: Any) -> tuple[Query | None, Sequence[CerError]]:

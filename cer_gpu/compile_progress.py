@@ -1,6 +1,6 @@
 """Progress of the compilation of loops: which one is compiled, how far it is, and that this happens once.
 
-The first query of a kind compiles its loops, unless machine code for them is kept or came with the package.  On a
+The first query of a kind compiles its loops, unless machine code for them is cached or came with the package.  On a
 terminal a line shows it while it lasts, a notebook gets one sentence, and a pipe or a file gets nothing.
 """
 
@@ -32,18 +32,18 @@ class CompileStep(NamedTuple):
         Functions that are still to be compiled for it: helpers that it calls, and itself.
     n_functions
         Number of these at the begin.
-    is_kept
-        True if it is kept on disk for later processes.
+    is_cached
+        True if it is cached on disk for later processes.
     """
 
     loop: str
     n_left: int
     n_functions: int
-    is_kept: bool
+    is_cached: bool
 
     def __str__(self) -> str:
         """Return it in words."""
-        once = " (once)" if self.is_kept else ""
+        once = " (once)" if self.is_cached else ""
         left = f": {self.n_left} of {self.n_functions} functions left" if self.n_functions > 1 else ""
         return f"compiling {self.loop}{once}{left}"
 
@@ -67,7 +67,7 @@ class CompileProgress:
         self.seconds: float = 0.0
         self.n_loops: int = 0
         self._lock = threading.RLock()
-        self._given: list[Show] = []
+        self._shows: list[Show] = []
         self._line: _TerminalLine | None = None
         self._said = False
         self._step: CompileStep | None = None
@@ -77,21 +77,21 @@ class CompileProgress:
 
     @contextlib.contextmanager
     def shown_by(self, show: Show) -> Iterator[None]:
-        """Let `show` show what is compiled during the block, in place of a line or a sentence."""
-        self._given.append(show)
+        """Let `show` show what is compiled during the block, instead of a line or a sentence."""
+        self._shows.append(show)
         try:
             yield
         finally:
-            self._given.remove(show)
+            self._shows.remove(show)
 
     def begin(self, step: CompileStep) -> None:
         """Begin with a loop."""
         with self._lock:
             self._begun, self._step = time.perf_counter(), step
-            show = self._given[-1] if self._given else self._default()
+            show = self._shows[-1] if self._shows else self._default()
             if show is None:
                 return
-            after = 0.0 if self._given else SHOWN_AFTER - self.seconds
+            after = 0.0 if self._shows else SHOWN_AFTER - self.seconds
             if after <= 0:
                 self._show = show
                 self._update()
@@ -156,7 +156,7 @@ class CompileProgress:
 
 
 class _TerminalLine:
-    """A line on the terminal that shows the steps, and leaves nothing behind."""
+    """A line on the terminal that shows the steps, and is erased at the end."""
 
     def __init__(self) -> None:
         # rich is not loaded by processes that compile nothing

@@ -1,4 +1,4 @@
-"""Exceptions that the package raises on purpose, with messages made for the person who reads them.
+"""Exceptions that the package raises on purpose, with messages for the person who reads them.
 
 A message says what was expected, what came, where (a caret under the query text, or the row and the
 column) and, where there is one, a hint.
@@ -33,7 +33,7 @@ class CerError(Exception):
     """
 
     def __str__(self) -> str:
-        """Return the message, in which names, values and texts of others are safe to print."""
+        """Return the message, in which names, values and foreign strings are safe to print."""
         return printable_lines(super().__str__())
 
 
@@ -119,7 +119,7 @@ class QuerySyntaxError(QueryError):
 
 
 class QueryTypeError(QueryError):
-    """Query that does not fit the schema of the events: an unknown column or types that cannot be compared.
+    """Query that does not match the schema of the events: an unknown column or types that cannot be compared.
 
     Examples
     --------
@@ -214,7 +214,7 @@ class DeviceError(CerError):
 
 
 class OutOfMemoryError(CerError, MemoryError):
-    """Memory that ran out; mostly, more matches were found than it holds.
+    """Memory that ran out; mostly, because there are more matches than it can hold.
 
     Examples
     --------
@@ -231,7 +231,7 @@ FEWER = "WITHIN, or a shorter one, makes them fewer; limit=... (--limit) stops e
 
 
 def out_of_memory(n_found: int | None = None) -> OutOfMemoryError:
-    """Return the error for memory that ran out after so many matches; None: their number is not known."""
+    """Return the error for memory that ran out after so many matches, or an unknown number if None."""
     after = "" if n_found is None else f" after {counted(n_found, 'match')}"
     return OutOfMemoryError(f"memory ran out{after}\nhint: {FEWER}")
 
@@ -260,7 +260,7 @@ def underline(text: str, start: int, end: int | None = None) -> list[str]:
     width = 1 if end is None else max(1, len(_on_its_line(text[start : min(end, last)])))
     number = text.count("\n", 0, start) + 1
     prefix = (f"  line {number}: " if "\n" in text.strip() else "  ") + before
-    # tabs in front of the caret stay tabs, so that it stands under its text
+    # tabs in front of the caret stay tabs, so that it is under its text
     gap = "".join("\t" if c == "\t" else " " for c in _on_its_line(text[first:start]))
     return [prefix + _on_its_line(text[first:last]) + after, " " * len(prefix) + gap + "^" * width]
 
@@ -270,18 +270,18 @@ def _on_its_line(text: str) -> str:
     return "\t".join(map(printable, text.split("\t")))
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest(name: str, candidates: Iterable[str]) -> str | None:
     """Return the known name closest to `name` (letter case ignored), or None if none is close."""
-    by_folded = {k.casefold(): k for k in known}
+    by_folded = {k.casefold(): k for k in candidates}
     close = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
     return by_folded[close[0]] if close else None
 
 
-def nearest_file(name: str, known: Iterable[str]) -> str | None:
-    """Return the file name closest to `name`, or None: endings, which most names share, do not make names close."""
+def nearest_file(name: str, candidates: Iterable[str]) -> str | None:
+    """Return the file name closest to `name`, or None; endings, which most names share, do not make names close."""
     stem, ending = _split(name)
     by_stem: dict[str, str] = {}
-    for other in known:
+    for other in candidates:
         its_stem, its_ending = _split(other)
         if its_ending == ending or its_stem not in by_stem:
             by_stem[its_stem] = other
@@ -296,15 +296,15 @@ def _split(name: str) -> tuple[str, str]:
     return inner, before + ending
 
 
-def did_you_mean(name: str, known: Iterable[str], what: str = "known") -> str | None:
+def did_you_mean(name: str, candidates: Iterable[str], what: str = "known") -> str | None:
     """Return a hint with the nearest name, else with all known names, else None."""
-    known = list(known)
-    close = nearest(name, known)
+    candidates = list(candidates)
+    close = nearest(name, candidates)
     if close is not None:
         return f"did you mean {close!r}?"
-    if not known:
+    if not candidates:
         return None
-    shown = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
+    shown = ", ".join(candidates[:12]) + (", ..." if len(candidates) > 12 else "")
     return f"{what}: {shown}"
 
 

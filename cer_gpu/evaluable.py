@@ -104,7 +104,7 @@ class Evaluable(ABC):
         raise NotImplementedError
 
     def _watched_again(self, blob: bytes, forecast: Any) -> Any:
-        """Return an evaluator of forecasts that goes on from a checkpoint."""
+        """Return an evaluator of forecasts that continues from a checkpoint."""
         raise NotImplementedError
 
     def _checked_evaluator(self, options: EvaluationOptions, result_formatter: ResultFormatter | None = None) -> Any:
@@ -113,7 +113,7 @@ class Evaluable(ABC):
 
     @options_by_name
     def restore(self, blob: bytes, *, forecast: Forecast | Mapping[str, Forecast] | None = None) -> Any:
-        """Return an evaluator that goes on from the checkpoint of another one.
+        """Return an evaluator that continues from the checkpoint of another one.
 
         It returns the rows that the other would have returned, had it gone on.
 
@@ -122,7 +122,8 @@ class Evaluable(ABC):
         blob
             Result of `Evaluator.checkpoint`; restore only checkpoints from a source that you trust.
         forecast
-            The forecast of the other one, if it had one (``evaluator(forecast=...)``); of a set, those of its queries.
+            The forecast of the other one, if it had one (``evaluator(forecast=...)``); of a set, the forecasts of its
+            queries.
 
         Raises
         ------
@@ -144,7 +145,7 @@ class Evaluable(ABC):
         return self._restored_evaluator(blob)
 
     def _restored_evaluator(self, blob: bytes, result_formatter: ResultFormatter | None = None, **more: Any) -> Any:
-        """Return an evaluator that continues from a checkpoint, with more options than it keeps."""
+        """Return an evaluator that continues from a checkpoint, with more options than it stores."""
         state = NamedState.from_bytes(self._new_evaluator(EvaluationOptions()).identities, blob)
         shard = state.options.pop("shard")
         options = EvaluationOptions(**state.options, shard=None if shard is None else tuple(shard), **more)
@@ -158,7 +159,7 @@ class Evaluable(ABC):
         """Yield the matches of a source with the names of their queries, in pieces of bounded size.
 
         With several threads the evaluator itself evaluates nothing, and takes over their numbers of events and complex
-        events; None: as many threads as help, of many queries one.
+        events; None for as many threads as help, or one for many queries.
         """
         evaluator.expect(source.schema)
         names = evaluator.attributes(source.schema)
@@ -170,16 +171,16 @@ class Evaluable(ABC):
         if window is None:
             n_threads = min(n_threads, splitter.max_shards or n_threads) if may_split else 1
         if n_threads == 1:
-            found = evaluator._group.push_all(source.batches(names), source.n_rows)
+            matches = evaluator._group.push_all(source.batches(names), source.n_rows)
         elif window is not None:
-            found = on_threads(splitter, *cut(source, names, RangeWindow(*window), n_threads), n_threads)
+            matches = on_threads(splitter, *cut(source, names, RangeWindow(*window), n_threads), n_threads)
         else:
-            found = on_threads_by_key(splitter, source.batches(names), n_threads)
+            matches = on_threads_by_key(splitter, source.batches(names), n_threads)
         try:
             with source.locating(lambda: evaluator.n_events):
                 group = evaluator._group
-                yield from found if n_threads == 1 else group.result_range.of_parts(found, group.executions)
-        except OutOfMemoryError:  # which tells more
+                yield from matches if n_threads == 1 else group.result_range.of_parts(matches, group.executions)
+        except OutOfMemoryError:  # which says more
             raise
         except MemoryError:  # in a thread
             raise out_of_memory(evaluator.total_matches) from None
@@ -191,7 +192,7 @@ class CompiledQuery(Evaluable):
     language: str
     """Its language, the name of one of `cer_gpu.compilation.LANGUAGES`."""
     reads_whole_table: bool
-    """True if its results begin when all rows are read; False: events are evaluated as they come (`Query`)."""
+    """True if its results begin when all rows are read; False if events are evaluated as they come (`Query`)."""
     _plan: LogicalPlan | None = None  # None if it reads whole tables
     notes: tuple[str, ...] = ()
     """Remarks of the compilation."""
@@ -206,7 +207,7 @@ class CompiledQuery(Evaluable):
     @property
     @abstractmethod
     def syntax(self) -> Any:
-        """The formula with its clauses, or the statement, as immutable nodes that know their places in `text`."""
+        """The formula with its clauses, or the statement, as immutable nodes with their spans in `text`."""
 
     @property
     def compiled_by(self) -> str | None:
@@ -222,7 +223,7 @@ class CompiledQuery(Evaluable):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Facts that tell the query from others, for checkpoints; none of one over a whole table."""
+        """Facts that identify the query, for checkpoints; none of one over a whole table."""
         return {} if self._plan is None else self._plan.identity
 
     @property
@@ -242,7 +243,7 @@ class CompiledQuery(Evaluable):
     def bind(self, schema: pa.Schema) -> CompiledQuery:
         """Return the query with the names of columns that it has over events of a schema.
 
-        QueryError: it does not fit.
+        Raises QueryError if the query does not match the schema.
         """
         return self
 
@@ -268,7 +269,7 @@ class CompiledQuery(Evaluable):
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The streams of FROM, where positions are told for each."""
+        """The streams of FROM, where positions are reported for each."""
         return () if self._plan is None else self._plan.streams
 
     @property
@@ -278,7 +279,7 @@ class CompiledQuery(Evaluable):
 
     @property
     def partition_keys(self) -> tuple[tuple[str, ...], ...]:
-        """The column names in each bracket of PARTITION BY, where events can be dealt by them."""
+        """The column names in each bracket of PARTITION BY, where events can be distributed by them."""
         return () if self._plan is None else self._plan.partition_keys
 
     @property
@@ -298,11 +299,11 @@ class CompiledQuery(Evaluable):
 
     @property
     def distribution(self) -> Distribution:
-        """Exact ways to deal the events to several evaluations."""
+        """Exact ways to distribute the events to several evaluations."""
         return Distribution(_WHOLE_TABLE, _WHOLE_TABLE)
 
     def distribution_for(self, output: str | None) -> Distribution:
-        """Return the exact ways to deal the events for an output."""
+        """Return the exact ways to distribute the events for an output."""
         return self.distribution
 
     @property
@@ -313,19 +314,19 @@ class CompiledQuery(Evaluable):
     @property
     @abstractmethod
     def default_output(self) -> str:
-        """The form of its results where none is asked for."""
+        """The default form of its results."""
 
     @abstractmethod
     def resolve_output(self, output: str | None) -> str:
         """Return the name of the requested output, by default the usual one; OptionError if the query lacks it."""
 
     def physical_plan(self, output: str | None = None) -> Any:
-        """Return the plan by which it is evaluated event by event; OptionError: it reads whole tables."""
+        """Return the plan by which it is evaluated event by event; raises OptionError if it reads whole tables."""
         raise OptionError(_WHOLE_TABLE)
 
     @abstractmethod
     def columns(self, schema: pa.Schema, output: str | None = None) -> list[str]:
-        """Return the names of the columns that it reads from events of a schema; QueryTypeError: it does not fit."""
+        """Return the columns that it reads from events of a schema; raises QueryTypeError if it does not match."""
 
     @abstractmethod
     def explain(self, events: Any = None, *, analyze: bool = False, detail: str = "summary") -> Explanation:
@@ -342,7 +343,7 @@ class CompiledQuery(Evaluable):
 
     @property
     def _needed_types(self) -> tuple[str, ...] | None:
-        """The types of the events that it needs if a column tells their positions, or None for all events."""
+        """The types of the events that it needs if a column has their positions, or None for all events."""
         return None
 
     def _window_units(self, schema: pa.Schema) -> int | float | None:
@@ -355,7 +356,7 @@ class CompiledQuery(Evaluable):
 
     @abstractmethod
     def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
-        """Return the schema of its results over events of a schema; QueryTypeError: it does not fit."""
+        """Return the schema of its results over events of a schema; raises QueryTypeError if it does not match."""
 
     def _new_execution(self, options: EvaluationOptions, sharing: SharedState | None = None) -> QueryExecution:
         """Return an execution of the query."""
@@ -386,13 +387,13 @@ class CompiledQuery(Evaluable):
     @taking(OF_EVENTS)
     def evaluate(self, events: Any, options: EvaluationOptions) -> pa.Table:
         """Find all matches, as `cer_gpu.Query.evaluate`."""
-        return reading_again(lambda given: self._reader(given, options).read_all(), events)
+        return reading_again(lambda source: self._reader(source, options).read_all(), events)
 
     @taking(OF_EVENTS)
     def stream(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
         """Find all matches batch by batch, in bounded memory where the query allows it.
 
-        Parameters and errors are those of `evaluate`; the events are read while the reader is.
+        Parameters and errors as in `evaluate`; the events are read while the reader is.
 
         Returns
         -------
@@ -413,13 +414,13 @@ class CompiledQuery(Evaluable):
     def count(self, events: Any, options: EvaluationOptions) -> int:
         """Return the number of matches, without listing them where that can be spared.
 
-        Parameters are those of `evaluate`, without `output`, `limit` and `aggregate`; with HAVING, the valuations that
+        Parameters as in `evaluate`, without `output`, `limit` and `aggregate`; with HAVING, the matches that
         pass are counted, and of MATCH_RECOGNIZE, the rows.
         """
         counted = replace(options, output=self._counted_output)
 
-        def count(given: Any) -> int:
-            with self._reader(given, counted) as reader:
+        def count(source: Any) -> int:
+            with self._reader(source, counted) as reader:
                 return sum(number_in(batch, self._counted_output) for batch in reader)
 
         return reading_again(count, events)
@@ -451,11 +452,11 @@ class CompiledQuery(Evaluable):
             The lengths within which a match may end, in time (``"10 minutes"``, ``"1 hour"``, a timedelta) or in
             events of the substream (``"100 events"``): one, or a list.
         order
-            Number of the last events that a state tells apart, at most 6.
+            Number of the last events that a state distinguishes, at most 6.
         ages
             Number of classes of the age of a partial match, at most 8.
         min_cases
-            Fewest events of the history from which a state counts by itself; else the state above it answers.
+            Minimum number of events of the history for a state to count by itself; else the state above it is used.
         sort, lateness, late, device
             As of `cer_gpu.EvaluationOptions`.
 
@@ -483,5 +484,5 @@ class CompiledQuery(Evaluable):
 
 
 def number_in(batch: pa.RecordBatch, counted_output: str | None) -> int:
-    """Return the number of matches of which a batch of results tells."""
+    """Return the number of matches that a batch of results reports."""
     return batch.num_rows if counted_output is None else exact_sum(batch.column("count"))

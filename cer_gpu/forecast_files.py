@@ -48,15 +48,15 @@ def load_forecast_of(query: CompiledQuery, path: str | os.PathLike[str]) -> Fore
     OptionError
         When the file is none, or is of another query.
     """
-    fitted = load_forecast(path)
-    if fitted.query.identity != query.identity:
+    forecast = load_forecast(path)
+    if forecast.query.identity != query.identity:
         raise OptionError(
             f"{path}: belongs to another query, or to other type and time columns\n"
-            f"hint: it was learned for {fitted.query.text.strip()!r}"
+            f"hint: it was learned for {forecast.query.text.strip()!r}"
         )
-    return fitted
+    return forecast
 
 
 def _compile_forecast(options: dict[str, Any]) -> CompiledQuery:
-    given = dict(options)
-    return compile(given.pop("text"), **given)
+    compile_options = dict(options)
+    return compile(compile_options.pop("text"), **compile_options)

@@ -20,23 +20,23 @@ def joined_schema(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
     first: dict[str, str] = {}
     for name, columns in schemas.items():
         for field in columns:
-            known = fields.setdefault(field.name, field)
+            unified = fields.setdefault(field.name, field)
             first.setdefault(field.name, name)
-            if known.type == field.type:
+            if unified.type == field.type:
                 continue
-            if plain_type(known.type) != plain_type(field.type):  # else one of them has codes of its texts
+            if plain_type(unified.type) != plain_type(field.type):  # else one of them is dictionary-encoded
                 raise OptionError(
-                    f"column {field.name!r} of the results is {known.type} in query {first.get(field.name)!r} and "
+                    f"column {field.name!r} of the results is {unified.type} in query {first.get(field.name)!r} and "
                     f"{field.type} in query {name!r}\n"
                     "hint: name it differently with AS, or take a table for each query: QuerySet.evaluate"
                 )
-            fields[field.name] = known.with_type(plain_type(known.type))
+            fields[field.name] = unified.with_type(plain_type(unified.type))
     return pa.schema(list(fields.values()))
 
 
-def named(found: NamedBatches, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def named(results: NamedBatches, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield results of all queries as rows of one table, with the column that names the query."""
-    for name, rows in found:
+    for name, rows in results:
         columns = {field.name: rows.column(i) for i, field in enumerate(rows.schema)}
         columns[QUERY_COLUMN] = pa.repeat(pa.scalar(name, pa.string()), rows.num_rows)
         arrays = []

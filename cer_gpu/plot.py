@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_LINES = 20_000
-"""Most matches drawn; if there are more, an evenly spread sample of about so many is drawn."""
+"""Maximum number of matches drawn; of more, an evenly spread sample of about that size is drawn."""
 
 
 @options_by_name
@@ -27,13 +27,13 @@ def timeline(matches: pa.Table, ax: Axes | None = None, *, by: str | None = None
     ----------
     matches
         Result of `cer_gpu.Query.evaluate`, for any output but "count" and "ends".  Drawn by times if there are any,
-        else by positions.  More than 20,000 matches are thinned to so many, spread evenly, and the title says
+        else by positions.  More than 20,000 matches are thinned to that number, spread evenly, and the title says
         so.
     ax
-        Axes to draw on; None: those of a new figure.
+        Axes to draw on; None for a new figure.
     by
         A column, such as a key of PARTITION BY: a row for each of its values, in the order in which they first occur.
-        None: one row for all, each match a little above the one before, in the order of their ends.
+        None for one row for all, each match a little above the one before, in the order of their ends.
     **style
         Options of `matplotlib.axes.Axes.hlines`, such as ``color``.
 
@@ -89,7 +89,7 @@ def durations(matches: pa.Table, ax: Axes | None = None, **style: Any) -> Axes:
     matches
         Result of `cer_gpu.Query.evaluate`, for any output but "count" and "ends".
     ax
-        Axes to draw on; None: those of a new figure.
+        Axes to draw on; None for a new figure.
     **style
         Options of `matplotlib.axes.Axes.hist`, such as ``bins``.
 
@@ -133,7 +133,7 @@ def _axes(ax: Axes | None) -> Axes:
 
 
 def _spans(matches: pa.Table) -> tuple[Array, Array, str]:
-    """Return the starts and ends of matches, as numbers or moments, and the name of the axis."""
+    """Return the starts and ends of matches, as numbers or timestamps, and the name of the axis."""
     names = matches.column_names
     timed = "start_time" in names
     wanted = ["start_time", "end_time"] if timed else ["start", "end"]

@@ -1,4 +1,4 @@
-r"""Strings of messages: those of others made safe to print, on a terminal, in a page or a picture; and counted nouns.
+r"""Strings of messages: foreign strings made safe to print, on a terminal, in a page or a picture; and counted nouns.
 
 Names of columns, files and rules, values, and queries may hold characters that move the cursor, set its colour, ring,
 or change the direction of writing.  They are shown as in a literal of Python (``\x1b``, ``\u202e``), never sent.

@@ -44,22 +44,22 @@ def _is_own_group(gid: int) -> bool:
 
 
 def unguessable(path: Path, ending: str = ".part") -> Path:
-    """Return a path beside another one, for a file that is to take its name."""
+    """Return a path next to another one, for a file that is to take its name."""
     return path.with_name(f".{path.name}-{secrets.token_hex(8)}{ending}")
 
 
 def open_to_append(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a file to append to, made if missing; a link in its place is an OSError."""
+    """Open a file to append to, created if missing; a symbolic link there raises OSError."""
     return open(path, "ab", opener=lambda name, flags: os.open(name, flags | _NO_LINK, 0o666))
 
 
 def open_to_change(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a file to change it in its place; a link in its place is an OSError."""
+    """Open a file to change it in place; a symbolic link there raises OSError."""
     return open(path, "r+b", opener=lambda name, flags: os.open(name, flags | _NO_LINK))
 
 
 def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a regular file to read; a link, a pipe or a device in its place is an OSError."""
+    """Open a regular file to read; a link, a pipe or a device there raises OSError."""
     flags = _NO_LINK | getattr(os, "O_NONBLOCK", 0)  # a pipe without a writer is opened at once
     file = os.fdopen(os.open(path, os.O_RDONLY | flags), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -73,7 +73,7 @@ _changing = threading.Lock()
 
 
 def note_unfinished(path: Path) -> None:
-    """Note a file, or a folder, that is to be removed if the process has to end at once; before it is made."""
+    """Record a file or folder, before it is created, to be removed if the process has to end at once."""
     with _changing:
         _unfinished.add(path)
 
@@ -95,7 +95,7 @@ def unfinished(path: Path) -> Iterator[None]:
 
 
 def remove_unfinished() -> None:
-    """Remove what is unfinished, just before the process ends; nothing more is noted then, and so nothing made."""
+    """Remove unfinished files, just before the process ends; nothing more is recorded or created then."""
     _changing.acquire(timeout=0.1)
     for path in tuple(_unfinished):
         with contextlib.suppress(OSError):
@@ -114,7 +114,7 @@ def replacing(path: Path, mode: int | None = None, *, durable: bool = True) -> I
     ----------
     path
     mode
-        Permissions; None: those of any new file.
+        Permissions; None for the default of a new file.
     durable
         True if it is to be on the disk before it has its name.
     """
@@ -124,8 +124,8 @@ def replacing(path: Path, mode: int | None = None, *, durable: bool = True) -> I
 
 
 def _replacing(path: Path, part: Path, mode: int | None, *, durable: bool) -> Iterator[IO[bytes]]:
-    made = 0o666 if mode is None else 0o600  # nobody else reads it before it is whole
-    file = open(part, "xb", opener=lambda name, flags: os.open(name, flags, made))  # noqa: SIM115 - closed below
+    initial_mode = 0o666 if mode is None else 0o600  # nobody else reads it before it is whole
+    file = open(part, "xb", opener=lambda name, flags: os.open(name, flags, initial_mode))  # noqa: SIM115 - closed below
     try:
         with file:
             yield file

@@ -57,7 +57,7 @@ def check_type_column(source: Source, name: str | None, types: Sequence[str]) ->
     ----------
     source
     name
-        The column; None: the stream's name is the type of all events.
+        The column, or None if the stream's name is the type of all events.
     types
         Event types of the query; none: the events need no column of types.
     """
@@ -72,18 +72,18 @@ def check_type_column(source: Source, name: str | None, types: Sequence[str]) ->
 def _holding(source: Source, types: Sequence[str]) -> dict[str, list[str]]:
     """Return the types of a query that the first rows have, by their columns."""
     names = string_columns(source.schema)
-    found: dict[str, list[str]] = {}
+    types_by_column: dict[str, list[str]] = {}
     with contextlib.suppress(CerError), contextlib.closing(_first_batches(source, names)) as batches:
         for batch in batches:
             for name in names:
                 column = batch.column(name)
                 if is_string(column.type) or pa.types.is_dictionary(column.type):
                     values = set(pc.unique(column).to_pylist())
-                    held = [each for each in types if each in values]
-                    if held:
-                        found[name] = held
+                    present = [each for each in types if each in values]
+                    if present:
+                        types_by_column[name] = present
             break
-    return found
+    return types_by_column
 
 
 def _first_batches(source: Source, names: list[str]) -> Generator[pa.RecordBatch, None, None]:
@@ -114,7 +114,7 @@ def compiled_syntax(
 
 
 def check_time_unit(time_unit: str | None) -> None:
-    """Raise OptionError for a unit of times that there is none of."""
+    """Raise OptionError for an unknown unit of times."""
     if time_unit is not None and time_unit not in TIME_UNITS:
         raise OptionError(f"time_unit must be one of {', '.join(TIME_UNITS)}, got {time_unit!r}")
 
@@ -130,17 +130,17 @@ def planned(
     """Check a query as it was parsed, and return its plan and remarks on it, or None and all its errors."""
     try:
         time_columns = [] if schema is None else [field.name for field in schema if pa.types.is_timestamp(field.type)]
-        found = check(
+        checks = check(
             syntax,
             has_time_column=time_column is not None,
             has_type_column=type_column is not None,
             time_columns=time_columns,
         )
-        errors: list[QueryError] = found.errors
+        errors: list[QueryError] = checks.errors
         later_errors = [*measure_errors(measures_of(syntax, variables(syntax.formula)), syntax.text)]
         if schema is not None:
             later_errors += schema_errors(syntax, schema, type_column, time_column, time_unit)
-        # one error for a place: the attribute of another variable may also name no column
+        # one error for a span: the attribute of another variable may also name no column
         said = {error.start for error in errors}
         errors += [error for error in later_errors if error.start is None or error.start not in said]
         if errors:
@@ -148,7 +148,7 @@ def planned(
         plan = plan_of(syntax, type_column, time_column, time_unit)
     except QueryError as error:
         return None, (), [error]
-    return plan, (*found.notes, *strategy_notes(syntax)), []
+    return plan, (*checks.notes, *strategy_notes(syntax)), []
 
 
 def _listing_all(plan: LogicalPlan) -> LogicalPlan:
@@ -162,7 +162,7 @@ def with_stream(schema: pa.Schema) -> pa.Schema:
 
 
 class Query(CompiledQuery):
-    """A compiled query in CEQL; made by `cer_gpu.compile`.  Immutable, and can be pickled and shared.
+    """A compiled query in CEQL; the result of `cer_gpu.compile`.  Immutable, and can be pickled and shared.
 
     Attributes
     ----------
@@ -173,7 +173,7 @@ class Query(CompiledQuery):
     language : str
         "CEQL".
     reads_whole_table : bool
-        False: events are evaluated as they come.
+        False, as events are evaluated as they arrive.
 
     Examples
     --------
@@ -209,7 +209,7 @@ class Query(CompiledQuery):
 
     @property
     def default_output(self) -> str:
-        """The output where none is asked for: "measures" where SELECT has some, else "positions".
+        """The default output: "measures" where SELECT has some, else "positions".
 
         With HAVING and no measure it is "bindings".
         """
@@ -231,16 +231,16 @@ class Query(CompiledQuery):
         return output_of(self._plan, self.default_output if name is None else name)
 
     def physical_plan(self, output: str | None = None) -> PhysicalPlan:
-        """Return the plan that evaluates the query to an output and deals its events, with the reasons."""
+        """Return the plan that evaluates the query to an output and distributes its events, with the reasons."""
         return physical_plan(self._plan, self._output(output))
 
     @property
     def distribution(self) -> Distribution:
-        """Exact ways to deal the events to several evaluations."""
+        """Exact ways to distribute the events to several evaluations."""
         return self.physical_plan().distribution
 
     def distribution_for(self, output: str | None) -> Distribution:
-        """Return the exact ways to deal the events for an output."""
+        """Return the exact ways to distribute the events for an output."""
         return self.physical_plan(output).distribution
 
     @property
@@ -250,7 +250,7 @@ class Query(CompiledQuery):
 
     @property
     def _needed_types(self) -> tuple[str, ...] | None:
-        """The types of the events that the query needs if a column tells their positions, or None for all events."""
+        """The types of the events that the query needs if a column has their positions, or None for all events."""
         plan = self._plan
         types = [guard.event_type for guard in plan.guards]
         if plan.type_column is None or plan.negates or plan.looks_back or plan.counts_positions:
@@ -262,19 +262,19 @@ class Query(CompiledQuery):
         return None if None in types else tuple(dict.fromkeys(filter(None, types)))
 
     def with_aggregate(self, aggregate: str, output: str | None = "count") -> Query:
-        """Return the query whose output "count" shows an aggregate, as the argument of `evaluate` asks for."""
+        """Return the query whose output "count" shows an aggregate, as the argument of `evaluate` requests."""
         if output != "count":
             raise OptionError(f"aggregate={aggregate!r} is for output='count'\nhint: output='count'")
         return self._changed(partial(with_aggregate, text=aggregate))
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The variables that SELECT keeps, or that its measures name: the columns of "bindings" beside all others."""
+        """The selected variables, or those that measures name: the columns of "bindings" besides all others."""
         return self._plan.variables
 
     @property
     def _drops_rows(self) -> bool:
-        """True if HAVING drops rows, so that only outputs of valuations can be had."""
+        """True if HAVING drops rows, so that only outputs of single matches are available."""
         return self._plan.having is not None
 
     def _without_choice(self) -> Query:
@@ -282,13 +282,13 @@ class Query(CompiledQuery):
         return self._changed(_listing_all)
 
     def _changed(self, change: Callable[[LogicalPlan], LogicalPlan]) -> Query:
-        """Return the query with another plan, made of its own by a function that can be pickled."""
+        """Return the query with another plan, derived from its own by a function that can be pickled."""
         return Query(change(self._plan), self.notes)
 
     def _window_units(self, schema: pa.Schema) -> int | float | None:
         """Return what a range of the stream needs before it, in events or in units of the column of the window.
 
-        It is the window, and before it what is OVER the past, or None if there is no WITHIN.
+        It is the window, and before it the windows of OVER aggregates, or None if there is no WITHIN.
         """
         binding = self._bind(schema)
         return None if binding.window_length is None else binding.reach[1].item()
@@ -302,7 +302,7 @@ class Query(CompiledQuery):
         return in_short(self._plan, self.notes)
 
     def _bind(self, schema: pa.Schema) -> Binding:
-        """Check the query against a schema; raises QueryTypeError when it does not fit.
+        """Check the query against a schema; raises QueryTypeError when it does not match.
 
         Calls with the same schema return the same binding, which never changes.
         """
@@ -330,8 +330,8 @@ class Query(CompiledQuery):
 
     def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
         """Return the schema of the results over events of a schema."""
-        made = self._output(output)
-        return made.schema_of(self._bind(schema).result_columns(made))
+        resolved = self._output(output)
+        return resolved.schema_of(self._bind(schema).result_columns(resolved))
 
     @taking(OF_EVENTS)
     def evaluate(self, events: Any, options: EvaluationOptions) -> pa.Table:
@@ -355,10 +355,10 @@ class Query(CompiledQuery):
             In the order of time of the ends.  One row for each match: ``start`` and ``end`` (int64, rows of the
             input as it came, from 0), ``positions`` (list<int64>, in the order of time), with a time column
             ``start_time`` and ``end_time`` of its type, and a column for each key of PARTITION BY, named by the first
-            name in its bracket.  Rows of several streams are those of each: a column of positions, such as ``start``,
-            has another one at the end, ``start_stream``, with the streams of its rows.
+            name in its bracket.  Rows of several streams have columns for each: a column of positions, such as
+            ``start``, has another one at the end, ``start_stream``, with the streams of its rows.
 
-            "bindings": one row for each valuation, and a column for each selected variable: its position (int64, NULL
+            "bindings": one row for each match, and a column for each selected variable: its position (int64, NULL
             where it holds none) if it holds at most one event, else a list<int64>.  ``SELECT *`` selects the variables
             of AS, and the types that have none.
             "events": besides, ``events``, a list of the rows at ``positions`` as structs of the selected attributes
@@ -367,10 +367,10 @@ class Query(CompiledQuery):
             and keys; nothing is listed.
             "ends": one row for each position that ends matches: ``end``, ``end_time`` and keys; they are neither
             listed nor counted.
-            "measures": one row for each valuation: ``start``, ``end``, times and keys, and a column for each measure of
+            "measures": one row for each match: ``start``, ``end``, times and keys, and a column for each measure of
             SELECT, of the type that Arrow gives it.
-            "rows": one row for each event of a valuation and variable that holds it: ``match`` (int64, the number of
-            the valuation, from 0), ``variable``, ``position``, and the selected attributes.
+            "rows": one row for each event of a match and variable that is bound to it: ``match`` (int64, the number of
+            the match, from 0), ``variable``, ``position``, and the selected attributes.
             "funnel": one row for each event that satisfies the first step of a chain, in order: ``start``, keys,
             ``step`` (int64, the number of steps reached), ``positions`` and, with a time column, ``times`` of these,
             ``stopped`` ("complete", "window", "barred" or "end"), and ``barred_by`` (int64, the position of the event
@@ -379,7 +379,7 @@ class Query(CompiledQuery):
         Raises
         ------
         QueryTypeError
-            When the query does not fit the events; before any row is read.
+            When the query does not match the events; before any row is read.
         EventsError
             When the events cannot be read, or a count passes int64.
         TimeOrderError
@@ -392,16 +392,16 @@ class Query(CompiledQuery):
         >>> query.evaluate(pa.table({"type": ["A", "C", "B"]}), output="bindings").to_pylist()
         [{'start': 0, 'end': 2, 'positions': [0, 2], 'a': 0, 'b': 2}]
         """
-        return reading_again(lambda given: self._reader(given, options).read_all(), events)
+        return reading_again(lambda source: self._reader(source, options).read_all(), events)
 
     @property
     def _counted_output(self) -> str | None:
         return None if self._drops_rows else "count"
 
     def _file_pruning(self, schema: pa.Schema, output: str | None = None) -> FilePruning | None:
-        made = self._output(output)
-        if made.by_starts or made.each_event:
-            return None  # any event may tell that a window has passed, or is asked for
+        resolved = self._output(output)
+        if resolved.by_starts or resolved.each_event:
+            return None  # any event may show that a window has passed, or is requested
         return needs_of(self._bindings, schema)
 
     def _open_source(
@@ -420,9 +420,9 @@ class Query(CompiledQuery):
         time_column = self.time_column
         options = EvaluationOptions(sort=sort)
         options.check_time(time_column)
-        given = by_stream(events, self._plan.streams) if isinstance(events, Mapping) else {"": events}
+        events_by_stream = by_stream(events, self._plan.streams) if isinstance(events, Mapping) else {"": events}
         resident = resident and not sort and not isinstance(events, Mapping)
-        sources = {name: open_events(each, resident=resident) for name, each in given.items()}
+        sources = {name: open_events(each, resident=resident) for name, each in events_by_stream.items()}
         for source in sources.values():
             check_type_column(source, self._bindings.plan_over(source.schema).type_column, self.types)
         if needs is not None and not isinstance(events, Mapping):
@@ -457,7 +457,7 @@ class Query(CompiledQuery):
         events
             Anything that `evaluate` takes: the events that satisfy each predicate, and the relevant ones, are counted.
         analyze
-            True: also find the matches in `events`, on one thread, and measure the time of each stage.
+            True to also find the matches in `events`, on one thread, and measure the time of each stage.
         detail
             Detail of the text: "summary" (the query in words, its columns, memory and speed), with it the "plan" or
             the "automaton", or "all".

@@ -1,6 +1,6 @@
 """Many queries in one pass: `compile_all` compiles them, and a `QuerySet` evaluates them over the same events.
 
-The events are read, decoded, put in order and cut into blocks once; guards that queries have in common are evaluated
+The events are read, decoded, sorted and cut into blocks once; guards that queries have in common are evaluated
 once, over the events of their type (`cer_gpu.predicates.shared_guards`).  Behind that, each query has a pipeline of its
 own.
 """
@@ -22,7 +22,7 @@ from cer_gpu.compilation import (
     TYPE_COLUMN,
     CompiledQuery,
     check_same_events,
-    compile_member,
+    compile_for_set,
     options_of_set,
 )
 from cer_gpu.engine.evaluation_options import (
@@ -79,12 +79,12 @@ def compile_all(
     ----------
     queries
         Texts, or `pathlib.Path` of files with them, by the names of the queries; at least one.  Statements with
-        MATCH_RECOGNIZE are among them, for which all rows are held until the end of the stream.
+        MATCH_RECOGNIZE are among them, for which all rows are buffered until the end of the stream.
     type_column, time_column, time_unit, schema, relations, language, missing_fields, selection
-        As those of `cer_gpu.compile`, the same for all queries; the last for those in EQL.  Columns that are not
-        named are those of EQL if one query is in EQL.
+        As in `cer_gpu.compile`, the same for all queries; the last for queries in EQL.  Columns that are not
+        named default to EQL's if one query is in EQL.
     errors
-        Treatment of queries that are wrong, or do not fit the events that are evaluated: "raise", or "skip": they are
+        Treatment of queries that are wrong, or do not match the schema of the events: "raise", or "skip": they are
         left out, and `QuerySet.skipped` names them with the reason.
 
     Returns
@@ -128,7 +128,7 @@ def compile_all(
     for name, text in texts.items():
         if name not in compiled:
             try:
-                compile_member(text, **options)
+                compile_for_set(text, **options)
             except QueryError as error:
                 skipped[name] = error
                 if errors == RAISE:
@@ -146,7 +146,7 @@ def _raise_first(wrong: Mapping[str, CerError]) -> None:
 
 
 class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
-    """Compiled queries by name, evaluated in one pass; made by `compile_all`.  Immutable, and can be pickled.
+    """Compiled queries by name, evaluated in one pass; the result of `compile_all`.  Immutable, and can be pickled.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
         Queries with the same `type_column`, `time_column` and `time_unit`, unless they read whole tables; if one of
         them names several streams in FROM, all name the same.
     errors
-        "raise", or "skip": queries that do not fit the events are left out, where an evaluation does not say otherwise.
+        "raise", or "skip" to leave out queries that do not match the events, unless an evaluation says otherwise.
     skipped
         Queries that were left out before, with the reasons.
 
@@ -184,7 +184,7 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
         self._queries = dict(queries)
         self._errors = errors
         self._skipped = dict(skipped or {})
-        self._misfits: Mapping[str, CerError] = {}  # queries that do not fit the events evaluated last
+        self._misfits: Mapping[str, CerError] = {}  # queries that do not match the events evaluated last
         self._bound = GuardCache()
         self._lookups: list[SetLookup] = []  # of the last outputs
         self._parted: tuple[pa.Schema, QuerySet, dict[str, CerError]] | None = None  # without misfits of a schema
@@ -195,12 +195,12 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
 
     @property
     def skipped(self) -> dict[str, CerError]:
-        """The queries that were left out, with the reasons: those that are wrong, and misfits of the last events."""
+        """The queries that were left out, with the reasons: wrong ones, and those that do not match the last schema."""
         return {**self._skipped, **self._misfits}
 
     @property
     def _first_name(self) -> str:
-        """Name of the first query that tells the columns of types and times, if there is one."""
+        """Name of the first query that determines the columns of types and times, if there is one."""
         timed = (name for name, query in self._queries.items() if not query.reads_whole_table)
         return next(timed, next(iter(self._queries)))
 
@@ -219,7 +219,7 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
         return self._first_query.time_column
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without what is known over schemas of events, which is made anew."""
+        """Return the state without what is known over schemas of events, which is recomputed."""
         return vars(self) | {"_lookups": [], "_parted": None}
 
     def __getitem__(self, name: str) -> CompiledQuery:
@@ -249,29 +249,29 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
     def evaluate(self, events: Any, options: EvaluationOptions) -> dict[str, pa.Table]:
         """Find all matches of all queries.
 
-        Parameters and errors are those of `Query.evaluate`.
+        Parameters and errors as in `Query.evaluate`.
 
         Returns
         -------
         dict from str to pyarrow.Table
             For each query, the table that `Query.evaluate` returns.
         """
-        return reading_again(lambda given: self._tables(given, options), events)
+        return reading_again(lambda source: self._tables(source, options), events)
 
     def _tables(self, events: Any, options: EvaluationOptions) -> dict[str, pa.Table]:
-        together, evaluator, source = self._opened(events, options)
+        together, evaluator, source = self._open(events, options)
         schemas = together._schemas(source.schema, options)
-        found: dict[str, list[pa.RecordBatch]] = {name: [] for name in schemas}
+        batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in schemas}
         with gc_paused() if len(self) >= FROM_QUERIES else nullcontext():  # it would look through all queries
             for name, rows in self._find_matches(source, evaluator, options.threads):
-                found[name].append(rows)
-        return {name: pa.Table.from_batches(found[name], schema) for name, schema in schemas.items()}
+                batches[name].append(rows)
+        return {name: pa.Table.from_batches(batches[name], schema) for name, schema in schemas.items()}
 
     @taking(OF_EVENTS)
     def stream(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
         """Find all matches of all queries batch by batch, in bounded memory where the queries allow it.
 
-        Parameters and errors are those of `evaluate`.
+        Parameters and errors as in `evaluate`.
 
         Returns
         -------
@@ -284,7 +284,7 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
         OptionError
             When a column has types in two queries that are not the same.
         """
-        together, evaluator, source = self._opened(events, options)
+        together, evaluator, source = self._open(events, options)
         schema = joined_schema(together._schemas(source.schema, options))
         return pa.RecordBatchReader.from_batches(
             schema, named(self._find_matches(source, evaluator, options.threads), schema)
@@ -293,17 +293,17 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
     @taking(OF_COUNTS)
     def count(self, events: Any, options: EvaluationOptions) -> dict[str, int]:
         """Return the number of matches of each query, as `Query.count`."""
-        return reading_again(lambda given: self._count_all(given, options), events)
+        return reading_again(lambda source: self._count_all(source, options), events)
 
     def _count_all(self, events: Any, options: EvaluationOptions) -> dict[str, int]:
         outputs = {name: query._counted_output for name, query in self._queries.items()}
-        _, evaluator, source = self._opened(events, options, outputs)
+        _, evaluator, source = self._open(events, options, outputs)
         counts = dict.fromkeys(evaluator._group.executions, 0)
         for name, rows in self._find_matches(source, evaluator, options.threads):
             counts[name] += number_in(rows, outputs[name])
         return counts
 
-    def _opened(
+    def _open(
         self, events: Any, options: EvaluationOptions, outputs: Mapping[str, str | None] | None = None
     ) -> tuple[QuerySet, QuerySetEvaluator, Source]:
         """Return the queries that are evaluated over the events, their evaluator, and the events."""
@@ -316,7 +316,7 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
             ),
         )
         together = self._queries_over(source.schema, options)
-        return together, together._closed(options, outputs), source
+        return together, together._fixed_evaluator(options, outputs), source
 
     def _queries_over(self, schema: pa.Schema, options: EvaluationOptions) -> QuerySet:
         """Return the queries that are evaluated over events of a schema."""
@@ -329,16 +329,16 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
         return (options.errors or self._errors) == SKIP
 
     def fitting(self, schema: pa.Schema) -> QuerySet:
-        """Return the queries that fit events of a schema; `skipped` names the others.
+        """Return the queries that match events of a schema; `skipped` names the others.
 
-        QueryError: there is none; the message begins with the name of the first.
+        Raises QueryError if there is none; the message begins with the name of the first.
         """
         if self._parted is None or not self._parted[0].equals(schema, check_metadata=True):
-            known = self._known_over(schema, {})
+            resolved = self._over_schema(schema, {})
             misfits: dict[str, CerError] = {}
-            for name in known.wrong:
+            for name in resolved.wrong:
                 try:
-                    known.raise_error(name)
+                    resolved.raise_error(name)
                 except (QueryError, OptionError) as error:
                     misfits[name] = error
             if len(misfits) == len(self):
@@ -359,7 +359,7 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
     def _lookup(self, outputs: Mapping[str, str | None], output: str | None = None) -> SetLookup:
         """Return the queries by schemas, each for an output: its own, else one for all, else its usual one.
 
-        OptionError: a query has no such output.
+        Raises OptionError if a query has no such output.
         """
         named = {name: query.resolve_output(outputs.get(name, output)) for name, query in self._queries.items()}
         for lookup in self._lookups:
@@ -368,14 +368,14 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
         self._lookups = [SetLookup(self._queries, named), *self._lookups[: _MAX_OUTPUTS - 1]]
         return self._lookups[0]
 
-    def _prepared(
+    def _over_outputs(
         self, schema: pa.Schema, outputs: Mapping[str, str | None] | None = None, output: str | None = None
     ) -> OverSchema:
         """Return what is known of the queries over a schema, for an output of each.
 
-        QueryError: one does not fit; the message begins with its name.
+        Raises QueryError if one does not match; the message begins with its name.
         """
-        over = self._known_over(schema, outputs or {}, output)
+        over = self._over_schema(schema, outputs or {}, output)
         for name in over.wrong:
             with QueryErrorContext(name):
                 over.raise_error(name)
@@ -384,18 +384,18 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
     def bind(self, schema: pa.Schema) -> QuerySet:
         """Return the queries with the names of columns that they have over events of a schema.
 
-        QueryError: one does not fit; the message begins with its name.
+        Raises QueryError if one does not match; the message begins with its name.
         """
-        fitted = {}
+        bound = {}
         for name, query in self._queries.items():
             with QueryErrorContext(name):
-                fitted[name] = query.bind(schema)
-        return QuerySet(fitted)
+                bound[name] = query.bind(schema)
+        return QuerySet(bound)
 
-    def _known_over(
+    def _over_schema(
         self, schema: pa.Schema, outputs: Mapping[str, str | None], output: str | None = None
     ) -> OverSchema:
-        """Return what is known of the queries over a schema, without those that do not fit it."""
+        """Return what is known of the queries that match a schema."""
         return self._lookup(outputs, output).over(schema)
 
     def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
@@ -408,7 +408,7 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
         if options.aggregate is None:
             return {
                 name: query.result_schema
-                for name, query in self._prepared(schema, output=options.output).queries.items()
+                for name, query in self._over_outputs(schema, output=options.output).queries.items()
             }
         schemas = {}
         for name, query in self._queries.items():
@@ -419,13 +419,13 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
     def _file_pruning(
         self, schema: pa.Schema, output: str | None = None, outputs: Mapping[str, str | None] | None = None
     ) -> FilePruning | None:
-        return self._known_over(schema, outputs or {}, output).needs
+        return self._over_schema(schema, outputs or {}, output).needs
 
     def columns(self, schema: pa.Schema, output: str | None = None) -> list[str]:
         """Return the names of the columns that the queries read from events of a schema, as `Query.columns`."""
         if self._errors == SKIP:
             return self.fitting(schema).columns(schema, output)
-        return narrowest(schema, set(self._prepared(schema, output=output).attributes))
+        return narrowest(schema, set(self._over_outputs(schema, output=output).attributes))
 
     def _match_source(self, source: Source, evaluator: QuerySetEvaluator, threads: int | None = 1) -> NamedBatches:
         return self._find_matches(source, evaluator, threads)
@@ -435,8 +435,10 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
     ) -> QuerySetEvaluator:
         return self._evaluator_for(options, {}, shares=True, result_formatter=result_formatter)
 
-    def _closed(self, options: EvaluationOptions, outputs: Mapping[str, str | None] | None = None) -> QuerySetEvaluator:
-        """Return an evaluator to which no query is added: one alone shares nothing."""
+    def _fixed_evaluator(
+        self, options: EvaluationOptions, outputs: Mapping[str, str | None] | None = None
+    ) -> QuerySetEvaluator:
+        """Return an evaluator to which no query is added: a single one shares nothing."""
         return self._evaluator_for(options, outputs or {}, shares=len(self) > 1)
 
     def _evaluator_for(
@@ -450,16 +452,16 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
         """Return an evaluator with an output of each query."""
         several = STREAM_COLUMN if self._first_query.several_streams else None
         sharing = SharedState(several, options.device, self._bound) if shares else None
-        known = {} if sharing is None or options.aggregate else self._lookup(outputs, options.output).known
-        asked = {output: replace(options, output=output) for output in {*outputs.values(), options.output}}
-        members: dict[str, QueryExecution] = {}
+        prepared = {} if sharing is None or options.aggregate else self._lookup(outputs, options.output).lazy_queries
+        options_by_output = {output: replace(options, output=output) for output in {*outputs.values(), options.output}}
+        executions: dict[str, QueryExecution] = {}
         for name, query in self._queries.items():
-            own = asked[outputs.get(name, options.output)]
-            if name in known:
-                members[name] = StreamingExecution(known[name], own, query.resolve_output(own.output), sharing)
+            own = options_by_output[outputs.get(name, options.output)]
+            if name in prepared:
+                executions[name] = StreamingExecution(prepared[name], own, query.resolve_output(own.output), sharing)
             else:
-                members[name] = query._new_execution(own, sharing)
-        return QuerySetEvaluator(members, options, sharing, self, result_formatter)
+                executions[name] = query._new_execution(own, sharing)
+        return QuerySetEvaluator(executions, options, sharing, self, result_formatter)
 
     @options_by_name
     def explain(self, events: Any = None, *, detail: str = "summary") -> dict[str, Explanation]:
@@ -468,17 +470,17 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
 
 
 class QuerySetEvaluator(BaseEvaluator[tuple[str, pa.RecordBatch], dict[str, pa.RecordBatch]]):
-    """Evaluator of many queries, batch by batch: `push` events, `finish` at the end; made by `QuerySet.evaluator`.
+    """Evaluator of many queries, batch by batch: `push` events, `finish` at the end; created by `QuerySet.evaluator`.
 
-    Between batches queries may be added and removed.  For each, the concatenated results are those of
+    Between batches queries may be added and removed.  For each, the concatenated results equal those of
     `cer_gpu.Evaluator`, and do not depend on the cut of the stream into batches.
 
     Attributes
     ----------
     output : str or None
-        Output of all queries; None: the default of each.
+        Output of all queries; None for the default of each.
     skipped : dict from str to CerError
-        Queries that were left out (`compile_all`), with the reasons; those that do not fit the events are known from
+        Queries that were left out (`compile_all`), with the reasons; those that do not match the events are known from
         the first batch, or `expect`, on.
 
     Examples
@@ -508,16 +510,16 @@ class QuerySetEvaluator(BaseEvaluator[tuple[str, pa.RecordBatch], dict[str, pa.R
         self._first_query, self._first_name, self._fitting = queries._first_query, queries._first_name, queries.fitting
 
     def _skip_misfits(self, schema: pa.Schema) -> Collection[str]:
-        """Note the queries that do not fit the first schema, with the reasons, and return their names."""
+        """Record the queries that do not match the first schema, with the reasons, and return their names."""
         self.skipped = self._fitting(schema).skipped
         return self.skipped
 
     def _collect_results(self, pieces: Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, pa.RecordBatch]:
-        found: dict[str, list[pa.RecordBatch]] = {}
+        results: dict[str, list[pa.RecordBatch]] = {}
         for name, rows in pieces:
             if rows.num_rows:
-                found.setdefault(name, []).append(rows)
-        return {name: each[0] if len(each) == 1 else pa.concat_batches(each) for name, each in found.items()}
+                results.setdefault(name, []).append(rows)
+        return {name: each[0] if len(each) == 1 else pa.concat_batches(each) for name, each in results.items()}
 
     @property
     def n_matches(self) -> dict[str, int]:
@@ -546,14 +548,14 @@ class QuerySetEvaluator(BaseEvaluator[tuple[str, pa.RecordBatch], dict[str, pa.R
         OptionError
             When the name is taken, or the query cannot read the same events.
         QueryError
-            As `cer_gpu.compile`, and when the query does not fit the events.
+            As `cer_gpu.compile`, and when the query does not match the events.
         """
         if name in self._group.executions:
             raise OptionError(f"there is a query {name!r} already\nhint: remove({name!r}) first")
         first = self._first_query
         if isinstance(query, str):
             with QueryErrorContext(name):
-                query = compile_member(
+                query = compile_for_set(
                     query, type_column=first.type_column, time_column=first.time_column, time_unit=first.time_unit
                 )
         check_same_events(query, name, first, self._first_name)

@@ -19,7 +19,7 @@ TEST_ENDINGS = (".test.yml", ".test.yaml")
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule, as a file tells it.
+    """A rule, as read from a file.
 
     Parameters
     ----------
@@ -27,22 +27,22 @@ class Rule:
     text
         The query.
     language
-        Language of the query, as `cer_gpu.compile` takes it; None: the text tells it.
+        Language of the query, as `cer_gpu.compile` takes it; None to detect it from the text.
     level
         One of `LEVELS`, as a rule.
     tags
     id
-        Identifier that tells the rule from others, wherever it is kept.
+        Unique identifier of the rule, wherever it is stored.
     tactics, techniques
         Names of the tactics, and ids of the techniques, of MITRE ATT&CK.
     log_source
-        Log source that the rule is about, in words, where a query tells its events.
+        Log source of the rule, in words, where the query selects its events.
     column_groups
         Columns of which events have one or another, for the same field.
     file
         File of the rule.
     line
-        Line of the file on which the text begins; None: the text is the whole file.
+        Line of the file on which the text begins, or None if the text is the whole file.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class Rule:
         return [name for name in names if name not in known and name not in spare]
 
     def place(self, error: CerError) -> str | None:
-        """Return the file in which an error lies, with its line there where the text is only a part of the file."""
+        """Return the file of an error, with its line where the text is only a part of the file."""
         if self.file is None or self.line is None or not isinstance(error, QueryError) or error.start is None:
             return self.file
         before = (error.text or "")[: error.start]

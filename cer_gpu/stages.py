@@ -1,4 +1,4 @@
-"""The stages of an evaluation, and the clock that may stand behind them."""
+"""The stages of an evaluation, and the clock that may measure them."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _NOTHING = contextlib.nullcontext()
 
 
 class Stages:
-    """The hook of a pipeline: told when a stage begins and ends; this one takes no note of it."""
+    """The hook of a pipeline, called when a stage begins and ends; this one does nothing."""
 
     def stage(self, name: str | None) -> AbstractContextManager[None]:
-        """Let a block of code be part of a stage; None: of no stage."""
+        """Let a block of code be part of a stage, or of no stage if None."""
         return _NOTHING
 
     def each(self, name: str, items: Iterator[Item]) -> Iterator[Item]:

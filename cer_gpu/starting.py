@@ -47,8 +47,8 @@ def stop_words(signum: int, *, as_json: bool) -> str:
 def leave_at_signals() -> None:
     """Let signals end the process at once, without a traceback, if it is the program of the command line.
 
-    A signal that is ignored, or for which there is a handler, is left as it is; so are those of a process that only
-    imports the package.
+    A signal that is ignored, or for which there is a handler, is left as it is; so are the signals of a process that
+    only imports the package.
     """
     if not _is_program():
         return
@@ -63,8 +63,8 @@ def _is_program() -> bool:
         return False
     if sys.argv[0] != "-m":
         return os.path.basename(sys.argv[0]) in _PROGRAMS
-    given = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]  # before the arguments
-    return given[-2:] == ["-m", "cer_gpu"] or given[-1:] == ["-mcer_gpu"]
+    args = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]  # before the arguments
+    return args[-2:] == ["-m", "cer_gpu"] or args[-1:] == ["-mcer_gpu"]
 
 
 def _leave_process(signum: int, frame: FrameType | None) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.backend.jit import COMPILING
-from cer_gpu.compilation import compile_member
+from cer_gpu.compilation import compile_for_set
 from cer_gpu.query_set import compile_all
 from cer_gpu.row_patterns.compiling import compile_row_pattern
 
@@ -29,7 +29,7 @@ class QueryKind(NamedTuple):
     queries
         Texts, without ``SELECT`` where all is selected.
     outputs
-        Outputs asked of each.
+        Outputs requested of each.
     """
 
     name: str
@@ -200,7 +200,7 @@ def warm() -> Iterator[Warmed]:
     for kind in KINDS:
         before = COMPILING.count
         for text in kind.queries:
-            query = compile_member(text if text.startswith("SELECT") else f"SELECT * WHERE {text}", time_column="ts")
+            query = compile_for_set(text if text.startswith("SELECT") else f"SELECT * WHERE {text}", time_column="ts")
             for output in kind.outputs:
                 query.evaluate(events, output=output, limit=100)
         yield Warmed(kind.name, COMPILING.count - before)
@@ -218,7 +218,7 @@ def warm() -> Iterator[Warmed]:
     before = COMPILING.count
     ordered = events.set_column(events.column_names.index("price"), "price", pa.array(np.arange(N_EVENTS) / 2))
     for text in FORECASTS:
-        query = compile_member(f"SELECT * WHERE {text}", time_column="ts")
+        query = compile_for_set(f"SELECT * WHERE {text}", time_column="ts")
         model = query.fit(ordered, within=["9 seconds", "5 events"])
         model.forecast(ordered)
         evaluator = query.evaluator(forecast=model)

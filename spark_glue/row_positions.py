@@ -1,6 +1,6 @@
 """Positions of the rows of a DataFrame in the stream, and ranges of the stream.
 
-Rows that lie in order in Parquet files are counted (`spark_glue.survey`); others are sorted, in one shuffle, as are all
+Rows that are in order in Parquet files are counted (`spark_glue.survey`); others are sorted, in one shuffle, as are all
 on Spark Connect.
 """
 
@@ -99,7 +99,7 @@ def number(
     order
         The columns that order the events.
     columns
-        The columns to keep.
+        The selected columns.
     n_parts
         Number of parts of a sort, and of ranges.
     cut
@@ -114,10 +114,10 @@ def number(
 
     key = order_key(df, order[0])
     measure = None if cut is None or cut.column is None else order_key(df, cut.column)
-    kept = [sf.col(quoted(name)).alias(alias) for name, alias in zip(columns, wire_names(columns), strict=True)]
+    selected = [sf.col(quoted(name)).alias(alias) for name, alias in zip(columns, wire_names(columns), strict=True)]
     if cut is not None:
-        kept.append((sf.col(POSITION) if measure is None else measure).alias(WHERE))
-    located = None if is_connect(df) else _located(df)
+        selected.append((sf.col(POSITION) if measure is None else measure).alias(WHERE))
+    located = None if is_connect(df) else _with_locations(df)
     if located is None:
         df = located_by_path(df)
     else:
@@ -125,17 +125,17 @@ def number(
         same = cut is None or (cut.column == order[0] and not decimal)
         stream = _stream(located, order, None if same else measure)
         if stream is not None:
-            numbered = _with_counted_positions(located, stream).select(POSITION, *kept)
-            found = None if cut is None else even_ranges(stream, n_parts, cut.length, by_position=measure is None)
+            numbered = _with_counted_positions(located, stream).select(POSITION, *selected)
+            ranges = None if cut is None else even_ranges(stream, n_parts, cut.length, by_position=measure is None)
             own = sf.expr(f"CAST({quoted(POSITION)} * {n_parts} DIV {max(stream.n_rows, 1)} AS int)")
-            return Numbered(numbered, stream.n_rows, True, found, own)
+            return Numbered(numbered, stream.n_rows, True, ranges, own)
         df = located
     placed, lows, highs, firsts, n_rows = _sort_into_ranges(df, key, order, columns, n_parts, measure)
-    numbered = placed.select(POSITION, PART, *kept)
-    found = None
+    numbered = placed.select(POSITION, PART, *selected)
+    ranges = None
     if cut is not None:
-        found = cut_into_ranges(firsts, lows, highs, cut.length)
-    return Numbered(numbered, n_rows, False, found, sf.col(PART))
+        ranges = cut_into_ranges(firsts, lows, highs, cut.length)
+    return Numbered(numbered, n_rows, False, ranges, sf.col(PART))
 
 
 def wire_names(columns: Sequence[str]) -> list[str]:
@@ -144,7 +144,7 @@ def wire_names(columns: Sequence[str]) -> list[str]:
 
 
 def wire_column(attribute: str, columns: Sequence[str]) -> Column:
-    """Return a column, or a field of one, of those that tasks read, as `wire_names` names them."""
+    """Return a column, or a field of one, that tasks read, named by `wire_names`."""
     from pyspark.sql import functions as sf
 
     names, aliases = names_of(attribute), dict(zip(columns, wire_names(columns), strict=True))
@@ -153,7 +153,7 @@ def wire_column(attribute: str, columns: Sequence[str]) -> Column:
 
 
 def _with_counted_positions(df: DataFrame, stream: Stream) -> DataFrame:
-    """Add the positions to rows that lie in order in their files."""
+    """Add the positions to rows that are in order in their files."""
     from pyspark.sql import functions as sf
 
     offsets = sf.array(*(sf.lit(offset).cast("long") for offset in stream.offsets or (0,)))
@@ -172,8 +172,8 @@ def _sort_into_ranges(
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
-    shares = [k / n_parts for k in range(1, n_parts)]
-    quantiles = sf.percentile_approx(key, shares, SAMPLES) if shares else sf.lit(None)
+    fractions = [k / n_parts for k in range(1, n_parts)]
+    quantiles = sf.percentile_approx(key, fractions, SAMPLES) if fractions else sf.lit(None)
     bounds, n_rows, n_valid = df.agg(quantiles, sf.count(sf.lit(1)), sf.count(key)).collect()[0]
     if n_valid < n_rows:
         raise null_error(order[0], n_rows - n_valid, n_rows)
@@ -181,15 +181,15 @@ def _sort_into_ranges(
     for bound in sorted(set(bounds or [])):
         own = own + (key >= sf.lit(bound)).cast("int")
     of_range = df.groupBy(own.alias(PART)).agg(sf.count(sf.lit(1)), sf.min(sf.lit(0) if measure is None else measure))
-    found = {row[0]: (row[1], row[2]) for row in of_range.collect()}
+    counts = {row[0]: (row[1], row[2]) for row in of_range.collect()}
 
-    firsts = list(itertools.accumulate((found.get(k, (0, None))[0] for k in range(n_parts)), initial=0))[:-1]
+    firsts = list(itertools.accumulate((counts.get(k, (0, None))[0] for k in range(n_parts)), initial=0))[:-1]
     if measure is None:
         lows, highs = firsts, [first - 1 for first in [*firsts[1:], n_rows]]
     else:
-        end = math.inf if any(isinstance(low, float) for _, low in found.values()) else MAX_INT64
+        end = math.inf if any(isinstance(low, float) for _, low in counts.values()) else MAX_INT64
         # a range without rows begins with the next one; the evaluation refuses a range of NULLs only
-        least = [end if k not in found or found[k][1] is None else found[k][1] for k in range(n_parts)]
+        least = [end if k not in counts or counts[k][1] is None else counts[k][1] for k in range(n_parts)]
         lows = list(itertools.accumulate(reversed(least), min))[::-1]
         highs = [*lows[1:], end]
 
@@ -205,7 +205,7 @@ def _sort_into_ranges(
 def sort_columns(df: DataFrame, order: Sequence[str], columns: Sequence[str]) -> list[tuple[str | None, Column]]:
     """Return what sorts the rows of a stream, first to last, each with the name of the column that it is, if it is one.
 
-    Rows that agree on the order follow the order of their files, where `FILE` and `ROW` tell it, and else their other
+    Rows that agree on the order follow the order of their files, where `FILE` and `ROW` give it, and else their other
     columns that are read.
     """
     from pyspark.sql import functions as sf
@@ -228,7 +228,7 @@ def located_by_path(df: DataFrame) -> DataFrame:
     return df.withColumn(ROW, sf.col("_metadata.row_index")).withColumn(FILE, path)
 
 
-def _located(df: DataFrame) -> DataFrame | None:
+def _with_locations(df: DataFrame) -> DataFrame | None:
     """Return the rows with `FILE` and `ROW`, their file by its number, or None if Spark does not know them."""
     from pyspark.sql import functions as sf
 
@@ -257,8 +257,8 @@ def _has_row_positions(df: DataFrame) -> bool:
         return reads_files(df)
     try:
         plan = df._jdf.queryExecution().analyzed()
-        known = plan.metadataOutput()
-        if known.size() != 1 or "row_index" not in known.apply(0).dataType().simpleString():
+        metadata = plan.metadataOutput()
+        if metadata.size() != 1 or "row_index" not in metadata.apply(0).dataType().simpleString():
             return False
         while plan.children().size() == 1 and plan.nodeName() in _KEEP_ROWS:
             plan = plan.children().apply(0)
@@ -268,7 +268,7 @@ def _has_row_positions(df: DataFrame) -> bool:
 
 
 def _stream(df: DataFrame, order: Sequence[str], measure: Column | None) -> Stream | None:
-    """Return the stream of the rows if they lie in order, else None, in one pass over the columns of the order."""
+    """Return the stream of the rows if they are in order, else None, in one pass over the columns of the order."""
     from pyspark.sql import functions as sf
     from pyspark.sql import types as st
 
@@ -379,14 +379,14 @@ def hash_of_key(df: DataFrame, work: Work, columns: Sequence[str]) -> Column:
 
 
 def _shared_value(df: DataFrame, work: Work, columns: Sequence[str]) -> Column:
-    """Return the value that all events of a match share (`Distribution.shared`); NULL for events that have none.
+    """Return the value that all events of a match have in common (`Distribution.shared`); NULL for events without one.
 
     Equal values are equal here; unequal ones may be, too.
     """
     from pyspark.sql import functions as sf
     from pyspark.sql.types import NumericType
 
-    found = []
+    values = []
     for event_type, name in work.distribution.shared:
         value = wire_column(name, columns)
         if isinstance(df.select(value).schema[0].dataType, NumericType):
@@ -394,5 +394,5 @@ def _shared_value(df: DataFrame, work: Work, columns: Sequence[str]) -> Column:
         if event_type is not None:
             assert work.type_column is not None
             value = sf.when(wire_column(work.type_column, columns) == event_type, value)
-        found.append(value)
-    return sf.coalesce(*found)
+        values.append(value)
+    return sf.coalesce(*values)

@@ -1,4 +1,4 @@
-"""Sessions of Spark, classic ones and those of Spark Connect: what is asked of either, in one way."""
+"""Sessions of Spark, classic and Spark Connect, behind one interface."""
 
 from __future__ import annotations
 
@@ -51,23 +51,23 @@ def active_session() -> SparkSession:
     """
     from pyspark.sql import SparkSession
 
-    found = SparkSession.getActiveSession()
-    if found is None:
+    session = SparkSession.getActiveSession()
+    if session is None:
         raise OptionError(
             "events named by paths need a session of Spark, and none is active\nhint: spark_glue.session()"
         )
-    return found
+    return session
 
 
 def tasks_at_once(spark: SparkSession) -> int:
-    """Return the number of tasks that a session runs at once, so far as Spark tells it."""
+    """Return the number of tasks that a session runs at once, as far as Spark reports it."""
     if not is_connect(spark):
         return int(spark.sparkContext.defaultParallelism)
-    found = _tasks_at_once.get(spark)
-    if found is None:
+    n_tasks = _tasks_at_once.get(spark)
+    if n_tasks is None:
         configured = spark.conf.get("spark.default.parallelism", None)
-        found = _tasks_at_once[spark] = int(configured) if configured else _partitions(spark.range(1 << 10))
-    return found
+        n_tasks = _tasks_at_once[spark] = int(configured) if configured else _partitions(spark.range(1 << 10))
+    return n_tasks
 
 
 def _partitions(df: DataFrame) -> int:
@@ -77,7 +77,7 @@ def _partitions(df: DataFrame) -> int:
 
 
 def settings(spark: SparkSession, beginnings: Iterable[str]) -> dict[str, str]:
-    """Return the settings of Hadoop whose names begin with some texts.
+    """Return the settings of Hadoop whose names begin with some prefixes.
 
     On Spark Connect these are the ones that the session was given as ``spark.hadoop.*`` or itself has.
     """

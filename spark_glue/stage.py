@@ -1,7 +1,7 @@
 """The bare stage: queries over one stream, as the function that ``DataFrame.mapInArrow`` takes; keys to sort by.
 
-The stage keeps only the state of its queries from batch to batch: it takes one batch at a time, and yields the complex
-events of a batch in pieces before it asks for the next one.
+The stage retains only the state of its queries from batch to batch: it takes one batch at a time, and yields the
+matches of a batch in pieces before it requests the next one.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-_MOST = np.int64(2**63 - 1)
+_MAX_INT64 = np.int64(2**63 - 1)
 
 
 def sort_key(values: pa.Array) -> pa.Array:
-    """Return values that ascend as Spark orders those of a column; NULL stays NULL.
+    """Return values that ascend as Spark orders a column; NULL stays NULL.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def sort_key(values: pa.Array) -> pa.Array:
     floats = values.cast(pa.float64()).fill_null(0).to_numpy() + 0.0  # -0.0 + 0.0 is 0.0
     bits = np.where(np.isnan(floats), np.float64(np.nan), floats).view(np.int64)
     # a negative float has a greater magnitude the less it is
-    keys = np.where(bits < 0, bits ^ _MOST, bits)
+    keys = np.where(bits < 0, bits ^ _MAX_INT64, bits)
     return pa.array(keys, mask=values.is_null().to_numpy(zero_copy_only=False))
 
 
@@ -65,7 +65,8 @@ def match_stage(query: Any, **options: Any) -> Callable[[Iterator[pa.RecordBatch
     query
         Result of `cer_gpu.compile` or `cer_gpu.compile_all`, pickled to the worker; nothing is compiled there.
     **options
-        Those of `cer_gpu.EvaluationOptions` for an evaluator: ``output``, ``lateness``, ``limit``, ``share`` and more.
+        Options of `cer_gpu.EvaluationOptions` for an evaluator: ``output``, ``lateness``, ``limit``, ``shard`` and
+        more.
 
     Returns
     -------
@@ -83,8 +84,8 @@ def match_stage(query: Any, **options: Any) -> Callable[[Iterator[pa.RecordBatch
     CerError
         On the worker, the errors of ``query.evaluator``: a missing column, a time that decreases.
     """
-    given = EvaluationOptions.given(options, OF_ARRIVALS)
-    return MatchStage(_work(query, given.output), given)
+    evaluation = EvaluationOptions.given(options, OF_ARRIVALS)
+    return MatchStage(_work(query, evaluation.output), evaluation)
 
 
 def _work(query: Any, output: str | None) -> Work:
@@ -107,7 +108,7 @@ def match_schema(query: Any, df: DataFrame | StructType, *, output: str | None =
     Raises
     ------
     CerError
-        If the query does not fit the DataFrame: a missing column, a type without use.
+        If the query does not match the DataFrame: a missing column, an unsupported type.
     """
     from pyspark.sql.types import StructType
 

@@ -1,6 +1,6 @@
 """Survey of a stored stream: a pass that counts its rows, checks their order, and finds where its ranges begin.
 
-Rows that lie in order already need no sort: the position of a row is its number in its file, plus the rows in the
+Rows that are in order already need no sort: the position of a row is its number in its file, plus the rows in the
 files before it.  This module needs no Spark.
 """
 
@@ -15,36 +15,36 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 LOCATION, WHERE = "$location", "$where"
-"""Columns that the pass reads besides those that order the stream (each costs more than all the rest of the pass): the
+"""Columns that the pass reads besides the order columns (each costs more than all the rest of the pass): the
 number of the row's file times `SURVEY_FILE_ROWS`, plus its number there; and the column of the window, as a number."""
 SURVEY_FILE_ROWS = 1 << 40
 """Upper bound of the rows of a file."""
 FILE, ROW = "$file", "$row"
 N_ROWS, IN_ORDER_COLUMN, FIRST_COLUMN, LAST_COLUMN = "$n", "$in_order", "$first", "$last"
-"""Columns of a stretch: number of rows, whether they are in order, and first and last values of each order column."""
+"""Columns of a run: number of rows, whether they are in order, and first and last values of each order column."""
 
-MAX_STRETCHES = 256
-"""Largest number of stretches that one task reports; more of them let a range read less beyond its window."""
+MAX_SURVEY_RUNS = 256
+"""Largest number of runs that one task reports; more of them let a range read less beyond its window."""
 SHORTEST = 64
-"""Initial length of a stretch, in rows."""
+"""Initial length of a run, in rows."""
 
 
 def survey(batches: Iterable[pa.RecordBatch], order: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the stretches of a stream: rows that follow one another in a file.
+    """Yield the runs of a stream: rows that follow one another in a file.
 
     Parameters
     ----------
     batches
         Rows with `LOCATION` (int64), the columns of `order`, and perhaps `WHERE` (a number); without `WHERE`, the first
-        column of the order, a number or a time, takes its place.
+        column of the order, a number or a time, replaces it.
     order
         The columns that order the stream.
 
     Yields
     ------
     pyarrow.RecordBatch
-        One row for a stretch: `FILE`, `ROW` and `WHERE` of its first row, `N_ROWS`, `IN_ORDER_COLUMN`, and for column i
-        of the order ``$first{i}`` and ``$last{i}``.  The batch of the first stretch out of order is the last one.
+        One row for a run: `FILE`, `ROW` and `WHERE` of its first row, `N_ROWS`, `IN_ORDER_COLUMN`, and for column i
+        of the order ``$first{i}`` and ``$last{i}``.  The batch of the first run out of order is the last one.
     """
     table: pa.Table | None = None
     length, n_rows = SHORTEST, 0
@@ -52,27 +52,27 @@ def survey(batches: Iterable[pa.RecordBatch], order: list[str]) -> Iterator[pa.R
         if not batch.num_rows:
             continue
         n_rows += batch.num_rows
-        found = _stretches(batch, order, length)
-        table = found if table is None else pa.concat_tables([table, found])
-        if not pc.all(found[IN_ORDER_COLUMN]).as_py():
+        runs = _rows_in_runs(batch, order, length)
+        table = runs if table is None else pa.concat_tables([table, runs])
+        if not pc.all(runs[IN_ORDER_COLUMN]).as_py():
             break
-        while len(table) > MAX_STRETCHES and length < n_rows:
+        while len(table) > MAX_SURVEY_RUNS and length < n_rows:
             length *= 2
             table = _merge_ranges(table, length, len(order))
     if table is not None:
         yield from table.combine_chunks().to_batches()
 
 
-def _stretches(batch: pa.RecordBatch, order: list[str], length: int) -> pa.Table:
-    """Return the stretches of a batch, of at most `length` rows."""
+def _rows_in_runs(batch: pa.RecordBatch, order: list[str], length: int) -> pa.Table:
+    """Return the runs of a batch, of at most `length` rows."""
     n = batch.num_rows
     files, rows = np.divmod(batch.column(LOCATION).to_numpy(), SURVEY_FILE_ROWS)
     columns = [batch.column(name) for name in order]
     same_file = files[1:] == files[:-1]
-    rises = _not_after([c.slice(0, n - 1) for c in columns], [c.slice(1) for c in columns])
+    rises = _is_not_after([c.slice(0, n - 1) for c in columns], [c.slice(1) for c in columns])
     begins = np.union1d(np.arange(0, n, length), np.flatnonzero(~same_file) + 1)
     ends = np.append(begins[1:], n)
-    # rises[i] compares rows i and i + 1, both in a stretch except at its last row; a gap in the rows counts as a fall
+    # rises[i] compares rows i and i + 1, both in a run except at its last row; a gap in the rows counts as a fall
     follows = rows[1:] == rows[:-1] + 1
     n_falls = np.concatenate([[0], np.cumsum(~(rises & follows))])
     in_order = n_falls[ends - 1] == n_falls[begins]
@@ -80,14 +80,14 @@ def _stretches(batch: pa.RecordBatch, order: list[str], length: int) -> pa.Table
     wheres = batch.column(WHERE) if WHERE in batch.schema.names else columns[0]
     firsts = {f"{FIRST_COLUMN}{i}": c.take(pa.array(begins)) for i, c in enumerate(columns)}
     lasts = {f"{LAST_COLUMN}{i}": c.take(pa.array(ends - 1)) for i, c in enumerate(columns)}
-    found = {
+    runs = {
         FILE: files[begins],
         ROW: rows[begins],
         WHERE: as_number(wheres.take(pa.array(begins))),
         N_ROWS: ends - begins,
         IN_ORDER_COLUMN: in_order,
     }
-    return pa.table({**found, **firsts, **lasts})
+    return pa.table({**runs, **firsts, **lasts})
 
 
 def as_number(column: pa.Array) -> pa.Array:
@@ -100,23 +100,23 @@ def as_number(column: pa.Array) -> pa.Array:
 
 
 def _merge_ranges(table: pa.Table, length: int, n_order: int) -> pa.Table:
-    """Return the stretches with neighbours joined in pairs, where a pair has at most `length` rows.
+    """Return the runs with neighbours joined in pairs, where a pair has at most `length` rows.
 
-    A pair is in order if both stretches are, and the last row of one is not after the first row of the other.
+    A pair is in order if both runs are, and the last row of one is not after the first row of the other.
     """
     table = table.combine_chunks()
     n = len(table)
     links, rises = _links(table, n_order)
     sizes = table[N_ROWS].to_numpy()
     may = links & (sizes[1:] + sizes[:-1] <= length)
-    # in a run of joints, every second one is taken, beginning with the first: a stretch joins one neighbour only
+    # in a run of joints, every second one is merged, beginning with the first: a run joins one neighbour only
     starts = np.flatnonzero(may & ~np.concatenate([[False], may[:-1]]))
     run_start = np.zeros(n - 1, np.int64)
     run_start[starts] = starts
     run_start = np.maximum.accumulate(run_start)
-    taken = may & ((np.arange(n - 1) - run_start) % 2 == 0)
-    left = np.flatnonzero(np.concatenate([[True], ~taken]))
-    right = np.flatnonzero(np.concatenate([~taken, [True]]))
+    merged = may & ((np.arange(n - 1) - run_start) % 2 == 0)
+    left = np.flatnonzero(np.concatenate([[True], ~merged]))
+    right = np.flatnonzero(np.concatenate([~merged, [True]]))
     in_order = table[IN_ORDER_COLUMN].to_numpy()
     joined_rises = np.where(left == right, True, np.append(rises, True)[left])
     columns = {
@@ -128,44 +128,44 @@ def _merge_ranges(table: pa.Table, length: int, n_order: int) -> pa.Table:
 
 
 def _links(table: pa.Table, n_order: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return, for each stretch but the first, whether it continues the one before in its file, and in the order."""
+    """Return, for each run but the first, whether it continues the one before in its file, and in the order."""
     files, rows, sizes = (table[name].to_numpy() for name in (FILE, ROW, N_ROWS))
     links = (files[1:] == files[:-1]) & (rows[1:] == (rows + sizes)[:-1])
-    return links, _not_after(*_neighbours(table, n_order))
+    return links, _is_not_after(*_neighbours(table, n_order))
 
 
 def _neighbours(table: pa.Table, n_order: int) -> tuple[list[pa.Array], list[pa.Array]]:
-    """Return the last rows of all stretches but the last, and the first rows of all stretches but the first."""
+    """Return the last rows of all runs but the last, and the first rows of all runs but the first."""
     lasts = [table[f"{LAST_COLUMN}{i}"].combine_chunks().slice(0, len(table) - 1) for i in range(n_order)]
     firsts = [table[f"{FIRST_COLUMN}{i}"].combine_chunks().slice(1) for i in range(n_order)]
     return lasts, firsts
 
 
-def _not_after(before: list[pa.Array], after: list[pa.Array]) -> np.ndarray[Any, Any]:
+def _is_not_after(before: list[pa.Array], after: list[pa.Array]) -> np.ndarray[Any, Any]:
     """Return, row by row, whether `before` is at or before `after` in the lexicographic order of their columns.
 
-    The answer is False if a NULL or a NaN decides.
+    The result is False if a NULL or a NaN decides.
     """
     decided = np.zeros(len(before[0]), bool)
-    found = np.zeros(len(before[0]), bool)
+    before_or_at = np.zeros(len(before[0]), bool)
     for left, right in zip(before, after, strict=True):
         try:
             less = _flags(pc.less(left, right))
             equal = _flags(pc.equal(left, right))
         except pa.ArrowNotImplementedError:
-            return found
-        found |= ~decided & less
+            return before_or_at
+        before_or_at |= ~decided & less
         decided |= ~equal
-    return found | ~decided
+    return before_or_at | ~decided
 
 
-def _flags(found: pa.Array) -> np.ndarray[Any, Any]:
-    return found.fill_null(False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+def _flags(flags: pa.Array) -> np.ndarray[Any, Any]:
+    return flags.fill_null(False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Stream whose rows lie in order in their files.
+    """Stream whose rows are in order in their files.
 
     Attributes
     ----------
@@ -173,7 +173,7 @@ class Stream:
     offsets : tuple of int
         Position of a row minus its number in its file, for each file by its number.
     positions : ndarray, shape (n_stretches,), int64
-        Position of the first row of each stretch, ascending.
+        Position of the first row of each run, ascending.
     wheres : list of int, float or Decimal
         Value that measures the window at these rows.
     """
@@ -185,10 +185,10 @@ class Stream:
 
 
 def stream_of_survey(table: pa.Table, n_order: int) -> Stream | None:
-    """Return the stream of the stretches of all tasks, or None if its rows do not lie in order.
+    """Return the stream of the runs of all tasks, or None if its rows are not in order.
 
-    Files are taken in the order of their first rows.  Equal rows of two files must stand in the order of the files'
-    numbers, as a sort would put them.
+    Files are read in the order of their first rows.  Equal rows of two files must be in the order of the files'
+    numbers, as after a sort.
     """
     if not len(table):
         return Stream(0, (), np.zeros(0, np.int64), [])
@@ -223,4 +223,4 @@ def _tied_backwards(table: pa.Table, n_order: int) -> bool:
     """Return True if the last row of a file equals the first row of the next file, and that has a smaller number."""
     lasts, firsts = _neighbours(table, n_order)
     files = table[FILE].to_numpy()
-    return bool((_not_after(firsts, lasts) & (files[1:] < files[:-1])).any())
+    return bool((_is_not_after(firsts, lasts) & (files[1:] < files[:-1])).any())

@@ -129,8 +129,8 @@ def stages_since(context: SparkContext, first: int) -> list[Stage]:
         store = context._jsc.sc().statusStore()
         gateway: Any = context._gateway
         quantiles = gateway.new_array(gateway.jvm.double, 0)
-        found = store.stageList(None, False, False, quantiles, gateway.jvm.java.util.ArrayList())
-        stages = [found.apply(i) for i in range(found.size())]
+        stage_list = store.stageList(None, False, False, quantiles, gateway.jvm.java.util.ArrayList())
+        stages = [stage_list.apply(i) for i in range(stage_list.size())]
         return sorted(
             (
                 Stage(s.stageId(), s.numTasks(), s.executorRunTime() / 1000, s.shuffleWriteBytes())

@@ -29,8 +29,8 @@ from cer_gpu.rules.rule_set import RuleSet
 WorkEvaluator = BaseEvaluator[pa.RecordBatch, Any]
 """Evaluator of the events of one task, with the results of all queries as rows of one table."""
 
-MAX_SHARERS = 64
-"""Most tasks of which each reads all rows, and evaluates its share of the keys."""
+MAX_KEY_SHARDS = 64
+"""Maximum number of tasks that each read all rows, and evaluate a shard of the keys."""
 QUERIES_A_COPY = 256
 """Queries of a set whose evaluation takes about as long as Spark takes to send their events once more."""
 
@@ -61,9 +61,9 @@ class Work:
     is_set : bool
         True: `query`, the first column of the results, names the queries.
     rules : dict from str to Rule, optional
-        Rules of a set whose results are alerts, made of the output "events".
+        Rules of a set whose results are alerts, derived from the output "events".
     errors : str
-        Treatment of queries of a set that do not fit the events (`cer_gpu.compile_all`).
+        Treatment of queries of a set that do not match the events (`cer_gpu.compile_all`).
     """
 
     queries: Mapping[str, CompiledQuery]
@@ -104,23 +104,23 @@ class Work:
         return f"{self.n_queries} queries: {', '.join(self.queries)}" if self.is_set else self._first_query.text
 
     @property
-    def share(self) -> str:
-        """Words on the share of the work of one of several tasks that all read all events."""
+    def shard_description(self) -> str:
+        """Description of the shard of one of several tasks that all read all events."""
         return "evaluates its share of the queries" if self.is_set else "reports its share of the matches"
 
     @property
-    def most_sharers(self) -> int:
-        """Most tasks that read all events for the sake of a share of the keys; a share of the queries costs less."""
-        return 0 if self.is_set else MAX_SHARERS
+    def max_key_shards(self) -> int:
+        """Maximum number of tasks that read all events for a shard of the keys; a shard of the queries costs less."""
+        return 0 if self.is_set else MAX_KEY_SHARDS
 
     @property
-    def most_copies(self) -> int | None:
-        """Most tasks to send all events to by default; None for as many as the session runs at once."""
+    def max_copies(self) -> int | None:
+        """Maximum number of tasks to send all events to by default; None for as many as the session runs at once."""
         return -(-self.n_queries // QUERIES_A_COPY) if self.is_set else None
 
     @property
     def numbered(self) -> bool:
-        """True if rows carry the numbers of their matches, which no two tasks may share."""
+        """True if rows have the numbers of their matches, which must be unique across tasks."""
         return self.output in OUTPUTS and OUTPUTS[self.output].numbered
 
     @property
@@ -141,7 +141,7 @@ class Work:
 
     @property
     def partition_keys(self) -> tuple[tuple[str, ...], ...]:
-        """Brackets that all queries have: events that differ in one of them are of other partitions of each query."""
+        """Brackets that all queries have: events that differ in one are in different partitions of each query."""
         first, *others = (query.partition_keys for query in self.queries.values())
         return tuple(bracket for bracket in first if all(bracket in keys for keys in others))
 
@@ -152,7 +152,7 @@ class Work:
 
     @cached_property
     def distribution(self) -> Distribution:
-        """Ways to deal the events that are exact for each query, and by which all can be dealt together."""
+        """Distributions of the events that are exact for each query, and by which all can be distributed together."""
         if not self.is_set:
             return self._first_query.distribution_for(self.output)
         by_key = by_range = None
@@ -182,9 +182,13 @@ class Work:
     def needed_types(self) -> tuple[str, ...] | None:
         """Types of the events that are needed if a column has their positions, or None for all events."""
         if self.output in OUTPUTS and OUTPUTS[self.output].by_starts:
-            return None  # any event may tell that a window has passed
-        found = [query._needed_types for query in self.queries.values()]
-        return None if None in found else tuple(dict.fromkeys(name for types in found for name in types or ()))
+            return None  # any event may show that a window has passed
+        types_by_query = [query._needed_types for query in self.queries.values()]
+        return (
+            None
+            if None in types_by_query
+            else tuple(dict.fromkeys(name for types in types_by_query for name in types or ()))
+        )
 
     @property
     def endless(self) -> bool:
@@ -206,11 +210,11 @@ class Work:
     def _alerts(self, schema: pa.Schema) -> AlertRows:
         assert self.rules is not None
         assert isinstance(self._as_queries, QuerySet)
-        queries, found = _fitting(self._as_queries, schema), {}
+        queries, schemas = _fitting(self._as_queries, schema), {}
         for name, query in queries.items():
             with QueryErrorContext(name):
-                found[name] = query.output_schema(schema, self.output)
-        return AlertRows(self.rules, queries, time_type_in(found, queries))
+                schemas[name] = query.output_schema(schema, self.output)
+        return AlertRows(self.rules, queries, time_type_in(schemas, queries))
 
     def window_units(self, schema: pa.Schema) -> int | float | None:
         """Return the length of the longest window, in events or in units of its column, or None if there is none."""
@@ -218,34 +222,36 @@ class Work:
         return max((length for length in lengths if length is not None), default=None)
 
     def parted(self, fits: Callable[[Work], bool]) -> tuple[Work | None, Work | None]:
-        """Return most of the queries that fit and have one window, and the others, or None if there are none."""
+        """Return the largest group of queries that satisfy `fits` and have one window, and the others or None."""
         windows = {name: one.window for name, one in self._each.items() if fits(one)}
         if not windows:
             return None, self
-        most, _ = Counter(windows.values()).most_common(1)[0]
-        fitting = {name: query for name, query in self.queries.items() if name in windows and windows[name] == most}
+        common_window, _ = Counter(windows.values()).most_common(1)[0]
+        fitting = {
+            name: query for name, query in self.queries.items() if name in windows and windows[name] == common_window
+        }
         others = {name: query for name, query in self.queries.items() if name not in fitting}
         return replace(self, queries=fitting), replace(self, queries=others) if others else None
 
     def evaluator(self, options: EvaluationOptions, results: pa.Schema) -> WorkEvaluator:
-        """Return an evaluator of a part of the work.
+        """Return an evaluator of a shard of the work.
 
         Parameters
         ----------
         options
-            The share, the deal of keys, the first event and the first end, and more; the output is that of the work.
+            The shard, the key shard, the start position and more; the output is that of the work.
         results
             `output_schema`, which may be in the types of Spark.
         """
         work, options = self, replace(options, output=self.output)
         if self.is_set and options.shard is not None:
-            queries, shard = self._of_share(*options.shard)
+            queries, shard = self._queries_of_shard(*options.shard)
             work, options = replace(self, queries=queries), replace(options, shard=shard)
         evaluator: WorkEvaluator = work._as_queries._checked_evaluator(options, self._result_formatter(results))
         return evaluator
 
     def restore(self, blob: bytes, results: pa.Schema) -> WorkEvaluator:
-        """Return an evaluator that goes on from a checkpoint of another."""
+        """Return an evaluator that continues from a checkpoint of another."""
         evaluator: WorkEvaluator = self._as_queries._restored_evaluator(blob, self._result_formatter(results))
         return evaluator
 
@@ -255,9 +261,9 @@ class Work:
             return partial(alerts_of, rules=self.rules, queries=self.queries, schema=results)
         return partial(named, schema=results) if self.is_set else None
 
-    def _of_share(self, k: int, n: int) -> tuple[dict[str, CompiledQuery], tuple[int, int] | None]:
-        """Return the queries of a share, and the share of their matches: of more shares than queries."""
-        # queries with the same keys go together, as they share their partitions
+    def _queries_of_shard(self, k: int, n: int) -> tuple[dict[str, CompiledQuery], tuple[int, int] | None]:
+        """Return the queries of a shard, and the shard of their matches if there are more shards than queries."""
+        # queries with the same keys stay together, as they have the same partitions
         names = sorted(self.queries, key=lambda name: self.queries[name].partition_keys)
         if n <= len(names):
             own = names[k * len(names) // n : (k + 1) * len(names) // n]
@@ -278,22 +284,22 @@ def work_of(
 
     Parameters
     ----------
-    query : query, QuerySet, RuleSet, or mapping from names to queries or their texts
+    query : query, QuerySet, RuleSet, or mapping from names to queries or query texts
     output
         "alerts" for a `RuleSet`; by default (None) the usual one: of one query, "measures" if SELECT has some, else
         "events".
     time_column
-        Time column of texts.
+        Time column of query texts.
     schema
-        That of the events, if it is known: of a set that asks for it (errors="skip"), queries that do not fit are left
-        out.
+        That of the events, if it is known: of a set that requests it (errors="skip"), queries that do not match are
+        left out.
 
     Raises
     ------
     OptionError
         For anything else, and for an output that a query cannot have.
     QueryError
-        When a text is wrong; the message begins with the name of the query.
+        When a query text is wrong; the message begins with the name of the query.
     """
     if isinstance(query, Mapping) and not isinstance(query, QuerySet):
         compiled = bool(query) and all(isinstance(each, CompiledQuery) for each in query.values())
@@ -305,8 +311,8 @@ def work_of(
                 f"query {measured[0]!r}: alerts with measures, and of MATCH_RECOGNIZE, are not made on Spark\n"
                 "hint: output=None has the rows of each query, or leave the rule out"
             )
-        known = _fitting(query, schema)
-        return Work(dict(known), WITH_EVENTS, rules=query.rules, errors=query._errors)
+        resolved = _fitting(query, schema)
+        return Work(dict(resolved), WITH_EVENTS, rules=query.rules, errors=query._errors)
     if isinstance(query, QuerySet):
         return Work(dict(_fitting(query, schema)), output, errors=query._errors)
     if not isinstance(query, CompiledQuery):

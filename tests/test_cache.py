@@ -100,7 +100,7 @@ def test_a_damaged_value_is_made_again(own_cache: Path) -> None:
 
 
 def test_few_values_are_kept(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "MAX_KEPT", 3)
+    monkeypatch.setattr(cache, "MAX_CACHED", 3)
     make = _Counted()
     for i in range(5):
         disk_cached([str(i)], make)

@@ -28,7 +28,7 @@ WRONG = "SELECT * FROM S WHERE"
 def started(monkeypatch: pytest.MonkeyPatch) -> list[copies.ProcessCopy]:
     """The copies that are started, two for each set."""
     found: list[copies.ProcessCopy] = []
-    make = sets._started
+    make = sets._start_copy
 
     def noting(serve: Callable[[bytes], bytes]) -> copies.ProcessCopy | None:
         copy = make(serve)
@@ -36,7 +36,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[copies.ProcessCopy]:
         found.append(copy)
         return copy
 
-    monkeypatch.setattr(sets, "_started", noting)
+    monkeypatch.setattr(sets, "_start_copy", noting)
     monkeypatch.setattr(sets, "processes_for", lambda n_queries: 3)
     return found
 
@@ -80,7 +80,7 @@ def test_what_copies_make_is_kept_as_one_process_keeps_it(
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / place))
         monkeypatch.setattr(sets, "processes_for", lambda n_queries, n=n_processes: n)
         queries = compiled(texts)
-        over = queries._known_over(events.schema, {})
+        over = queries._over_schema(events.schema, {})
         shown = [(name, each.guards, each.result_schema, each.kept, each.sleeps) for name, each in over.queries.items()]
         facts.append(([(name, query.facts) for name, query in queries._queries.items()], shown))  # type: ignore[attr-defined]
     assert len(started) == 2
@@ -108,7 +108,7 @@ def test_the_part_of_a_copy_that_is_killed_is_made_here(
     rng = random.Random(11)
     texts, events = random_texts(rng), random_events(rng, 50)
     if when == "compiling":
-        make = sets._started
+        make = sets._start_copy
 
         def killed(serve: Callable[[bytes], bytes]) -> copies.ProcessCopy | None:
             copy = make(serve)
@@ -116,7 +116,7 @@ def test_the_part_of_a_copy_that_is_killed_is_made_here(
             os.kill(copy.pid, signal.SIGKILL)
             return copy
 
-        monkeypatch.setattr(sets, "_started", killed)
+        monkeypatch.setattr(sets, "_start_copy", killed)
     queries = compiled(texts)
     for copy in started:
         if when == "compiled":
@@ -132,9 +132,9 @@ def test_a_copy_that_raises_is_as_one_that_was_never_there(monkeypatch: pytest.M
 
     copy = copies.ProcessCopy(fail)
     copy.ask(b"once")
-    assert copy.answer() is None
+    assert copy.result() is None
     copy.ask(b"again")
-    assert copy.answer() is None
+    assert copy.result() is None
     copy.close()
 
 
@@ -148,7 +148,7 @@ def test_a_copy_that_is_asked_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> N
 def test_one_caller_alone_has_the_second_answer() -> None:
     copy = copies.ProcessCopy(lambda request: request * 100_000)
     copy.ask(b"ab")
-    assert copy.answer() == b"ab" * 100_000
+    assert copy.result() == b"ab" * 100_000
     assert [copy.claim(), copy.claim()] == [True, False]
     copy.close()
     assert not is_there(copy)

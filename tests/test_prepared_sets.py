@@ -20,7 +20,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.columnar.columns import Block
-from cer_gpu.compilation import compile_member as alone
+from cer_gpu.compilation import compile_for_set as alone
 from cer_gpu.predicates import shared_guards
 from cer_gpu.predicates.kept_tables import from_plain, to_plain
 from cer_gpu.preparing import over_schema, sets
@@ -107,7 +107,7 @@ def test_a_filter_fitted_by_itself_is_that_of_the_compiled_query(seed: int, monk
     kept = compiled(texts)._queries
     outputs = {name: query.resolve_output(output) for name, query in kept.items()}
     fitted = over_schema._describe_queries(over_schema.OverSchema(kept, outputs, schema, {}), list(kept))
-    monkeypatch.setattr(over_schema._Framed, "over", lambda framed, name: None)
+    monkeypatch.setattr(over_schema._QueryFrames, "over", lambda framed, name: None)
     each = over_schema._describe_queries(over_schema.OverSchema(kept, outputs, schema, {}), list(kept))
     assert fitted == each
 
@@ -117,7 +117,7 @@ def test_rules_of_one_event_are_not_compiled_for_another_schema(monkeypatch: pyt
     events = pa.table({"name": ["a e7", None], "f": [1.0, 2.0], "type": ["A", "A"], "ts": [1, 2]})
     compiled(texts).evaluate(events.drop_columns("f"))
     parsed: list[str] = []
-    monkeypatch.setattr(sets, "compile_member", lambda text, **options: parsed.append(text) or alone(text, **options))
+    monkeypatch.setattr(sets, "compile_for_set", lambda text, **options: parsed.append(text) or alone(text, **options))
     found = compiled(texts).evaluate(events)
     assert len(parsed) == 1
     assert [name for name, rows in found.items() if len(rows)] == [f"r{i}" for i in range(2, 50)]

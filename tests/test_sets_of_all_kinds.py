@@ -98,7 +98,7 @@ def test_sets_on_threads_find_the_rows_of_one(seed, threads, monkeypatch):
     monkeypatch.setattr(ranges, "MIN_RANGE_ROWS", 10)
     monkeypatch.setattr(ranges, "WINDOWS_A_RANGE", 1)
     monkeypatch.setattr(cer_gpu.parallel.key_threads, "KEY_BATCH_ROWS", 40)
-    monkeypatch.setattr(cer_gpu.parallel.stream_splitter, "MIN_OF_SHARE", rng.choice([1, 4]))
+    monkeypatch.setattr(cer_gpu.parallel.stream_splitter, "MIN_SHARD_QUERIES", rng.choice([1, 4]))
     monkeypatch.setattr(cer_gpu.engine.execution_group, "MANY_QUERIES", rng.choice([1, 128]))
     queries, events = some(rng, RANGED if seed % 2 else tuple(KINDS)), random_events(rng, 300)
     limit = rng.choice([None, None, 5])

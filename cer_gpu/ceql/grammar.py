@@ -19,7 +19,7 @@ import lark
 from lark.grammar import Rule
 from lark.lexer import PatternRE, TerminalDef
 
-from cer_gpu.cache import own_folder, read_kept, write_kept
+from cer_gpu.cache import own_folder, read_cached, write_cached
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import Node, children, fold
 from cer_gpu.errors import QueryTooLargeError
@@ -91,12 +91,12 @@ def parser_of(package: str, start: Sequence[str], edit_terminals: Callable[[Term
     inputs = repr((grammar, sources, lark.__version__, sys.version_info[:2]))
     try:
         path = own_folder("grammar") / hashlib.sha256(inputs.encode()).hexdigest()[:32]
-        parser: lark.Lark = lark.Lark.load(json.loads(read_kept(path), object_hook=_with_integer_keys))
+        parser: lark.Lark = lark.Lark.load(json.loads(read_cached(path), object_hook=_with_integer_keys))
         return parser
     except FileNotFoundError:
         parser = build()
         with contextlib.suppress(OSError):
-            write_kept(path, _tables(parser).encode())
+            write_cached(path, _tables(parser).encode())
         return parser
     except Exception:  # no folder, or a file that is damaged in any way
         return build()

@@ -23,7 +23,7 @@ from cer_gpu.cli.shared_options import OF_TEXT_FILES, QueryOptions, complete_fil
 from cer_gpu.compilation import (
     CompiledQuery,
     analyse,
-    analyse_member,
+    analyse_for_set,
     analyse_query,
     language_named,
     language_of,
@@ -95,7 +95,7 @@ def those_that_fit(
     asked: QuerySet, schema: pa.Schema, outputs: Mapping[str, str], skipped: Wrong | None
 ) -> tuple[QuerySet, OverSchema]:
     """Return the queries of a set that fit the events, and over these; errors of others as `for_each` takes them."""
-    over = asked._known_over(schema, outputs)
+    over = asked._over_schema(schema, outputs)
     if len(outputs) >= FROM_QUERIES:
         gc.freeze()  # what is known of them stays until the process ends: garbage is looked for among others
     if not over.wrong:
@@ -107,7 +107,7 @@ def those_that_fit(
 
     fit = for_each({name: name for name in outputs}, check, skipped)
     rest = asked._only(fit)
-    return rest, rest._known_over(schema, {name: outputs[name] for name in fit})
+    return rest, rest._over_schema(schema, {name: outputs[name] for name in fit})
 
 
 def with_progress(queries: Mapping[str, CompiledQuery]) -> tuple[dict[str, CompiledQuery], list[str]]:
@@ -270,7 +270,7 @@ class QueryArguments:
     ) -> tuple[CompiledQuery | None, Sequence[CerError]]:
         """Compile a query, or return its errors; `more` are options of `cer_gpu.compile`."""
         rule = self.rules[name]
-        how = analyse_member if self.is_set else analyse
+        how = analyse_for_set if self.is_set else analyse
         query, errors = analyse_rule(rule, how, **self.compiling, **more)
         if of_ceql and query is not None and query.reads_whole_table:
             return analyse_query(rule.text)

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.ceql.syntax import QuerySyntax
-from cer_gpu.compilation import CompiledQuery, analyse_member
+from cer_gpu.compilation import CompiledQuery, analyse_for_set
 from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.io.sources import open_events
 from cer_gpu.io.tables.names import DELTA_LOG, TableName
@@ -45,7 +45,7 @@ def compiled_or_errors(
 ) -> tuple[CompiledQuery | None, Sequence[CerError]]:
     """Compile a query of any language, or return its errors, those of the options too."""
     try:
-        return analyse_member(text, schema=schema, **options)
+        return analyse_for_set(text, schema=schema, **options)
     except CerError as error:
         return None, [error]
 

@@ -20,7 +20,7 @@ from cer_gpu.io.stores import StoredFile
 from cer_gpu.io.text_options import USUAL, TextOptions
 
 ORDERS = ("name", "modified")
-"""Orders of files: that of their names, or of the times of their last changes, those of one time by their names."""
+"""Orders of files: by name, or by the time of the last change and then by name."""
 STEP_FILES = 1_000
 STEP_BYTES = 1 << 28
 """Bounds of the files that one step reads, whichever comes first; a step reads at least one."""
@@ -196,8 +196,8 @@ class FolderWatcher:
 
     def open(self, arrival: Arrival, first: int, expected: pa.Schema | None) -> Source | None:
         """Open a file, or return None for text without lines."""
-        found = format_of(arrival.name)
-        if not arrival.size and found is not None and found.is_string:
+        file_format = format_of(arrival.name)
+        if not arrival.size and file_format is not None and file_format.is_string:
             return None
         return open_next(arrival.file, first, expected, self._options)
 

@@ -43,7 +43,7 @@ from cer_gpu.resolution.fields import find_field
 
 LOG = "log.jsonl"
 PASSING = ("rows", "state", "commit", "publish", "clean")
-"""Names of the parts of a step, told to `passed` when they are done."""
+"""Names of the parts of a step, reported to `passed` when they are done."""
 
 
 class LiveEvaluation(Protocol):
@@ -97,7 +97,7 @@ class MicroBatch:
 
 
 class UnreadableFile(Exception):
-    """File that cannot be read, or does not fit those before it."""
+    """File that cannot be read, or does not match the schema of earlier files."""
 
     def __init__(self, arrival: Arrival, error: CerError) -> None:
         self.arrival: Arrival
@@ -124,12 +124,12 @@ class Follower:
     expected
         Schema of the events; by default (None) that of the first file.
     skip
-        True: files that cannot be read are left out.
+        True to skip files that cannot be read.
     whole
         Makes a context that defers interrupts: steps are committed within such contexts.
     tick
         Called before each batch of events.
-    told
+    on_step
         Called with each step as soon as it is committed.
     passed
         Called with the names of `PASSING`.
@@ -164,7 +164,7 @@ class Follower:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Follower]:
-        """Hold the state during the block: it is made, or read and brought into order.
+        """Lock the state during the block: it is created, or read and repaired.
 
         Raises
         ------
@@ -196,7 +196,7 @@ class Follower:
     def _recover(self) -> None:
         for entry in self._log.entries[1:]:
             files = {each["name"]: each["size"] for each in entry.get("files", ())}
-            self.read |= entry.get("read", files)  # of the line in place of many, or of a step
+            self.read |= entry.get("read", files)  # of the line that replaces many, or of a step
             self.skipped |= entry["skipped"]
         if self._log.entries:
             self._schema = self._check_header(self._log.entries[0])
@@ -210,12 +210,12 @@ class Follower:
                 each.unlink()
         for each in self.target.state.glob(".*.part"):  # files of the state that were not written as a whole
             each.unlink()
-        self.target.drop_pending()  # the last: a later state without rows tells that its step was committed
+        self.target.drop_pending()  # the last: a later state without rows shows that its step was committed
         if len(self._log.entries) > LONGEST_LOG:
             self._shorten()
 
     def _shorten(self) -> None:
-        """Put one line into the log in place of those of most steps."""
+        """Replace the lines of most steps in the log by one."""
         *before, last = self._log.entries[1:]
         own = {each["name"] for each in last["files"]}
         read = self.arrivals.unacknowledged({name: size for name, size in self.read.items() if name not in own})
@@ -236,9 +236,9 @@ class Follower:
             )
         for name, value in self._facts.items():
             if header["facts"].get(name) != value:
-                option, kept = self.options.get(name, name), header["facts"].get(name)
-                now = f"{'' if kept is not None else f'{option} '}{value!r}" if value is not None else f"no {option}"
-                was = f"{option} {kept!r}" if kept is not None else f"no {option}"
+                option, logged = self.options.get(name, name), header["facts"].get(name)
+                now = f"{'' if logged is not None else f'{option} '}{value!r}" if value is not None else f"no {option}"
+                was = f"{option} {logged!r}" if logged is not None else f"no {option}"
                 raise CheckpointError(
                     f"{self.target.state}: the state is of {was}, and not of {now}\n"
                     f"hint: the same {option}, or results and state in another place"
@@ -299,9 +299,9 @@ class Follower:
         Raises
         ------
         EventsError, QueryTypeError
-            When a file cannot be read, does not fit, or has events that are late; nothing of the step is kept.
+            When a file cannot be read, does not match the schema, or has late events; nothing of the step is stored.
         OSError
-            When the results cannot be written; nothing of the step is kept, unless it is committed already.
+            When the results cannot be written; nothing of the step is stored, unless it is committed already.
         """
         poll = self.arrivals.poll(self.read, self.skipped)
         self.waiting, self.grown = poll.waiting, poll.grown
@@ -324,7 +324,7 @@ class Follower:
         evaluation = self._evaluation(files)
         if evaluation is None:
             if skipped and not files:
-                self.skipped |= skipped  # told again after a restart: there is no log yet
+                self.skipped |= skipped  # reported again after a restart: there is no log yet
                 self.on_step(nothing := MicroBatch(0, [], 0, {}, None, skipped))
                 return nothing
             return None
@@ -383,7 +383,7 @@ class Follower:
                     break
             if self._schema is None:
                 return None
-            self._restore(self._schema)  # queries that do not fit leave no state behind
+            self._restore(self._schema)  # queries that do not match the schema leave no state
         if not self._log.entries:
             schema = base64.b64encode(self._schema.serialize().to_pybytes()).decode()
             self._log.append({"version": LOG_VERSION, "facts": self._facts, "schema": schema, **self.target.header})
@@ -405,15 +405,15 @@ class Follower:
         schema, origins = self._schema, list[tuple[int, str]]()
         assert schema is not None
         names = [name for name in evaluator.attributes(schema) if attribute_type(schema, name) is not None]
-        together = Source(schema, iter, origins=origins)  # which only tells where an event is from
+        together = Source(schema, iter, origins=origins)  # which only says where an event is from
         with together.locating(lambda: evaluator.n_events):
-            for arrival, batch in taken_together(self._batches(files, names, evaluator.n_pushed, origins, read)):
+            for arrival, batch in coalesced(self._batches(files, names, evaluator.n_pushed, origins, read)):
                 self.tick()
                 try:
-                    found = evaluator._group.push(batch)
+                    results = evaluator._group.push(batch)
                 except QueryTypeError as error:
                     raise UnreadableFile(arrival, EventsError(f"{arrival.file}: {error}")) from error
-                yield from found
+                yield from results
 
     def _batches(
         self,
@@ -441,31 +441,31 @@ class Follower:
             first += n_events
 
 
-def taken_together(batches: Iterable[tuple[Arrival, pa.RecordBatch]]) -> Iterator[tuple[Arrival, pa.RecordBatch]]:
+def coalesced(batches: Iterable[tuple[Arrival, pa.RecordBatch]]) -> Iterator[tuple[Arrival, pa.RecordBatch]]:
     """Yield the events of small files together, with the first of these: each batch costs some calls for every query.
 
-    The events of files whose columns have other types are not put together.
+    The events of files whose columns have other types are not concatenated.
     """
-    held: list[tuple[Arrival, pa.RecordBatch]] = []
+    buffered: list[tuple[Arrival, pa.RecordBatch]] = []
     n_rows = 0
     for arrival, batch in batches:
-        if held and (n_rows + batch.num_rows > BATCH_ROWS or not batch.schema.equals(held[0][1].schema)):
-            yield from _together(held)
-            held, n_rows = [], 0
-        held.append((arrival, batch))
+        if buffered and (n_rows + batch.num_rows > BATCH_ROWS or not batch.schema.equals(buffered[0][1].schema)):
+            yield from _together(buffered)
+            buffered, n_rows = [], 0
+        buffered.append((arrival, batch))
         n_rows += batch.num_rows
-    yield from _together(held)
+    yield from _together(buffered)
 
 
-def _together(held: list[tuple[Arrival, pa.RecordBatch]]) -> Iterator[tuple[Arrival, pa.RecordBatch]]:
-    if len(held) > 1:
-        with contextlib.suppress(pa.ArrowException):  # dictionaries with more values than fit together
-            held = [(held[0][0], pa.concat_batches([batch for _, batch in held]))]
-    yield from held
+def _together(buffered: list[tuple[Arrival, pa.RecordBatch]]) -> Iterator[tuple[Arrival, pa.RecordBatch]]:
+    if len(buffered) > 1:
+        with contextlib.suppress(pa.ArrowException):  # dictionaries with too many values for one
+            buffered = [(buffered[0][0], pa.concat_batches([batch for _, batch in buffered]))]
+    yield from buffered
 
 
 def _batches_naming_file(arrival: Arrival, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield batches; errors of reading them tell the file."""
+    """Yield batches; errors while reading them name the file."""
     while True:
         try:
             batch = next(batches, None)

@@ -2,7 +2,7 @@
 
 Only the last line can be incomplete, if the process was killed while it wrote it: that step is not done, and the line
 is cut off before the next one is written.  Nothing is cut off by reading: a line can also be damaged after its step was
-done, which `cer_gpu.follow.targets` tells by the files of the step.
+done, which `cer_gpu.follow.targets` determines from the files of the step.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def _lock(file: Any) -> None:
 
 
 LOG_VERSION = 3
-"""Version of the log and of the state beside it; those of version 1 have no line in place of many, and those of version
+"""Version of the log and of its state; version 1 has no line that replaces many, and version
 2 no names and checksums of rows."""
 LONGEST_LOG = 1_000
-"""Lines from which on a log is made short before it grows again."""
+"""Number of lines from which on a log is shortened before it grows again."""
 _CHECK = "check"
 
 
@@ -119,19 +119,19 @@ class CommitLog:
         self.entries.append(entry)
 
     def shorten(self, together: dict[str, Any]) -> None:
-        """Put one line in place of all but the first and the last one, which go to a file of their own.
+        """Replace all lines but the first and the last one by a single line, and move them to a file of their own.
 
         Parameters
         ----------
         together
-            Facts in place of those of the lines, with the number of the last of their steps.
+            Facts that replace the facts of the lines, with the number of the last of their steps.
         """
         first, *moved, last = self.entries
-        kept = [first, together, last]
+        entries = [first, together, last]
         aside = self._path.with_name(f"{self._path.stem}-until-{together['step']:09}{self._path.suffix}")
         write_whole(aside, b"".join(map(_line, [first, *moved])))
-        write_whole(self._path, b"".join(map(_line, kept)))
-        self.entries, self.n_cut = kept, 0
+        write_whole(self._path, b"".join(map(_line, entries)))
+        self.entries, self.n_cut = entries, 0
 
 
 def _line(entry: dict[str, Any]) -> bytes:

@@ -3,8 +3,8 @@
 Each version is read once, in its order.
 
 The rows are first a file in the folder of the state, in the types of the table.  When the step is committed they are
-published: the table is asked for the last step of this state that it has, and the rows are appended unless they are
-there.  The commit that appends them tells its step, too: publishing again changes nothing.
+published: the table is queried for the last step of this state that it has, and the rows are appended unless they are
+there.  The commit that appends them records its step, too: publishing again changes nothing.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class TableTarget(LiveTarget):
     """
 
     def __init__(self, name: str, state: Path) -> None:
-        given = TableName.parse(name)
-        if given is None or given.snapshot is not None:
+        table_name = TableName.parse(name)
+        if table_name is None or table_name.snapshot is not None:
             raise OptionError(f"{name}: expected a table to append to: delta:PATH or iceberg:CATALOG.NAMESPACE.TABLE")
         self.out: Path = state
         self.format: str = "arrow"
         self.usual: Path | None = None
         self.state: Path = state
-        self._name = given
+        self._name = table_name
         self._application = f"cer-gpu:{os.path.realpath(state)}"
 
     @property
@@ -133,22 +133,22 @@ class TableTarget(LiveTarget):
 
     @contextmanager
     def writing(self, step: int, schema: pa.Schema) -> Iterator[Sink]:
-        """Yield the sink for the rows of a step, which get the types of the table: what is committed fits it."""
+        """Yield the sink for the rows of a step, cast to the types of the table, which the commit must have."""
         from cer_gpu.io.tables.table_sinks import fitting
 
-        stored, fitted = fitting(str(self._name), schema)
+        stored, cast = fitting(str(self._name), schema)
         with super().writing(step, stored) as sink:
-            yield _Fitting(sink, fitted)
+            yield _Fitting(sink, cast)
 
 
 class _Fitting:
     """Sink of rows that get the types of a table."""
 
-    def __init__(self, sink: Sink, fitted: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
-        self._sink, self._fitted = sink, fitted
+    def __init__(self, sink: Sink, cast: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
+        self._sink, self._cast = sink, cast
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._sink.write(self._fitted(batch))
+        self._sink.write(self._cast(batch))
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class Addition:
     version
         The version, or the id of the snapshot.
     table
-        The newer snapshot of the table that told of it, whose schema the rows have.
+        The newer snapshot of the table that lists it, whose schema the rows have.
     files
         Returns the files with the rows.
     """
@@ -177,8 +177,8 @@ class Addition:
     def n_rows(self) -> int | None:
         """Number of rows, or None if unknown before they are read."""
         counts = [file.n_rows for file in self._data_files]
-        known = [count for count in counts if count is not None]
-        return sum(known) if len(known) == len(counts) else None
+        reported = [count for count in counts if count is not None]
+        return sum(reported) if len(reported) == len(counts) else None
 
     def source(self, expected: pa.Schema | None = None) -> Source:
         """Return the rows in the order in which they were appended.
@@ -191,7 +191,7 @@ class Addition:
         Raises
         ------
         EventsError
-            While it is read, when values do not fit the types.
+            While it is read, when values are out of range of the types.
         """
         return source_of_files(self.table.name, self.table.schema if expected is None else expected, self._as(expected))
 
@@ -216,7 +216,7 @@ def appended_since(table: TableSnapshot, since: str | None) -> list[Addition]:
     Raises
     ------
     EventsError
-        When rows were deleted or rewritten since, the version is none of this table, or its log no longer tells.
+        When rows were deleted or rewritten since, the version is not one of this table, or its log no longer has it.
     """
     if since is None:
         return [Addition(table.version, table, table.files)] if table.version else []
@@ -242,7 +242,7 @@ def _of_delta(table: DeltaSnapshot, since: str) -> list[Addition]:
 
     if not since.isdecimal() or int(since) > int(table.version):
         raise EventsError(f"{table.name}: there was no version {since}; the newest is {table.version}")
-    found = []
+    additions = []
     for version in range(int(since) + 1, int(table.version) + 1):
         actions = table.actions_of(version)
         if actions is None:
@@ -256,8 +256,8 @@ def _of_delta(table: DeltaSnapshot, since: str) -> list[Addition]:
         added = [action["add"] for action in actions if _changes(action.get("add"))]
         if added:
             logged = [LoggedFile.from_action(add) for add in added]
-            found.append(Addition(str(version), table, data_files_later(table, logged)))
-    return found
+            additions.append(Addition(str(version), table, data_files_later(table, logged)))
+    return additions
 
 
 def _changes(action: dict[str, Any] | None) -> bool:
@@ -269,19 +269,19 @@ def _changes(action: dict[str, Any] | None) -> bool:
 
 def _of_iceberg(table: IcebergSnapshot, since: str) -> list[Addition]:
     operations = package_of("iceberg", "table.snapshots").Operation
-    found: list[Addition] = []
+    additions: list[Addition] = []
     for snapshot in table.ancestors():
         if str(snapshot.snapshot_id) == since:
-            return found[::-1]
+            return additions[::-1]
         operation = None if snapshot.summary is None else snapshot.summary.operation
         if operation not in (operations.APPEND, operations.REPLACE):
             raise _refused_commit(
                 table, snapshot.snapshot_id, f"the operation {getattr(operation, 'value', operation)!r}"
             )
         if operation == operations.APPEND and snapshot.summary.get("added-data-files", "0") != "0":
-            found.append(Addition(str(snapshot.snapshot_id), table, table.appended_by(snapshot)))
+            additions.append(Addition(str(snapshot.snapshot_id), table, table.appended_by(snapshot)))
         if since in (str(snapshot.parent_snapshot_id), "" if snapshot.parent_snapshot_id is None else None):
-            return found[::-1]
+            return additions[::-1]
     if not since and table.version == "":
         return []
     raise EventsError(
@@ -311,7 +311,7 @@ class TableArrivals:
 
     The first step reads all rows of the newest version.  Rows of one version are in the order of their times, if there
     is a time column, and else as they were written; their positions count the rows of the table in the order of its
-    commits, as those of an evaluation of the whole table do.
+    commits, as in an evaluation of the whole table.
 
     Parameters
     ----------
@@ -327,16 +327,16 @@ class TableArrivals:
     """
 
     def __init__(self, name: str, time_column: str | None) -> None:
-        given = table_name_of(name)
-        if given is None or given.snapshot is not None:
+        table_name = table_name_of(name)
+        if table_name is None or table_name.snapshot is not None:
             raise EventsError(f"{name}: expected a table without a version: the versions that come are read")
-        self._name, self._time_column = given, time_column
-        self.noun = "version" if given.kind == "delta" else "snapshot"
+        self._name, self._time_column = table_name, time_column
+        self.noun = "version" if table_name.kind == "delta" else "snapshot"
         self._table: TableSnapshot | None = None
 
     @property
     def identity(self) -> str:
-        """Stable identifier of the table, also unlike that of a later one in its place."""
+        """Stable identifier of the table, also distinct from that of a later table of the same name."""
         if self._table is None:
             self.check()
             assert self._table is not None
@@ -353,16 +353,16 @@ class TableArrivals:
         """Look for new versions, as `LiveSource.poll` says; names of `but` are none of a table."""
         table = open_table(self._name)
         since = list(read)[-1] if read else None
-        found, n_rows = list[Arrival](), 0
+        arrivals, n_rows = list[Arrival](), 0
         for addition in appended_since(table, since):
             own = addition.n_rows or 0
-            if found and (len(found) == STEP_FILES or n_rows + own > STEP_ROWS):
+            if arrivals and (len(arrivals) == STEP_FILES or n_rows + own > STEP_ROWS):
                 break
-            found.append(Arrival(addition.version, _Version(table, addition.version, addition), own))
+            arrivals.append(Arrival(addition.version, _Version(table, addition.version, addition), own))
             n_rows += own
-        if not found and since not in (None, table.version):  # commits that changed no data, which may be forgotten
-            found = [Arrival(table.version, _Version(table, table.version, None), 0)]
-        return PollResult(found)
+        if not arrivals and since not in (None, table.version):  # commits that changed no data, which may be forgotten
+            arrivals = [Arrival(table.version, _Version(table, table.version, None), 0)]
+        return PollResult(arrivals)
 
     def unacknowledged(self, read: Mapping[str, int]) -> Mapping[str, int]:
         """Return the newest version."""

@@ -4,10 +4,10 @@ The rows of a step are first written where no reader looks, to a new file whose 
 names with its checksum.  When the step is committed they are published: a part file by a rename, lines by appending
 those that are not there yet.  Publishing again changes nothing.
 
-The state lies with the results, or in a folder that the user names; then a file with the path of that folder is where
-the state would be, so that no second state comes to the same results.
+The state is stored with the results, or in a folder that the user names; then a file with the path of that folder is
+where the state would be, so that no second state can refer to the same results.
 
-Checks of a state before anything of it is changed: the log must tell of every step that left something behind.
+Checks of a state before anything of it is changed: the log must have every step that left something.
 
 A step that was not committed can have left its rows, and with them its state.  A state without rows (they were
 published), and a state two steps ahead, are of a step that was committed: a log without its line was cut off, damaged,
@@ -41,7 +41,7 @@ _COPY_BYTES = 1 << 20
 
 
 def last_published(entries: Iterable[Mapping[str, Any]]) -> int:
-    """Return the number of the last step with rows in lines of the log; 0: there is none."""
+    """Return the number of the last step with rows in lines of the log, or 0."""
     steps = (entry.get("published", entry["step"] if entry.get("target") is not None else 0) for entry in entries)
     return max(steps, default=0)
 
@@ -65,7 +65,7 @@ class LiveTarget(ABC):
     usual: Path | None
     state: Path
     _ENDING = ""
-    _written: tuple[Path, tuple[int, int]] | None = None  # the pending rows of this process, and what tells the file
+    _written: tuple[Path, tuple[int, int]] | None = None  # the pending rows of this process, and the file's id
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class LiveTarget(ABC):
         Raises
         ------
         CheckpointError
-            When the results are not those that the log tells.
+            When the results differ from the log.
         """
 
     def claim(self) -> None:
@@ -98,7 +98,7 @@ class LiveTarget(ABC):
         Raises
         ------
         OptionError
-            When they are those of another state.
+            When they belong to another state.
         """
         usual = self.usual
         if usual is None or (self.state == usual and not usual.is_file()):
@@ -148,7 +148,7 @@ class LiveTarget(ABC):
         Raises
         ------
         CheckpointError
-            When they are not those that were committed.
+            When they differ from the committed ones.
         """
         rows = entry.get("rows", {"name": self._begin_of(entry["step"]) + self._ENDING})  # the name of version 2
         path: Path = self._hidden / rows["name"]
@@ -168,12 +168,12 @@ class LiveTarget(ABC):
         )
 
     def later_than(self, step: int, entry: Mapping[str, Any]) -> str | None:
-        """Return a sentence on results after those of the log, or None if there are none.
+        """Return a sentence on results that the log does not have, or None if there are none.
 
         Parameters
         ----------
         step
-            Number of the last step of the log; 0: there is none.
+            Number of the last step of the log, or 0.
         entry
             Its line.
         """
@@ -184,7 +184,7 @@ class LiveTarget(ABC):
         """Return the name of the file that has the rows of a step."""
 
     def place(self, *, any_rows: bool) -> dict[str, Any]:
-        """Return facts on the place of the rows that were written, to be committed with them."""
+        """Return facts on where the rows were written, to be committed with them."""
         return {}
 
     @abstractmethod
@@ -194,7 +194,7 @@ class LiveTarget(ABC):
         Raises
         ------
         CheckpointError
-            When the rows, or the results before them, are not those that the log tells.
+            When the rows, or the results before them, differ from the log.
         """
 
     def drop_pending(self) -> None:
@@ -213,7 +213,7 @@ class LiveTarget(ABC):
 
     def _writing(self, path: Path, shown: str, schema: pa.Schema) -> Iterator[Sink]:
         with naming(shown):
-            file = open(path, "x+b")  # noqa: SIM115 - closed below; errors of the block are not those of the file
+            file = open(path, "x+b")  # noqa: SIM115 - closed below; errors of the block are not errors of the file
         try:
             try:
                 with open_writer(file, schema, self.format, shown) as sink:
@@ -235,14 +235,14 @@ class LiveTarget(ABC):
 
 
 def _checksum(file: IO[bytes]) -> int:
-    found = 0
+    checksum = 0
     while data := file.read(_COPY_BYTES):
-        found = zlib.crc32(data, found)
-    return found
+        checksum = zlib.crc32(data, checksum)
+    return checksum
 
 
 class PartFolder(LiveTarget):
-    """Folder of part files, each with the rows of a step; the state lies in it, in the folder ``_state``."""
+    """Folder of part files, each with the rows of a step; the state is in its folder ``_state``."""
 
     _ENDING = ".part"
 
@@ -277,7 +277,7 @@ class PartFolder(LiveTarget):
     def later_than(self, step: int, entry: Mapping[str, Any]) -> str | None:
         """Return a sentence on a later part file."""
         numbers = (re.fullmatch(r"part-([0-9]+)\..*", each.name) for each in self.out.glob("part-*"))
-        later = max((int(found[1]) for found in numbers if found), default=0)
+        later = max((int(match[1]) for match in numbers if match), default=0)
         return f"{self.out / self.published(later)} is of a later one" if later > step else None
 
     def published(self, step: int) -> str:
@@ -293,7 +293,7 @@ class PartFolder(LiveTarget):
 
 
 class GrowingFile(LiveTarget):
-    """File of JSON lines that grows; the state lies beside it, in a folder with ``.state`` behind its name."""
+    """File of JSON lines that grows; the state is next to it, in a folder with ``.state`` after its name."""
 
     def __init__(self, out: Path, state: Path | None = None) -> None:
         self.out: Path
@@ -312,7 +312,7 @@ class GrowingFile(LiveTarget):
             raise OptionError(f"{self.out}: there is no folder {self.out.parent}")
 
     def later_than(self, step: int, entry: Mapping[str, Any]) -> str | None:
-        """Return a sentence on lines after those of the step; whoever reads the file may have emptied it."""
+        """Return a sentence on lines after those of the step; a reader may have emptied the file."""
         size, end = self._size_of_file, entry.get("end", 0 if not step else None)
         if end is None or size <= end:
             return None
@@ -327,7 +327,7 @@ class GrowingFile(LiveTarget):
         return self.out.stat().st_size if self.out.exists() else 0
 
     def place(self, *, any_rows: bool) -> dict[str, Any]:
-        """Return the place of the next line: the end of the file, which its reader may have emptied."""
+        """Return the offset of the next line: the end of the file, which its reader may have emptied."""
         size = self._size_of_file
         return {"at": size, "end": size + self.rows["size"]} if any_rows else {"end": size}
 
@@ -363,7 +363,7 @@ def _opened_to_append(path: Path) -> IO[bytes]:
 def live_target(
     out: str | os.PathLike[str], format: str | None = None, state: str | os.PathLike[str] | None = None
 ) -> LiveTarget:
-    """Return the target that a path names, with a state in a folder, or beside the results if None.
+    """Return the target that a path names, with a state in a folder, or next to the results if None.
 
     Raises
     ------
@@ -424,7 +424,7 @@ def check_steps(log: Path, entries: Sequence[Mapping[str, Any]]) -> None:
 
 
 def check_nothing_later(log: Path, entries: Sequence[Mapping[str, Any]], target: LiveTarget) -> None:
-    """Refuse a log beside what later steps have left behind.
+    """Refuse a log that lacks later steps whose files exist.
 
     Raises
     ------
@@ -443,16 +443,16 @@ def check_nothing_later(log: Path, entries: Sequence[Mapping[str, Any]], target:
 
 def _later(step: int, target: LiveTarget) -> Iterator[str]:
     for path in sorted(target.state.iterdir()):
-        found = re.fullmatch(r"(state-|log-until-)([0-9]+)(\.jsonl)?", path.name)
-        if found is None or int(found[2]) <= step:
+        match = re.fullmatch(r"(state-|log-until-)([0-9]+)(\.jsonl)?", path.name)
+        if match is None or int(match[2]) <= step:
             continue
-        uncommitted = found[1] == "state-" and int(found[2]) == step + 1 and target.is_pending(step + 1)
+        uncommitted = match[1] == "state-" and int(match[2]) == step + 1 and target.is_pending(step + 1)
         if not uncommitted:
             yield f"{path} is of a later one"
 
 
 def check_events(entry: Mapping[str, Any], n_events: int) -> None:
-    """Refuse a state that has read other events than the last line of the log tells.
+    """Refuse a state that has read other events than the last line of the log says.
 
     Raises
     ------

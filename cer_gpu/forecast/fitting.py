@@ -26,8 +26,8 @@ from cer_gpu.explain.ceql_text import name_text, predicate_text
 from cer_gpu.forecast.lengths import IN_EVENTS, IN_TIME, edges_of, parse_lengths
 from cer_gpu.forecast.model import Forecast, WithinLengths
 from cer_gpu.forecast.reading import (
-    MAX_KNOWN_SYMBOLS,
     MAX_ORDER,
+    MAX_STATE_SYMBOLS,
     OTHER,
     FollowedEvents,
     StateForm,
@@ -94,9 +94,9 @@ class HistoryPart:
 
 def joined_parts(parts: Sequence[HistoryPart], order: int) -> HistoryPart:
     """Return the counts of the whole history, in an order of states and symbols that does not depend on its parts."""
-    words = tuple(sorted({word for part in parts for word in part.words}))[:MAX_KNOWN_SYMBOLS]
+    words = tuple(sorted({word for part in parts for word in part.words}))[:MAX_STATE_SYMBOLS]
     numbers = {word: i + 1 for i, word in enumerate(words)}
-    codes = np.concatenate([_renumbered(part, numbers, order) for part in parts])
+    codes = np.concatenate([_renumber(part, numbers, order) for part in parts])
     states, rows = np.unique(codes, return_inverse=True)
     counted = []
     for name in _COUNTS:
@@ -107,16 +107,16 @@ def joined_parts(parts: Sequence[HistoryPart], order: int) -> HistoryPart:
     return HistoryPart(words, WaitCounts(states, *counted), sum(part.n_ends for part in parts))
 
 
-def _renumbered(part: HistoryPart, numbers: dict[int, int], order: int) -> Int64:
+def _renumber(part: HistoryPart, numbers: dict[int, int], order: int) -> Int64:
     """Return the states of a part with other numbers of symbols."""
     own = np.full(OTHER + 1, OTHER, np.int64)
     own[0] = 0
     own[1 : len(part.words) + 1] = [numbers.get(word, OTHER) for word in part.words]
     states = part.counts.states
-    made = states >> BITS * order << BITS * order
+    renumbered = states >> BITS * order << BITS * order
     for i in range(order):
-        made |= own[states >> BITS * i & OTHER] << BITS * i
-    return made
+        renumbered |= own[states >> BITS * i & OTHER] << BITS * i
+    return renumbered
 
 
 _UNITS = (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1))
@@ -258,7 +258,7 @@ class Learning:
     query
     schema
         That of the events.
-    asked
+    request
 
     Attributes
     ----------
@@ -270,19 +270,19 @@ class Learning:
     OptionError
         When a length cannot be read, or the query cannot be forecast.
     QueryTypeError
-        When the query does not fit the events.
+        When the query does not match the events.
     """
 
-    def __init__(self, query: Any, schema: pa.Schema, asked: FitRequest) -> None:
+    def __init__(self, query: Any, schema: pa.Schema, request: FitRequest) -> None:
         check_forecastable(query)
-        self._query, self._schema, self._asked = query, schema, asked
+        self._query, self._schema, self._request = query, schema, request
         self._binding = query._bindings.bind(schema)
         time_type = self._binding.time_type
-        self._lengths = parse_lengths(asked.within, time_type, query.time_unit)
+        self._lengths = parse_lengths(request.within, time_type, query.time_unit)
         self._edges = {kind: edges_of(self._lengths, kind) for kind in (IN_TIME, IN_EVENTS)}
         clock = IN_EVENTS if time_type is None else IN_TIME
         longest = max((each.amount for each in self._lengths if each.kind == clock), default=0)
-        self._form = StateForm(asked.order, asked.ages, longest / asked.ages)
+        self._form = StateForm(request.order, request.ages, longest / request.ages)
         self._numbers, self._counter = StateNumbers(), WaitCounter(self._edges[IN_TIME], self._edges[IN_EVENTS])
         self.reader: StateReader = StateReader(query, self._form, self._count, grows=True)
 
@@ -296,31 +296,31 @@ class Learning:
         Parameters
         ----------
         until
-            Time of the last event of the whole history; None: that of the last event that was read.
+            Time of the last event of the whole history; None for the last event that was read.
         """
         counts = self._counter.finish(self._numbers.codes, until)
         return HistoryPart(self.reader.words, counts, self._counter.n_ends)
 
     def forecast(self, part: HistoryPart) -> Forecast:
         """Return the forecast that counts make."""
-        asked, binding, query = self._asked, self._binding, self._query
-        tree = build_tree(part.counts, self._edges, self._lengths, self._form.bits, asked.min_cases)
+        request, binding, query = self._request, self._binding, self._query
+        tree = build_tree(part.counts, self._edges, self._lengths, self._form.bits, request.min_cases)
         window = None if binding.window_length is None else binding.window_length.item()
         in_time = binding.time_type is not None and (window is None or binding.window_column == query.time_column)
-        form = StateForm(asked.order, asked.ages, self._form.width, part.words)
+        form = StateForm(request.order, request.ages, self._form.width, part.words)
         plan = query._bindings.plan_over(self._schema)
         words = state_words(plan, form, window, _per_second(binding.time_type, query.time_unit) if in_time else None)
         facts = {
             "n_ends": part.n_ends,
             "time_type": binding.time_type,
             "words": contexts_in_words(tree, form, words),
-            "about": _about(plan, int(tree.cases[0]), part.n_ends, asked.order),
+            "about": _about(plan, int(tree.cases[0]), part.n_ends, request.order),
         }
         return Forecast(query, form, self._lengths, self._edges, tree, facts)
 
 
 def fit_forecasts(
-    queries: Mapping[str, Any], history: Any, asked: FitRequest, options: EvaluationOptions
+    queries: Mapping[str, Any], history: Any, request: FitRequest, options: EvaluationOptions
 ) -> dict[str, Forecast]:
     """Learn the forecasts of queries from a history, which is read once; errors begin with the name of the query."""
     learning: dict[str, Learning] = {}
@@ -328,7 +328,7 @@ def fit_forecasts(
     for name, query in queries.items():
         try:
             with QueryErrorContext(name):
-                learning[name] = Learning(query, source.schema, asked)
+                learning[name] = Learning(query, source.schema, request)
         except OptionError as error:
             raise OptionError(f"query {name!r}: {error}") if name else error from None
     follow_all({name: each.reader for name, each in learning.items()}, source, options)
@@ -346,9 +346,9 @@ def _about(plan: LogicalPlan, n_events: int, n_ends: int, order: int) -> list[st
     return lines
 
 
-def _check(name: str, value: object, least: int, most: int) -> None:
-    if type(value) is not int or not least <= value <= most:
-        bounds = f"from {least} on" if most >= 1 << 62 else f"from {least} to {most}"
+def _check(name: str, value: object, least: int, greatest: int) -> None:
+    if type(value) is not int or not least <= value <= greatest:
+        bounds = f"from {least} on" if greatest >= 1 << 62 else f"from {least} to {greatest}"
         raise OptionError(f"{name} must be a number {bounds}, got {value!r}")
 
 

@@ -62,14 +62,14 @@ class LastOfEach:
 
 def last_rows(read: Iterable[pa.RecordBatch], reader: StateReader) -> pa.RecordBatch:
     """Return the last of the rows of each substream, in the order of the rows."""
-    gathered, n, most = list[pa.RecordBatch](), 0, _FEW
+    gathered, n, n_max = list[pa.RecordBatch](), 0, _FEW
     for rows in read:
         gathered.append(rows)
         n += rows.num_rows
-        if n > most:
+        if n > n_max:
             gathered = [_lasts(gathered)]
             n = gathered[0].num_rows
-            most = 2 * n + _FEW
+            n_max = 2 * n + _FEW
     return _lasts(gathered or [reader.no_rows])
 
 
@@ -94,8 +94,8 @@ def starts_under_way(model: Any, events: Any, options: EvaluationOptions) -> pa.
             "at='starts' is for chains of steps, whose funnel is known (output='funnel'), and the query is none\n"
             "hint: at='last', after the last event of each substream"
         )
-    asked = {name: getattr(options, name) for name in ("device", "sort", "lateness", "late")}
-    funnel = query.evaluate(events, output="funnel", **asked)
+    funnel_options = {name: getattr(options, name) for name in ("device", "sort", "lateness", "late")}
+    funnel = query.evaluate(events, output="funnel", **funnel_options)
     funnel = funnel.filter(pc.equal(funnel["stopped"], "end")).sort_by("start")
     starts, steps = funnel["start"].to_numpy(), funnel["step"].to_numpy()
     reader, read = read_rows(query, events, model._form, options, every_event)
@@ -112,20 +112,20 @@ def starts_under_way(model: Any, events: Any, options: EvaluationOptions) -> pa.
             yield rows
 
     lasts = last_rows(noting_starts(), reader)
-    known = np.flatnonzero(partitions >= 0)
+    started = np.flatnonzero(partitions >= 0)
     of_last = numbers_of(lasts.column(PARTITION))
     order = np.argsort(of_last)
-    at = order[np.searchsorted(of_last, partitions[known], sorter=order)]
+    at = order[np.searchsorted(of_last, partitions[started], sorter=order)]
     rows = lasts.take(pa.array(at))
     states: Int64 = np.zeros(len(at), np.int64)
     if len(at):
-        ages = reader.age_classes(numbers_of(rows.column(CLOCK)), clocks[known])
+        ages = reader.age_classes(numbers_of(rows.column(CLOCK)), clocks[started])
         symbols = numbers_of(rows.column(STATE_CODE)) & ((1 << model._form.bits) - 1)
-        states = (steps[known] * AGES + ages) << model._form.bits | symbols
+        states = (steps[started] * AGES + ages) << model._form.bits | symbols
     shown: pa.RecordBatch = model._rows(rows, model._numbers().of(states))
     at_state = shown.schema.get_field_index("state")
     for name, values in (("step", steps), ("start", starts)):
-        shown = shown.add_column(at_state, pa.field(name, pa.int64()), pa.array(values[known], pa.int64()))
+        shown = shown.add_column(at_state, pa.field(name, pa.int64()), pa.array(values[started], pa.int64()))
     return shown
 
 
@@ -135,7 +135,7 @@ _QUARTILES = ("quarter", "half", "three_quarters")
 
 
 class Forecast:
-    """Probabilities that a match ends, and by when, from each state of a query; made by `Query.fit`.
+    """Probabilities that a match ends, and by when, from each state of a query; the result of `Query.fit`.
 
     Immutable, and can be pickled and shared.
 
@@ -144,9 +144,9 @@ class Forecast:
     query : Query
         The query of which it forecasts matches.
     lengths : tuple of str
-        The lengths within which a match may end, as they were asked for.
+        The lengths within which a match may end, as they were requested.
     order : int
-        Number of the last events that a state tells apart.
+        Number of the last events that a state distinguishes.
     n_events : int
         Events of the history, those without a key left out.
     n_ends : int
@@ -180,7 +180,7 @@ class Forecast:
 
     @property
     def order(self) -> int:
-        """Number of the last events that a state tells apart."""
+        """Number of the last events that a state distinguishes."""
         return self._form.order
 
     @property
@@ -228,7 +228,7 @@ class Forecast:
         pyarrow.Table
             In the order of the events: ``position`` (int64), ``time`` where there is a time column, the keys, ``state``
             (string, in words), and for each length ``probability_...``, ``low_...`` and ``high_...`` (float64; the 95%
-            interval of Wilson), such as ``probability_1_hour``; ``cases`` (int64, the events of the history behind
+            interval of Wilson), such as ``probability_1_hour``; ``cases`` (int64, the events of the history for
             it); ``quarter``, ``half`` and ``three_quarters``: the time after which a match has ended with that
             probability (a duration, or a number of events; NULL where that takes longer than four times the longest
             length).  "starts" has besides ``start`` (int64), the position of the first event, and ``step`` (int64),
@@ -253,7 +253,7 @@ class Forecast:
         OptionError
             For another `at`.
         QueryTypeError
-            When the query does not fit the events.
+            When the query does not match the events.
         """
         return self.forecast(schema.empty_table(), at=at).schema
 
@@ -276,25 +276,25 @@ class Forecast:
     def _numbers(self) -> ContextNumbers:
         return ContextNumbers(self._tree)
 
-    def _shares(self) -> Floats:
+    def _probabilities(self) -> Floats:
         """Return the probabilities of each context, a column for each length."""
-        found = [
+        columns = [
             self._tree.ended[each.kind][:, np.searchsorted(self._edges[each.kind], each.amount)]
             for each in self._lengths
         ]
-        return np.stack(found, axis=1)
+        return np.stack(columns, axis=1)
 
     def _rows(self, rows: pa.RecordBatch, contexts: Int64) -> pa.RecordBatch:
-        """Return forecasts for events, given the numbers of the contexts that answer."""
+        """Return forecasts for events, given the numbers of their contexts."""
         names = {"end": "position", "end_time": "time"}
         rows = without_states(rows)
         columns = dict(zip((names.get(name, name) for name in rows.schema.names), rows.columns, strict=True))
-        columns |= {"state": self._words.take(pa.array(contexts))}
+        columns |= {"state": self._descriptions.take(pa.array(contexts))}
         for length in self._lengths:
             at = int(np.searchsorted(self._edges[length.kind], length.amount))
-            share = self._tree.ended[length.kind][:, at]
-            low, high = wilson(share, self._tree.known[length.kind][:, at])
-            for name, each in (("probability", share), ("low", low), ("high", high)):
+            probability = self._tree.ended[length.kind][:, at]
+            low, high = wilson(probability, self._tree.observed[length.kind][:, at])
+            for name, each in (("probability", probability), ("low", low), ("high", high)):
                 columns[f"{name}_{length.column}"] = pa.array(each[contexts])
         columns["cases"] = pa.array(self._tree.cases[contexts])
         for name, values in zip(_QUARTILES, self._quartiles, strict=True):
@@ -302,18 +302,18 @@ class Forecast:
         return pa.RecordBatch.from_pydict(columns)
 
     @cached_property
-    def _words(self) -> pa.Array:
+    def _descriptions(self) -> pa.Array:
         return pa.array(self._facts["words"], pa.string())
 
     @cached_property
     def _quartiles(self) -> list[pa.Array]:
         """Quartiles of the waiting time from each context: durations where the lengths are times, else events."""
         kind = IN_TIME if len(self._edges[IN_TIME]) else IN_EVENTS
-        found = quartiles(self._tree.ended[kind], self._edges[kind])
+        times = quartiles(self._tree.ended[kind], self._edges[kind])
         unit = None
         if kind == IN_TIME and not pa.types.is_integer(self._facts["time_type"]):
             unit = pa.duration("s" if pa.types.is_date(self._facts["time_type"]) else self._facts["time_type"].unit)
-        numbers = [pa.array(np.nan_to_num(np.ceil(each)).astype(np.int64), mask=np.isnan(each)) for each in found.T]
+        numbers = [pa.array(np.nan_to_num(np.ceil(each)).astype(np.int64), mask=np.isnan(each)) for each in times.T]
         return numbers if unit is None else [each.cast(unit) for each in numbers]
 
     @options_by_name
@@ -338,7 +338,7 @@ class Forecast:
         Returns
         -------
         Score
-            Brier score, log loss and the area under the curve for each length, each beside that of the base rate of
+            Brier score, log loss and the area under the curve for each length, each with that of the base rate of
             the history, and a table of calibration.
         """
         options = EvaluationOptions(sort=sort, lateness=lateness, late=late, device=device)
@@ -364,7 +364,7 @@ class Forecast:
         return Score(pa.Table.from_pylist(rows, schema=SCORES), pa.concat_tables(tables))
 
     def explain(self) -> str:
-        """Return the tree of states in words, each with its probabilities and the number of cases behind them."""
+        """Return the tree of states in words, each with its probabilities and their number of cases."""
         children: dict[int, list[int]] = {}
         for number, parent in enumerate(self._tree.parents.tolist()):
             children.setdefault(parent, []).append(number)
@@ -372,11 +372,13 @@ class Forecast:
         todo = [(0, 0)]
         while todo:
             number, depth = todo.pop()
-            shares = []
+            probabilities = []
             for length in self._lengths:
                 at = int(np.searchsorted(self._edges[length.kind], length.amount))
-                shares.append(f"{100 * self._tree.ended[length.kind][number, at]:.3g}% within {length.text}")
-            description = f"{self._words[number]}: {', '.join(shares)} ({self._tree.cases[number]:,} cases)"
+                probabilities.append(f"{100 * self._tree.ended[length.kind][number, at]:.3g}% within {length.text}")
+            description = (
+                f"{self._descriptions[number]}: {', '.join(probabilities)} ({self._tree.cases[number]:,} cases)"
+            )
             lines.append("  " * depth + description)
             todo += [(child, depth + 1) for child in reversed(children.get(number, []))]
         return "\n".join(lines)
@@ -393,7 +395,7 @@ class Forecast:
 
 
 class ContextNumbers:
-    """The contexts that answer for states, looked up once for each state.
+    """The contexts used for states, looked up once for each state.
 
     Attributes
     ----------
@@ -414,7 +416,7 @@ class ContextNumbers:
         return numbers
 
     def of(self, states: Int64) -> Int64:
-        """Return the numbers of the contexts that answer for states."""
+        """Return the numbers of the contexts used for states."""
         numbers = self.number(states)
-        found: Int64 = self.contexts[numbers]
-        return found
+        contexts: Int64 = self.contexts[numbers]
+        return contexts

@@ -23,9 +23,9 @@ from cer_gpu.planning.state_steps import StateSteps, state_steps, with_symbols
 from cer_gpu.runtime.events import RelevantEvents
 from cer_gpu.runtime.reading.symbols import EventBuffers
 
-MAX_KNOWN_SYMBOLS = (1 << loops.BITS) - 2
-"""Symbols that are told apart; all others are one more."""
-OTHER = MAX_KNOWN_SYMBOLS + 1
+MAX_STATE_SYMBOLS = (1 << loops.BITS) - 2
+"""Symbols that are distinguished; all others are one more."""
+OTHER = MAX_STATE_SYMBOLS + 1
 """Number of a symbol that is not among them."""
 MAX_ORDER = 6
 """Most last symbols in a state."""
@@ -85,7 +85,7 @@ class FollowedEvents:
     states : int64, shape (n,)
         After each event.
     ends : bool, shape (n,)
-        True: a match ends there.
+        True where a match ends.
     """
 
     reported: Int64
@@ -125,7 +125,7 @@ class StateReader:
     choose
         Returns the events of a block that become rows of the evaluation.
     grows
-        True: words that have no number get one.
+        True to give a number to words without one.
 
     Attributes
     ----------
@@ -158,7 +158,7 @@ class StateReader:
         return read
 
     def expect_ends(self, ends: Int64) -> None:
-        """Take the positions at which matches end among the next events, ascending; else the steps tell."""
+        """Take the positions at which matches end among the next events, ascending; else the steps determine them."""
         self._ends = ends
 
     def __call__(self, events: RelevantEvents, words: list[int]) -> EventBuffers:
@@ -172,7 +172,7 @@ class StateReader:
         moves, bars, numbers = self._of_symbols
         steps = loops.StateMoves(moves, bars, numbers, np.int64(len(self._steps.steps)))
         n_partitions = int(partitions.max(initial=0)) + 1
-        followed = self._followed_by(n_partitions, clocks.dtype)
+        followed = self._substream_states(n_partitions, clocks.dtype)
         states, ends = self._states.empty(n), self._marks.empty(n)
         loops.follow_states(
             read_only(events.symbols),
@@ -200,7 +200,7 @@ class StateReader:
         return pa.RecordBatch.from_pylist([], schema=self.evaluation._execution.result_schema)
 
     def age_classes(self, now: UInt64, starts: UInt64) -> Int64:
-        """Return the classes of the ages that lie between clocks, given by their bits."""
+        """Return the classes of the ages between clocks, given by their bits."""
         length = self._binding.window_length
         edges = self.ages(length).edges
         ages = now.view(edges.dtype) - starts.view(edges.dtype)
@@ -208,7 +208,7 @@ class StateReader:
         return classes
 
     def _clocks(self, events: RelevantEvents, binding: Any) -> Array:
-        """Return the clocks of ages: those of the window, else the times, else positions."""
+        """Return the clocks of ages: the window's, else the times, else positions."""
         if binding.window_length is not None or binding.time_type is None:
             return events.window_clocks
         clocks: UInt64 = self._clock_bits.empty(len(events.times))
@@ -227,28 +227,28 @@ class StateReader:
 
     def _number(self, words: list[int]) -> None:
         """Add the symbols that are new to the table of the evaluation."""
-        known = len(self._of_symbols[0]) if self._of_symbols else 0
-        if known == len(words):
+        n_numbered = len(self._of_symbols[0]) if self._of_symbols else 0
+        if n_numbered == len(words):
             return
         assert self._steps is not None
         moves, bars, numbers = (list[int]() for _ in range(3))
-        for word in words[known:]:
+        for word in words[n_numbered:]:
             moves.append(sum(1 << k for k, step in enumerate(self._steps.steps) if _any_of(word, step.guards)))
             bars.append(sum(1 << k for k, step in enumerate(self._steps.steps) if _any_of(word, step.barring)))
-            numbers.append(self._numbered(word) if known + len(numbers) else 0)
-        made: list[Array] = [np.array(moves, np.uint64), np.array(bars, np.uint64), np.array(numbers, np.int64)]
-        before = self._of_symbols or [each[:0] for each in made]
-        self._of_symbols = [np.concatenate([old, new]) for old, new in zip(before, made, strict=True)]
+            numbers.append(self._number_of(word) if n_numbered + len(numbers) else 0)
+        added: list[Array] = [np.array(moves, np.uint64), np.array(bars, np.uint64), np.array(numbers, np.int64)]
+        before = self._of_symbols or [each[:0] for each in added]
+        self._of_symbols = [np.concatenate([old, new]) for old, new in zip(before, added, strict=True)]
 
-    def _numbered(self, word: int) -> int:
+    def _number_of(self, word: int) -> int:
         if word not in self._words:
-            if not self._grows or len(self._words) == MAX_KNOWN_SYMBOLS:
+            if not self._grows or len(self._words) == MAX_STATE_SYMBOLS:
                 return OTHER
             self._words[word] = len(self._words) + 1
         return self._words[word]
 
-    def _followed_by(self, n: int, clock: npt.DTypeLike) -> loops.Followed:
-        """Return the states of the substreams, with room for so many."""
+    def _substream_states(self, n: int, clock: npt.DTypeLike) -> loops.Followed:
+        """Return the states of the substreams, with space for so many."""
         assert self._steps is not None
         width = max(len(self._steps.steps), 1)
         old = self._followed
@@ -256,14 +256,14 @@ class StateReader:
         if old is None or n_old < n:
             size = max(n, 2 * n_old, 16)
             latest, live = np.zeros((size, width), clock), np.zeros(size, np.uint64)
-            made = loops.Followed(latest, live, np.full(size, -1, np.int64))
-            for new, before in zip(made, old or (), strict=False):
+            followed = loops.Followed(latest, live, np.full(size, -1, np.int64))
+            for new, before in zip(followed, old or (), strict=False):
                 new[:n_old] = before
-            self._followed = old = made
+            self._followed = old = followed
         return old
 
     def snapshot(self) -> dict[str, Array]:
-        """Return the memory of the substreams, as arrays by name; {}: no event was read."""
+        """Return the state of the substreams, as arrays by name; {} if no event was read."""
         return {} if self._followed is None else self._followed._asdict()
 
     def restore(self, blob: bytes, arrays: dict[str, Array]) -> Any:
@@ -314,7 +314,7 @@ def read_rows(
     Raises
     ------
     QueryTypeError
-        When the query does not fit the events.
+        When the query does not match the events.
     """
     check_forecastable(query)
     reader = StateReader(query, form, choose, grows=False)
@@ -326,7 +326,7 @@ def read_rows(
 def follow_all(readers: Mapping[str, StateReader], source: Any, options: EvaluationOptions) -> None:
     """Follow all events of a source, and the ends of matches among them, in one pass.
 
-    A query whose steps do not tell the ends exactly is evaluated beside, batch by batch.
+    A query whose steps do not determine the ends exactly is also evaluated, batch by batch.
 
     Parameters
     ----------
@@ -349,7 +349,7 @@ def follow_all(readers: Mapping[str, StateReader], source: Any, options: Evaluat
                 names |= dict.fromkeys(each.attributes(schema))
     first = next(iter(readers.values()))
     with source.locating(lambda: first.evaluation.n_events):
-        for batch in _in_order(source, list(names), first.query, options):
+        for batch in _sorted_batches(source, list(names), first.query, options):
             for begin in range(0, batch.num_rows, _PIECE):
                 piece = batch.slice(begin, _PIECE)
                 for name, reader in readers.items():
@@ -358,7 +358,7 @@ def follow_all(readers: Mapping[str, StateReader], source: Any, options: Evaluat
                     reader.evaluation.push(piece)
 
 
-def _in_order(source: Any, names: list[str], query: Any, options: EvaluationOptions) -> Iterator[pa.RecordBatch]:
+def _sorted_batches(source: Any, names: list[str], query: Any, options: EvaluationOptions) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a source in the order of time, without row numbers: positions are numbers in this order."""
     intake = StreamInput(query.time_column, query.time_unit, options.lateness, options.late)
     intake.expect(source.schema)
@@ -372,7 +372,7 @@ def _without_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def readable_again(events: Any) -> Any:
-    """Return events that can be read twice: those of a reader, or of an iterator, are read into memory."""
+    """Return events that can be read twice: a reader, or an iterator, is read into memory."""
     if isinstance(events, pa.RecordBatchReader):
         return events.read_all()
     return list(events) if isinstance(events, Iterator) else events

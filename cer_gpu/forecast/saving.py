@@ -30,7 +30,7 @@ def save_forecast(model: Any, path: str | os.PathLike[str]) -> None:
     columns["time"] = pa.nulls(len(tree), model._facts["time_type"] or pa.null())
     for kind in tree.ended:
         columns[f"ended_{kind}"] = _list_column(tree.ended[kind])
-        columns[f"known_{kind}"] = _list_column(tree.known[kind])
+        columns[f"known_{kind}"] = _list_column(tree.observed[kind])
     facts = {
         "version": _VERSION,
         "query": model.query.compile_options,

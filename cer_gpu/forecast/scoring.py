@@ -1,4 +1,4 @@
-"""Scores of forecasts over events whose outcome is known, beside those of the base rate, and their calibration."""
+"""Scores of forecasts over events whose outcome is known, with those of the base rate, and their calibration."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Score:
     table : pyarrow.Table
         A row for each length: ``within``, ``cases`` (events whose outcome is known), ``ended`` (those after which a
         match ended within the length), ``base_rate`` (that of the history), and ``brier``, ``log_loss`` and ``auc``
-        (the area under the curve), the first two with the same of the base rate behind it: ``brier_base``,
+        (the area under the curve), each of the first two followed by the same of the base rate: ``brier_base``,
         ``log_loss_base``.  The area under the curve of a base rate is 0.5; it is NULL where all outcomes are alike.
     calibration : pyarrow.Table
         For each length and decile of the probabilities: ``within``, ``cases``, ``predicted`` (their mean), ``observed``
-        (the share after which a match ended), and ``low`` and ``high``, the 99% interval of that share.  Events of one
-        state are not split, so that there may be fewer rows than ten.
+        (the fraction after which a match ended), and ``low`` and ``high``, the 99% interval of that fraction.  Events
+        of one state are not split, so that there may be fewer rows than ten.
 
     Examples
     --------
@@ -61,13 +61,13 @@ class Score:
         return "\n".join(lines)
 
 
-def score_rows(within: str, shares: Floats, ended: Int64, others: Int64) -> tuple[dict[str, object], pa.Table]:
+def score_rows(within: str, probabilities: Floats, ended: Int64, others: Int64) -> tuple[dict[str, object], pa.Table]:
     """Return the scores for one length, and its table of calibration.
 
     Parameters
     ----------
     within
-    shares : float64, shape (n,)
+    probabilities : float64, shape (n,)
         Probabilities of the contexts; the first one is the base rate.
     ended, others : int64, shape (n,)
         Events for which each context answered: those after which a match ended in time, and the others whose outcome is
@@ -75,19 +75,19 @@ def score_rows(within: str, shares: Floats, ended: Int64, others: Int64) -> tupl
     """
     cases = ended + others
     n = max(int(cases.sum()), 1)
-    base = np.full(len(shares), shares[0])
+    base = np.full(len(probabilities), probabilities[0])
     row: dict[str, object] = {
         "within": within,
         "cases": int(cases.sum()),
         "ended": int(ended.sum()),
-        "base_rate": float(shares[0]),
-        "brier": _brier(shares, ended, others) / n,
+        "base_rate": float(probabilities[0]),
+        "brier": _brier(probabilities, ended, others) / n,
         "brier_base": _brier(base, ended, others) / n,
-        "log_loss": _log_loss(shares, ended, others) / n,
+        "log_loss": _log_loss(probabilities, ended, others) / n,
         "log_loss_base": _log_loss(base, ended, others) / n,
-        "auc": _area(shares, ended, others),
+        "auc": _area(probabilities, ended, others),
     }
-    order = np.argsort(shares, kind="stable")
+    order = np.argsort(probabilities, kind="stable")
     order = order[cases[order] > 0]
     begins = np.cumsum(cases[order]) - cases[order]
     groups = np.minimum(begins * _GROUPS // n, _GROUPS - 1)
@@ -95,7 +95,7 @@ def score_rows(within: str, shares: Floats, ended: Int64, others: Int64) -> tupl
     if not len(order):
         return row, CALIBRATION.empty_table()
     n_group, n_ended = np.add.reduceat(cases[order], firsts), np.add.reduceat(ended[order], firsts)
-    predicted = np.add.reduceat(shares[order] * cases[order], firsts) / n_group
+    predicted = np.add.reduceat(probabilities[order] * cases[order], firsts) / n_group
     low, high = wilson(n_ended / n_group, n_group, NORMAL_99)
     columns = [[within] * len(firsts), n_group, predicted, n_ended / n_group, low, high]
     return row, pa.table([pa.array(each) for each in columns], schema=CALIBRATION)
@@ -124,20 +124,20 @@ SCORES = pa.schema(
 )
 
 
-def _brier(shares: Floats, ended: Int64, others: Int64) -> float:
-    return float((ended * (1 - shares) ** 2 + others * shares**2).sum())
+def _brier(probabilities: Floats, ended: Int64, others: Int64) -> float:
+    return float((ended * (1 - probabilities) ** 2 + others * probabilities**2).sum())
 
 
-def _log_loss(shares: Floats, ended: Int64, others: Int64) -> float:
-    return float(-(ended * np.log(shares) + others * np.log1p(-shares)).sum())
+def _log_loss(probabilities: Floats, ended: Int64, others: Int64) -> float:
+    return float(-(ended * np.log(probabilities) + others * np.log1p(-probabilities)).sum())
 
 
-def _area(shares: Floats, ended: Int64, others: Int64) -> float | None:
-    """Return the chance that an event after which a match ended had the greater share of two; half for equal ones."""
+def _area(probabilities: Floats, ended: Int64, others: Int64) -> float | None:
+    """Return the chance that an event before the end of a match had the greater probability of two; half if equal."""
     n_pairs = float(ended.sum()) * float(others.sum())
     if not n_pairs:
         return None
-    values, which = np.unique(shares, return_inverse=True)
+    values, which = np.unique(probabilities, return_inverse=True)
     won, lost = (np.bincount(which, each, len(values)) for each in (ended, others))
     below = np.cumsum(lost) - lost
     return float((won * (below + lost / 2)).sum() / n_pairs)

@@ -44,7 +44,7 @@ class ForecastsOfSet:
     ) -> dict[str, Forecast]:
         """Learn a forecast of each query from a history, which is read once.
 
-        Parameters and errors are those of `cer_gpu.Query.fit`; an error in a query begins with its name.
+        Parameters and errors as in `cer_gpu.Query.fit`; an error in a query begins with its name.
 
         Returns
         -------
@@ -79,18 +79,18 @@ class ForecastsOfSet:
             }
         )
 
-    def _models(self, given: Any) -> dict[str, Any]:
-        if not isinstance(given, Mapping) or not given:
+    def _models(self, models: Any) -> dict[str, Any]:
+        if not isinstance(models, Mapping) or not models:
             raise OptionError(
                 "forecast= of a set has a Forecast for each of its queries that is forecast, by their names, "
-                f"got {type(given).__name__}\nhint: forecast=queries.fit(history, within=...)"
+                f"got {type(models).__name__}\nhint: forecast=queries.fit(history, within=...)"
             )
-        known = list(self)
-        for name in given:
-            if name not in known:
-                hint = did_you_mean(str(name), known, "queries")
+        names = list(self)
+        for name in models:
+            if name not in names:
+                hint = did_you_mean(str(name), names, "queries")
                 raise OptionError(f"forecast= names {name!r}, which is no query of the set\nhint: {hint}")
-        return dict(given)
+        return dict(models)
 
 
 class ForecastSetEvaluator:
@@ -123,29 +123,29 @@ class ForecastSetEvaluator:
         return next(iter(self._evaluators.values())).n_events
 
     def expect(self, schema: pa.Schema) -> None:
-        """Bind to a schema; raises QueryTypeError when a query does not fit it."""
+        """Bind to a schema; raises QueryTypeError when a query does not match it."""
         for each in self._evaluators.values():
             each.expect(schema)
 
     def push(self, batch: pa.RecordBatch, stream: str | None = None) -> dict[str, pa.RecordBatch]:
         """Read the events of a batch, and return the forecasts that pass the threshold, of the queries with some."""
-        return _some({name: each.push(batch, stream) for name, each in self._evaluators.items()})
+        return _non_empty({name: each.push(batch, stream) for name, each in self._evaluators.items()})
 
     def push_rows(self, rows: Sequence[Mapping[str, Any]], stream: str | None = None) -> dict[str, pa.RecordBatch]:
         """As `push`, of events that are mappings from columns to values."""
-        return _some({name: each.push_rows(rows, stream) for name, each in self._evaluators.items()})
+        return _non_empty({name: each.push_rows(rows, stream) for name, each in self._evaluators.items()})
 
     def finish(self) -> dict[str, pa.RecordBatch]:
         """End the stream, and return the forecasts of the events that still wait."""
-        return _some({name: each.finish() for name, each in self._evaluators.items()})
+        return _non_empty({name: each.finish() for name, each in self._evaluators.items()})
 
     def checkpoint(self) -> bytes:
-        """Return the state as bytes, from which ``queries.restore(blob, forecast=models)`` goes on."""
+        """Return the state as bytes, from which ``queries.restore(blob, forecast=models)`` continues."""
         state = NamedState({name: each.query_identity for name, each in self._evaluators.items()}, {})
         for name, each in self._evaluators.items():
             state.tables[name] = pa.table({"blob": pa.array([each.checkpoint()], pa.large_binary())})
         return state.to_bytes()
 
 
-def _some(found: dict[str, pa.RecordBatch]) -> dict[str, pa.RecordBatch]:
-    return {name: rows for name, rows in found.items() if rows.num_rows}
+def _non_empty(results: dict[str, pa.RecordBatch]) -> dict[str, pa.RecordBatch]:
+    return {name: rows for name, rows in results.items() if rows.num_rows}

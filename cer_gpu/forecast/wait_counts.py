@@ -14,7 +14,7 @@ from cer_gpu.forecast.reading import FollowedEvents
 
 _NODES = 1 << 12
 _STATES = 1 << 10
-"""Initial room, powers of two."""
+"""Initial capacity, powers of two."""
 
 
 class StateNumbers:
@@ -60,7 +60,7 @@ class WaitCounts:
     ----------
     states : int64, shape (states,)
     seen_times, seen_events : int64, shape (states, bins + 1)
-        Events after which a match ended, by the time until then, and by the number of events; in the bin behind the
+        Events after which a match ended, by the time until then, and by the number of events; in the bin after the
         last edge are those after which none ended within it.
     cut_times, cut_events : int64, shape (states, bins + 1)
         Events whose substream was watched for that long without an end, when the history ended.
@@ -73,7 +73,7 @@ class WaitCounts:
     cut_events: Int64
 
     def of(self, kind: str) -> tuple[Int64, Int64]:
-        """Return the events whose outcome was seen, and those that were cut, by a kind of length."""
+        """Return the events whose outcome was seen, and the censored ones, by a kind of length."""
         return (self.seen_times, self.cut_times) if kind == "time" else (self.seen_events, self.cut_events)
 
 
@@ -102,10 +102,10 @@ class WaitCounter:
         self._reserve_partitions(int(events.partitions.max(initial=0)) + 1)
         self.n_ends += int(np.count_nonzero(events.ends))
         begin, n = 0, len(states)
-        given = read_only(events.partitions), read_only(events.times), read_only(states), read_only(events.ends)
+        columns = read_only(events.partitions), read_only(events.times), read_only(states), read_only(events.ends)
         while True:
             begin = loops.count_waits(
-                *given,
+                *columns,
                 begin,
                 tuple(self._nodes),
                 self._lists,
@@ -120,7 +120,7 @@ class WaitCounter:
             self._free_some()
 
     def _free_some(self) -> None:
-        """Free what is decided by the time alone; make room for twice as much unless three quarters are free."""
+        """Free what is decided by the time alone; double the capacity unless three quarters are free."""
         state = self._lists, tuple(self._edges), tuple(self._counted), self._regs
         loops.drop_decided(self._now, tuple(self._nodes), *state)
         size = len(self._nodes.times)

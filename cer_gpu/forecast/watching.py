@@ -28,7 +28,7 @@ _REFUSED = (*OF_LISTS, "shard", "errors", "position_column")
 class ForecastEvaluator:
     """Evaluator of forecasts: `push` events, and get those after which a probability first passes the threshold.
 
-    Made by ``query.evaluator(forecast=model, threshold=0.8)``.  A row is as those of `Forecast.forecast`.  An event is
+    Created by ``query.evaluator(forecast=model, threshold=0.8)``.  Rows are as in `Forecast.forecast`.  An event is
     reported if after it the probability for a length is at least the threshold, and after the event of the same
     substream before it was not.
 
@@ -48,7 +48,7 @@ class ForecastEvaluator:
         self._model, self._query = model, query
         plain = replace(options, forecast=None, threshold=None)
         self._contexts = model._numbers()
-        self._above = model._shares().max(axis=1) >= self.threshold  # of contexts
+        self._above = model._probabilities().max(axis=1) >= self.threshold  # of contexts
         self._above_of, self._was_above = np.zeros(0, np.bool_), np.zeros(0, np.bool_)  # of states, of substreams
         self._marks = Scratch(np.bool_)
         self._reader = StateReader(query, model._form, self._passing, grows=False)
@@ -57,7 +57,7 @@ class ForecastEvaluator:
 
     @property
     def query_identity(self) -> dict[str, Any]:
-        """Facts that tell the query from others."""
+        """Facts that identify the query."""
         identity: dict[str, Any] = self._query.identity
         return identity
 
@@ -74,20 +74,20 @@ class ForecastEvaluator:
         return n
 
     def expect(self, schema: pa.Schema) -> None:
-        """Bind to a schema; raises QueryTypeError when the query does not fit it."""
+        """Bind to a schema; raises QueryTypeError when the query does not match it."""
         self._evaluation.expect(schema)
 
     def push(self, batch: pa.RecordBatch, stream: str | None = None) -> pa.RecordBatch:
         """Read the events of a batch, and return the forecasts that pass the threshold, in the order of the events."""
-        return self._passed(self._evaluation.push(batch, stream))
+        return self._passing_rows(self._evaluation.push(batch, stream))
 
     def push_rows(self, rows: Sequence[Mapping[str, Any]], stream: str | None = None) -> pa.RecordBatch:
         """As `push`, of events that are mappings from columns to values."""
-        return self._passed(self._evaluation.push_rows(rows, stream))
+        return self._passing_rows(self._evaluation.push_rows(rows, stream))
 
     def finish(self) -> pa.RecordBatch:
         """End the stream, and return the forecasts of the events that still wait."""
-        return self._passed(self._evaluation.finish())
+        return self._passing_rows(self._evaluation.finish())
 
     def _passing(self, events: FollowedEvents) -> EventBuffers:
         """Return the events of a block after which a probability passes the threshold."""
@@ -97,11 +97,11 @@ class ForecastEvaluator:
         if (n := events.n_partitions) > len(self._was_above):
             self._was_above = np.concatenate([self._was_above, np.zeros(max(n, 16), np.bool_)])
         marks = self._marks.empty(len(numbers))
-        given = read_only(events.partitions), read_only(numbers), read_only(self._above_of)
-        mark_passing(*given, self._was_above, marks)
+        columns = read_only(events.partitions), read_only(numbers), read_only(self._above_of)
+        mark_passing(*columns, self._was_above, marks)
         return events.at(np.flatnonzero(marks))
 
-    def _passed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _passing_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         self.n_passed += rows.num_rows
         states = numbers_of(rows.column(STATE_CODE)) if rows.num_rows else np.zeros(0, np.int64)
         return self._model._rows(rows, self._contexts.of(states))
@@ -109,7 +109,7 @@ class ForecastEvaluator:
     # ---- checkpoints ----------------------------------------------------------------------------------------
 
     def checkpoint(self) -> bytes:
-        """Return the state as bytes, from which ``query.restore(blob, forecast=model)`` goes on here."""
+        """Return the state as bytes, from which ``query.restore(blob, forecast=model)`` continues here."""
         state = NamedState(self._evaluation.identities, {"threshold": self.threshold})
         state.facts["n_passed"] = self.n_passed
         state.add_arrays("states", self._reader.snapshot())
@@ -118,17 +118,17 @@ class ForecastEvaluator:
 
     @classmethod
     def restored(cls, query: Any, blob: bytes, model: Any) -> ForecastEvaluator:
-        """Return an evaluator that goes on from a checkpoint of another one."""
+        """Return an evaluator that continues from a checkpoint of another one."""
         state = NamedState.from_bytes(query._changed(with_symbols)._new_evaluator(EvaluationOptions()).identities, blob)
         if "evaluation" not in state.tables:
             raise OptionError("the checkpoint is one of matches, and not of forecasts\nhint: leave out forecast=")
-        made = cls(query, EvaluationOptions(forecast=model, threshold=state.options["threshold"]))
-        reader = made._reader
-        made._evaluation = reader.restore(state.tables["evaluation"]["blob"][0].as_py(), state.part("states"))
-        made.n_passed = state.facts["n_passed"]
+        evaluator = cls(query, EvaluationOptions(forecast=model, threshold=state.options["threshold"]))
+        reader = evaluator._reader
+        evaluator._evaluation = reader.restore(state.tables["evaluation"]["blob"][0].as_py(), state.part("states"))
+        evaluator.n_passed = state.facts["n_passed"]
         before = reader.states
-        made._was_above = (before >= 0) & made._above[made._contexts.of(np.maximum(before, 0))]
-        return made
+        evaluator._was_above = (before >= 0) & evaluator._above[evaluator._contexts.of(np.maximum(before, 0))]
+        return evaluator
 
 
 def _check(query: Any, options: EvaluationOptions) -> None:

@@ -104,7 +104,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """The loader of a library, which registers the accessor after it has run; the module keeps its own loader."""
+    """The loader of a library, which registers the accessor after it has run; the module has its own loader."""
 
     def __init__(self, loader: Any, finder: _Finder) -> None:
         self._loader, self._finder = loader, finder

@@ -18,7 +18,7 @@ from cer_gpu.query_set import QuerySet, compile_all
 CompiledForFrame = CompiledQuery | QuerySet
 
 COMPILING_OPTIONS = ("type_column", "time_column", "time_unit", "relations", "language", "missing_fields", "selection")
-"""Options that are those of `cer_gpu.compile`; all others are those of the evaluation."""
+"""Options of `cer_gpu.compile`; all others are options of the evaluation."""
 
 
 @options_by_name
@@ -32,10 +32,10 @@ def match(frame: Any, query: Any, **options: Any) -> Any:
         that narwhals knows.
     query
         A text, the `pathlib.Path` of a file with it, a compiled `cer_gpu.Query`, `cer_gpu.RowPatternQuery` or
-        `cer_gpu.QuerySet`, or a mapping of texts by name for a set.
+        `cer_gpu.QuerySet`, or a mapping from names to query texts for a set.
     **options
         Those of `cer_gpu.compile` for a text (``type_column``, ``time_column``, ``time_unit``, ``relations``,
-        ``language``, ``missing_fields``, ``selection``), and those of `cer_gpu.Query.evaluate` (``output``, ``limit``,
+        ``language``, ``missing_fields``, ``selection``), and of `cer_gpu.Query.evaluate` (``output``, ``limit``,
         ``sort``, ``threads``, ...).
 
     Returns
@@ -63,7 +63,7 @@ def match(frame: Any, query: Any, **options: Any) -> Any:
     kind = kind_of_frame(frame)
     compiled, rest = checked(query, options)
     if isinstance(compiled, QuerySet):
-        return {name: kind.back(found) for name, found in compiled.evaluate(kind.events, **rest).items()}
+        return {name: kind.back(results) for name, results in compiled.evaluate(kind.events, **rest).items()}
     if kind.lazily is None:
         return kind.back(compiled.evaluate(kind.events, **rest))
     with compiled.stream(kind.events, **rest) as reader:  # no row is read for the schema
@@ -84,8 +84,8 @@ def count(frame: Any, query: Any, **options: Any) -> Any:
     Returns
     -------
     int, or a dict of int for a set
-        The number of matches; of a query with HAVING, that of the valuations that pass, and of MATCH_RECOGNIZE,
-        that of the rows.  ``match(..., output="count")`` tells how many end where.
+        The number of matches; of a query with HAVING, the number of matches that pass, and of MATCH_RECOGNIZE,
+        the number of rows.  ``match(..., output="count")`` counts them by end.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def explain(frame: Any, query: Any, **options: Any) -> Explanation | dict[str, E
     frame, query
         As for `match`.
     **options
-        Those of `cer_gpu.compile` for a text, and those of `cer_gpu.Query.explain`: ``analyze=True`` also measures the
+        Options of `cer_gpu.compile` for a text, and of `cer_gpu.Query.explain`: ``analyze=True`` also measures the
         time of each stage.
 
     Returns
@@ -146,7 +146,7 @@ def checked(
     Parameters
     ----------
     query, options
-        As those of `match`.
+        As in `match`.
     call_of
         Returns the method of a compiled query that is to be called: its options are known.
     """
@@ -167,10 +167,10 @@ def checked(
             f"expected the text of a query, a pathlib.Path or a compiled query, got {type(query).__name__}"
         )
     rest = {name: value for name, value in options.items() if name not in COMPILING_OPTIONS}
-    known = list(signature(call_of(compiled)).parameters)[1:]
+    option_names = list(signature(call_of(compiled)).parameters)[1:]
     for name in rest:
-        if name not in known:
-            hint = did_you_mean(name, [*known, *COMPILING_OPTIONS], "options")
+        if name not in option_names:
+            hint = did_you_mean(name, [*option_names, *COMPILING_OPTIONS], "options")
             raise OptionError(f"no option {name!r} here\nhint: {hint}")
     return compiled, rest
 
@@ -188,7 +188,7 @@ def fit(frame: Any, query: Any, within: WithinLengths, **options: Any) -> Foreca
     within
         The lengths within which a match may end.
     **options
-        Those of `cer_gpu.compile` for a text, and those of `cer_gpu.Query.fit`.
+        Options of `cer_gpu.compile` for a text, and of `cer_gpu.Query.fit`.
 
     Raises
     ------

@@ -50,11 +50,11 @@ def kind_of_frame(frame: Any) -> Kind:
         When it is no frame.
     """
     if isinstance(frame, pa.Table):
-        return Kind(frame, lambda found: found)
+        return Kind(frame, lambda table: table)
     if is_a(frame, "polars", "DataFrame"):
         return Kind(frame, _to_polars)
     if is_a(frame, "polars", "LazyFrame"):
-        return Kind(frame, lambda found: _to_polars(found).lazy(), _lazily)
+        return Kind(frame, lambda table: _to_polars(table).lazy(), _lazily)
     if is_a(frame, "pandas", "DataFrame"):
         return Kind(frame, partial(_to_pandas, frame))
     if is_a(frame, "duckdb", "DuckDBPyRelation"):
@@ -71,14 +71,14 @@ def kind_of_frame(frame: Any) -> Kind:
 # ---- Polars -------------------------------------------------------------------------------------------------------
 
 
-def _to_polars(found: pa.Table) -> Any:
+def _to_polars(table: pa.Table) -> Any:
     import polars
 
-    return polars.from_arrow(found)
+    return polars.from_arrow(table)
 
 
 def _lazily(schema: pa.Schema, result: _Result) -> Any:
-    """Return a LazyFrame that finds matches when it is collected, batch by batch, as many as are asked for."""
+    """Return a LazyFrame that finds matches when it is collected, batch by batch, as many as are requested."""
     import polars
     from polars.io.plugins import register_io_source
 
@@ -103,16 +103,16 @@ def _lazily(schema: pa.Schema, result: _Result) -> Any:
 # ---- pandas -------------------------------------------------------------------------------------------------------
 
 
-def _to_pandas(given: Any, found: pa.Table) -> Any:
-    """Return a table as a DataFrame: with Arrow's types if the given one has some, else with those of NumPy.
+def _to_pandas(frame: Any, table: pa.Table) -> Any:
+    """Return a table as a DataFrame: with Arrow's types if the given one has some, else with NumPy's.
 
     Integers and booleans among which values are missing are nullable ones of pandas, not floats and objects; within
-    lists and structs they are those of Python, and times in nanoseconds within structs are those of pandas.
+    lists and structs they are Python's, and times in nanoseconds within structs are pandas'.
     """
     import pandas
 
-    if any(isinstance(dtype, pandas.ArrowDtype) for dtype in given.dtypes):
-        return found.to_pandas(types_mapper=pandas.ArrowDtype)
+    if any(isinstance(dtype, pandas.ArrowDtype) for dtype in frame.dtypes):
+        return table.to_pandas(types_mapper=pandas.ArrowDtype)
     nullable = {
         pa.int8(): pandas.Int8Dtype(), pa.int16(): pandas.Int16Dtype(), pa.int32(): pandas.Int32Dtype(),
         pa.int64(): pandas.Int64Dtype(), pa.uint8(): pandas.UInt8Dtype(), pa.uint16(): pandas.UInt16Dtype(),
@@ -128,8 +128,8 @@ def _to_pandas(given: Any, found: pa.Table) -> Any:
         values[:] = [_as_array(value) for value in column.to_pylist()]  # to_pandas makes integers of these times
         return values
 
-    columns = {name: converted(column) for name, column in zip(found.column_names, found.columns, strict=True)}
-    return pandas.DataFrame(columns, index=pandas.RangeIndex(found.num_rows), copy=False)
+    columns = {name: converted(column) for name, column in zip(table.column_names, table.columns, strict=True)}
+    return pandas.DataFrame(columns, index=pandas.RangeIndex(table.num_rows), copy=False)
 
 
 def _has_nanoseconds(kind: pa.DataType) -> bool:
@@ -143,7 +143,7 @@ def _has_nanoseconds(kind: pa.DataType) -> bool:
 
 
 def _as_array(value: Any) -> Any:
-    """Return a list as the array that pandas has in its place."""
+    """Return a list as the array that pandas uses for it."""
     if not isinstance(value, list):
         return value
     array = np.empty(len(value), object)
@@ -154,12 +154,12 @@ def _as_array(value: Any) -> Any:
 # ---- DuckDB -------------------------------------------------------------------------------------------------------
 
 
-def _to_relation(given: Any, cer_gpu_found: pa.Table) -> Any:
+def _to_relation(relation: Any, cer_gpu_found: pa.Table) -> Any:
     """Return a table as a relation of the connection of the given one, so that the two can be joined.
 
-    DuckDB looks the name up among those of this call, unless the connection has a table of that name.
+    DuckDB looks the name up among the variables of this call, unless the connection has a table of that name.
     """
-    return given.query("cer_gpu_events", "SELECT * FROM cer_gpu_found")
+    return relation.query("cer_gpu_events", "SELECT * FROM cer_gpu_found")
 
 
 # ---- narwhals -----------------------------------------------------------------------------------------------------
@@ -175,15 +175,15 @@ def _by_narwhals(frame: Any) -> Kind | None:
         lazily = inner.lazily
         return Kind(
             inner.events,
-            lambda found: narwhals.from_native(inner.back(found)),
+            lambda table: narwhals.from_native(inner.back(table)),
             None if lazily is None else lambda schema, result: narwhals.from_native(lazily(schema, result)),
         )
-    known = narwhals.from_native(frame, pass_through=True)
-    if not isinstance(known, narwhals.DataFrame):
+    narwhals_frame = narwhals.from_native(frame, pass_through=True)
+    if not isinstance(narwhals_frame, narwhals.DataFrame):
         return None
-    backend = known.implementation
+    backend = narwhals_frame.implementation
 
-    def back(found: pa.Table) -> Any:
-        return narwhals.from_arrow(found, backend=backend).to_native()
+    def back(table: pa.Table) -> Any:
+        return narwhals.from_arrow(table, backend=backend).to_native()
 
-    return Kind(known.to_arrow(), back)
+    return Kind(narwhals_frame.to_arrow(), back)

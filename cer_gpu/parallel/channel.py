@@ -69,9 +69,9 @@ class Channel(Generic[_T]):
             end = error
         self._put(end)
 
-    def put(self, found: _T) -> None:
+    def put(self, item: _T) -> None:
         """Hand on an item; wait while the channel is full."""
-        self._put(found)
+        self._put(item)
         self.check()
 
     def check(self) -> None:
@@ -80,17 +80,17 @@ class Channel(Generic[_T]):
             raise _Stop
 
     def get(self) -> _T | None:
-        """Return the next item, or None at the end; raise the error that ended the channel in its place."""
+        """Return the next item, or None at the end; raise the error that ended the channel instead."""
         self._reading.by = threading.current_thread()
-        found = self._queue.get()
-        if isinstance(found, BaseException):
-            raise found
-        return found
+        item = self._queue.get()
+        if isinstance(item, BaseException):
+            raise item
+        return item
 
-    def _put(self, found: _T | BaseException | None) -> None:
+    def _put(self, item: _T | BaseException | None) -> None:
         while self._reading.goes_on:
             try:
-                self._queue.put(found, timeout=0.1)
+                self._queue.put(item, timeout=0.1)
                 return
             except queue.Full:
                 continue

@@ -1,6 +1,6 @@
-"""Work on one stream on several threads: each reads all events, for its share of the keys or of the queries.
+"""Evaluation of one stream on several threads: each reads all events, for its shard of the keys or of the queries.
 
-The matches of a query and a batch are merged by their ends; those of two threads never end at the same event.
+The matches of a query and a batch are merged by their ends; matches of two threads never end at the same event.
 The rows of "funnel" are merged by their starts: they come later than these, so that rows wait until no thread holds
 an earlier start.
 """
@@ -36,27 +36,27 @@ class _Worker:
         self._reading = reading
         self._batches: queue.Queue[pa.RecordBatch | None] = queue.Queue()
         # pieces of results; None after the last piece of a batch
-        self._found: Channel[tuple[str, pa.RecordBatch | None]] = Channel(reading, MAX_WAITING_BATCHES)
-        self._waiting: dict[str, deque[pa.RecordBatch]] = defaultdict(deque)  # read while another query was asked for
+        self._results: Channel[tuple[str, pa.RecordBatch | None]] = Channel(reading, MAX_WAITING_BATCHES)
+        self._waiting: dict[str, deque[pa.RecordBatch]] = defaultdict(deque)  # read while another query was requested
         self._is_read = False
         self._firsts: deque[dict[str, int]] = deque()  # after each batch
         self.first_held: dict[str, int] = {}
 
     def run(self) -> None:
         """Evaluate batches until there are no more, and end the stream."""
-        with self._found.filling():
+        with self._results.filling():
             while (batch := self._reading.next_of(self._batches)) is not None:
                 self._put(self.group.push(batch))
-            self._found.check()
+            self._results.check()
             self._put(self.group.finish())
 
     def _put(self, pieces: NamedBatches) -> None:
-        for name, found in pieces:
-            self._found.check()
-            if found.num_rows:
-                self._found.put((name, found))
+        for name, batch in pieces:
+            self._results.check()
+            if batch.num_rows:
+                self._results.put((name, batch))
         self._firsts.append(StreamSplitter.first_pending(self.group))
-        self._found.put(("", None))
+        self._results.put(("", None))
 
     def push(self, batch: pa.RecordBatch | None) -> None:
         """Hand over the next batch, or None after the last one."""
@@ -81,26 +81,26 @@ class _Worker:
         return waiting.popleft() if waiting else None
 
     def _read_piece(self) -> bool:
-        """Read a piece; False: there are no more of the batch."""
+        """Read a piece; return False if the batch has no more."""
         if self._is_read:
             return False
-        found = self._found.get()
-        if found is None or found[1] is None:
-            if found is not None:
+        piece = self._results.get()
+        if piece is None or piece[1] is None:
+            if piece is not None:
                 self.first_held = self._firsts.popleft()
             self._is_read = True
             return False
-        self._waiting[found[0]].append(found[1])
+        self._waiting[piece[0]].append(piece[1])
         return True
 
 
 def on_threads_by_key(splitter: StreamSplitter, batches: Iterable[pa.RecordBatch], n_threads: int) -> NamedBatches:
-    """Yield the matches of a stream, those of each query in the order of their ends.
+    """Yield the matches of a stream, in the order of their ends for each query.
 
     Parameters
     ----------
     splitter
-        Splitter of a group that `may_split`, whose counts become those of the workers together.
+        Splitter of a group that `may_split`, whose counts become the totals of the workers.
     batches
     n_threads
     """
@@ -151,11 +151,11 @@ def _merge_results(workers: list[_Worker], by_starts: dict[str, list[pa.RecordBa
     while (name := next((name for worker in workers if (name := worker.first()) is not None), None)) is not None:
         if name in by_starts:
             for worker in workers:
-                while (found := worker.next(name)) is not None:
-                    by_starts[name].append(found)
+                while (matches := worker.next(name)) is not None:
+                    by_starts[name].append(matches)
             continue
-        for found in _merged_of(name, workers):
-            yield name, found
+        for matches in _merge_query(name, workers):
+            yield name, matches
     for name, waiting in by_starts.items():
         if waiting:
             rows = pa.concat_batches(waiting)
@@ -167,7 +167,7 @@ def _merge_results(workers: list[_Worker], by_starts: dict[str, list[pa.RecordBa
                 yield name, rows.slice(0, n)
 
 
-def _merged_of(name: str, workers: list[_Worker]) -> Iterator[pa.RecordBatch]:
+def _merge_query(name: str, workers: list[_Worker]) -> Iterator[pa.RecordBatch]:
     pieces = [worker.next(name) for worker in workers]
     while any(piece is not None for piece in pieces):
         if sum(piece is not None for piece in pieces) == 1:
@@ -185,13 +185,13 @@ def _merged_of(name: str, workers: list[_Worker]) -> Iterator[pa.RecordBatch]:
             if n:
                 ready.append(piece.slice(0, n))
                 pieces[k] = piece.slice(n) if n < piece.num_rows else workers[k].next(name)
-        yield ready[0] if len(ready) == 1 else _by_end(pa.concat_batches(ready))
+        yield ready[0] if len(ready) == 1 else _sort_by_end(pa.concat_batches(ready))
 
 
-def _by_end(found: pa.RecordBatch) -> pa.RecordBatch:
-    return found.take(pa.array(np.argsort(_end_positions(found), kind="stable")))
+def _sort_by_end(matches: pa.RecordBatch) -> pa.RecordBatch:
+    return matches.take(pa.array(np.argsort(_end_positions(matches), kind="stable")))
 
 
-def _end_positions(found: pa.RecordBatch) -> Int64:
-    ends: Int64 = found.column("end").to_numpy()
+def _end_positions(matches: pa.RecordBatch) -> Int64:
+    ends: Int64 = matches.column("end").to_numpy()
     return ends

@@ -88,7 +88,7 @@ class Sizes:
     n_rows
         Rows of the stream, if known: each thread then gets equally many ranges of the same size.
     in_memory
-        True: a range takes no memory, as for `RANGE_ROWS_IN_MEMORY`.
+        True if a range takes no memory, as for `RANGE_ROWS_IN_MEMORY`.
 
     Attributes
     ----------
@@ -97,15 +97,15 @@ class Sizes:
     """
 
     def __init__(self, n_threads: int, n_rows: int | None = None, *, in_memory: bool = False) -> None:
-        self._most = RANGE_ROWS
+        self._max_rows = RANGE_ROWS
         if n_rows is not None:
             turns = max(1, -(-n_rows // (n_threads * (RANGE_ROWS_IN_MEMORY if in_memory else RANGE_ROWS))))
-            self._most = max(1, -(-n_rows // (n_threads * turns)))
-        self.next: int = min(self._most, SAMPLE_ROWS)
+            self._max_rows = max(1, -(-n_rows // (n_threads * turns)))
+        self.next: int = min(self._max_rows, SAMPLE_ROWS)
 
-    def found(self, n_rows: int, n_bytes: int) -> None:
-        """Choose the size of the next range by the bytes of results that one of so many rows had."""
-        self.next = min(self._most, max(RESULT_BYTES * n_rows // max(n_bytes, 1), MIN_RANGE_ROWS))
+    def adapt(self, n_rows: int, n_bytes: int) -> None:
+        """Choose the size of the next range by the bytes of results of a range of `n_rows` rows."""
+        self.next = min(self._max_rows, max(RESULT_BYTES * n_rows // max(n_bytes, 1), MIN_RANGE_ROWS))
 
 
 def cut(source: Source, columns: list[str], window: RangeWindow, n_threads: int) -> tuple[Iterator[Range], Sizes]:
@@ -195,7 +195,7 @@ class _Cut:
             yield batch
 
     def next(self, n_rows: int) -> pa.RecordBatch | None:
-        """Return the next rows, at most so many; None at the end."""
+        """Return the next rows, up to a limit, or None at the end."""
         batch = next(self._batches, None) if self._rest is None else self._rest
         self._rest = None
         if batch is not None and batch.num_rows > n_rows:
@@ -205,7 +205,7 @@ class _Cut:
 
 def _tail(batches: list[pa.RecordBatch], window: RangeWindow) -> list[pa.RecordBatch]:
     """Return the last rows: at least one, and all that are in the window of any later row."""
-    kept: list[pa.RecordBatch] = []
+    tail: list[pa.RecordBatch] = []
     wanted = max(int(window.length), 1) if window.column is None else 0
     least = None
     for batch in reversed(batches):
@@ -225,11 +225,11 @@ def _tail(batches: list[pa.RecordBatch], window: RangeWindow) -> list[pa.RecordB
             # the evaluation of the range refuses missing values
             if not block.column(window.column).null_count:
                 begin = bisect_left(values, least, key=lambda value: ordered(np.array([value]))[0])
-            begin = min(begin, batch.num_rows - 1) if not kept else begin
-        kept.append(batch.slice(begin))
+            begin = min(begin, batch.num_rows - 1) if not tail else begin
+        tail.append(batch.slice(begin))
         if begin or (window.column is None and not wanted):
             break
-    return kept[::-1]
+    return tail[::-1]
 
 
 MIN_ROWS_FOR_THREADS = 1 << 20
@@ -239,7 +239,7 @@ MAX_WAITING = 16
 
 
 def threads_that_help(source: Source, *, by_range: bool) -> int:
-    """Return the number of threads to use if none is asked for, by ranges or by keys.
+    """Return the number of threads to use by default, by ranges or by keys.
 
     One for a stream of unknown length: its events may come slowly, and results should not wait for a whole range.
     """
@@ -271,7 +271,7 @@ class _GroupPool:
         self._spare.append(group)
 
     def count(self, n_rows: int) -> None:
-        """Count so many more events as evaluated, in some thread."""
+        """Add to the number of evaluated events, in some thread."""
         with self._lock:
             self._splitter.count_pushed(n_rows)
 
@@ -298,10 +298,10 @@ class _Results:
             try:
                 for batch in part.batches:
                     self._channel.check()
-                    for name, found in group.push(batch):
+                    for name, matches in group.push(batch):
                         self._channel.check()
-                        if found.num_rows:
-                            self._channel.put((name, found))
+                        if matches.num_rows:
+                            self._channel.put((name, matches))
                     n_before, self.n_events = self.n_rows, group.blocks.n_events
                     pool.count(self.n_rows - n_before)
                 for named in group.finish():
@@ -312,10 +312,10 @@ class _Results:
                 self.tallies = {name: (0, 0, n) for name, (_, _, n) in StreamSplitter.tallies(group).items()}
 
     def read(self) -> NamedBatches:
-        """Yield the results as they are found; raise the error of the evaluation in its place."""
-        while (found := self._channel.get()) is not None:
-            self.n_bytes += found[1].get_total_buffer_size()
-            yield found
+        """Yield the results as they are found; raise the error of the evaluation instead."""
+        while (result := self._channel.get()) is not None:
+            self.n_bytes += result[1].get_total_buffer_size()
+            yield result
 
 
 def on_threads(splitter: StreamSplitter, coming: Iterator[Range], sizes: Sizes, n_threads: int) -> NamedBatches:
@@ -324,17 +324,17 @@ def on_threads(splitter: StreamSplitter, coming: Iterator[Range], sizes: Sizes, 
     Parameters
     ----------
     splitter
-        Splitter of a group that `may_split`, whose counts become those of all ranges together.
+        Splitter of a group that `may_split`, whose counts become the totals of all ranges.
     coming
         Ranges of the stream, in order.
     sizes
-        Sizes of the ranges, told how many bytes of results each had.
+        Sizes of the ranges, adapted to the bytes of results of each.
     n_threads
     """
     reading = ChannelReader()
     waiting: deque[_Results] = deque()
     pool = _GroupPool(splitter)
-    to_do: queue.Queue[_Results | None] = queue.Queue()  # in order, so no range waits behind a later one
+    to_do: queue.Queue[_Results | None] = queue.Queue()  # in order, so no range waits for a later one
 
     def work() -> None:
         while (results := reading.next_of(to_do)) is not None:
@@ -355,7 +355,7 @@ def on_threads(splitter: StreamSplitter, coming: Iterator[Range], sizes: Sizes, 
                 yield from results.read()
             finally:
                 splitter.take_over(results.n_events, results.n_matches, results.tallies)
-            sizes.found(results.n_rows, results.n_bytes)
+            sizes.adapt(results.n_rows, results.n_bytes)
     finally:
         reading.stop()
         for _ in threads:

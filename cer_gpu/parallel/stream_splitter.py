@@ -12,15 +12,15 @@ from cer_gpu.stages import NO_STAGES
 
 MAX_ON_THREADS = 16
 """Most queries of a set that is evaluated on several threads unasked."""
-MIN_OF_SHARE = 4
-"""Fewest queries of each shard of the work, if whole queries are dealt; else the keys of each query are."""
+MIN_SHARD_QUERIES = 4
+"""Fewest queries per shard if whole queries are distributed; else the keys of each query are."""
 
 Tallies = Mapping[str, tuple[int, int, int]]
 """Counts of each query, as `QueryExecution.add_tallies` takes them."""
 
 
 class StreamSplitter:
-    """Maker of the groups that evaluate parts of a stream in place of one group, which takes over their counts.
+    """Factory of the groups that evaluate parts of a stream instead of one group, which takes over their counts.
 
     Parameters
     ----------
@@ -47,14 +47,14 @@ class StreamSplitter:
     def window(self) -> RangeClock | None:
         """Window that a range of the stream needs before it, or None if ranges are not exact."""
         windows = [each.window for each in self.group.executions.values()]
-        known = [window for window in windows if window is not None]
-        if len(known) < len(windows) or len({column for column, _ in known}) != 1:
+        lengths = [window for window in windows if window is not None]
+        if len(lengths) < len(windows) or len({column for column, _ in lengths}) != 1:
             return None
-        return max(known, key=lambda window: window[1])
+        return max(lengths, key=lambda window: window[1])
 
     @property
     def max_shards(self) -> int | None:
-        """Most shards of the work that are not empty, or None if keys can be dealt, to any number of shards."""
+        """Maximum number of non-empty shards, or None if keys can be distributed to any number of shards."""
         by_key = any(each.distributed_by_key for each in self.group.executions.values())
         return None if by_key else len(self.group.executions)
 
@@ -72,11 +72,11 @@ class StreamSplitter:
     def shard_group(self, k: int, n: int) -> ExecutionGroup:
         """Return a group for the same stream and shard `k` of `n` of the work.
 
-        That is a shard of the queries; where there are few, it is the shard of the keys of each query that can be dealt
-        by key, and a shard of the others.
+        That is a shard of the queries; where there are few, it is a shard of the keys of each query that can be
+        distributed by key, and a shard of the other queries.
         """
         executions = self.group.executions
-        many = len(executions) >= MIN_OF_SHARE * n
+        many = len(executions) >= MIN_SHARD_QUERIES * n
         whole = [name for name, each in executions.items() if many or not each.distributed_by_key]
         own = {name: each for name, each in executions.items() if name not in whole or name in whole[k::n]}
         return self._part_group(own, whole, key_shard=(k, n))
@@ -84,21 +84,21 @@ class StreamSplitter:
     def _part_group(
         self, executions: Mapping[str, QueryExecution], whole: Collection[str] = (), **part: Any
     ) -> ExecutionGroup:
-        """Return a group of the same queries with other options; those of `whole` have all keys."""
+        """Return a group of the same queries with other options; the queries of `whole` have all keys."""
         group = self.group
         shared = None if group.shared is None else group.shared.clone()
-        part |= {"stages": NO_STAGES, **group.options.of_first_part}  # stages are those of one thread
+        part |= {"stages": NO_STAGES, **group.options.of_first_part}  # the stages of one thread
         copies = {}
         for name, each in executions.items():
             options = replace(each.options, **(part | {"key_shard": None} if name in whole else part))
             copies[name] = each.clone(options, shared)
             copies[name].among_threads = True
-        made = ExecutionGroup(copies, replace(group.options, **part), shared)
+        part_group = ExecutionGroup(copies, replace(group.options, **part), shared)
         assert group.schema is not None
-        made.expect(group.schema)
-        return made
+        part_group.expect(group.schema)
+        return part_group
 
-    # ---- what the parts found -------------------------------------------------------------------------------
+    # ---- matches of the parts -------------------------------------------------------------------------------
 
     @staticmethod
     def first_pending(group: ExecutionGroup) -> dict[str, int]:
@@ -112,7 +112,7 @@ class StreamSplitter:
         return {name: (m.n_suppressed, m.n_undecided, m.n_without_key) for name, m in group.executions.items()}
 
     def count_pushed(self, n_rows: int) -> None:
-        """Count so many more events as pushed."""
+        """Add to the number of pushed events."""
         self.group.input.n_pushed += n_rows
 
     def take_over(self, n_events: int, n_matches: Mapping[str, int], tallies: Tallies) -> None:

@@ -1,7 +1,7 @@
-"""Copies of this process, each of which does a part of the work on a large set of queries.
+"""Copies of this process, each of which prepares a shard of a large set of queries.
 
-A copy (fork) has all that is imported and compiled here, without a second start.  It answers requests with the bytes
-that the cache keeps, so that nothing is unpickled.  One that fails, or is killed, is as one that was never there: the
+A copy (fork) has all that is imported and compiled here, without a second start.  It replies to requests with the bytes
+that the cache stores, so that nothing is unpickled.  One that fails, or is killed, is as one that was never there: the
 caller does its part.
 """
 
@@ -20,18 +20,18 @@ from collections.abc import Callable
 from cer_gpu.starting import WATCHER
 
 FROM_QUERIES_COPIED = 300
-"""Queries of a set from which on copies take a part of the work."""
+"""Least number of queries of a set for which copies share the work."""
 MAX_PROCESSES = 4
 """Most processes that work on a set, this one too."""
 IDLE_SECONDS = 30.0
-"""Seconds after which a copy that is asked nothing ends."""
+"""Seconds after which an idle copy ends."""
 _STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
 _LENGTH_BYTES = 8
 _is_copy = False
 
 
 def processes_for(n_queries: int) -> int:
-    """Return how many processes may work on a set; 1 where a copy would not be safe: beside other threads of Python."""
+    """Return how many processes may work on a set; 1 where a copy would not be safe: with other threads of Python."""
     if n_queries < FROM_QUERIES_COPIED or sys.platform != "linux" or _is_copy:
         return 1
     if threading.active_count() - sum(each.name == WATCHER for each in threading.enumerate()) > 1:
@@ -40,12 +40,12 @@ def processes_for(n_queries: int) -> int:
 
 
 class ProcessCopy:
-    """A copy of this process that answers requests.
+    """A copy of this process that serves requests.
 
     Parameters
     ----------
     serve
-        Function from a request to its answer.
+        Function from a request to its result.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class ProcessCopy:
             if pid == 0:
                 try:
                     here.close()
-                    _answer_all(there, serve)
+                    _serve_requests(there, serve)
                 finally:
                     os._exit(0)  # nothing of the process that was copied ends here
         self.pid: int = pid
@@ -77,13 +77,13 @@ class ProcessCopy:
         self._close = weakref.finalize(self, _end, here, pid, self._owner)
 
     def ask(self, request: bytes) -> None:
-        """Send a request, whose answer must be read before the next one."""
+        """Send a request, whose result must be read before the next one."""
         if os.getpid() == self._owner:
             with contextlib.suppress(OSError):
                 _send(self._socket, request)
 
-    def answer(self) -> bytes | None:
-        """Return the answer to the request, or None if the copy has failed."""
+    def result(self) -> bytes | None:
+        """Return the result of the request, or None if the copy has failed."""
         if os.getpid() != self._owner:
             return None
         try:
@@ -92,7 +92,7 @@ class ProcessCopy:
             return None
 
     def claim(self) -> bool:
-        """Return True for the one caller who may ask for more than the first answer."""
+        """Return True for the one caller that may send more than the first request."""
         return os.getpid() == self._owner and self._claimed.acquire(blocking=False)
 
     def close(self) -> None:
@@ -108,8 +108,8 @@ def _end(connection: socket.socket, pid: int, owner: int) -> None:
             os.waitpid(pid, 0)
 
 
-def _answer_all(connection: socket.socket, serve: Callable[[bytes], bytes]) -> None:
-    """Answer requests until there are no more."""
+def _serve_requests(connection: socket.socket, serve: Callable[[bytes], bytes]) -> None:
+    """Serve requests until there are no more."""
     global _is_copy
     _is_copy = True
     for name in _STOPPING:
@@ -128,7 +128,7 @@ def _send(connection: socket.socket, content: bytes) -> None:
 
 
 def _receive(connection: socket.socket) -> bytes:
-    """Return the next message; ConnectionError: the other process has ended."""
+    """Return the next message; raises ConnectionError if the other process has ended."""
     length = int.from_bytes(_exactly(connection, _LENGTH_BYTES), "little")
     return _exactly(connection, length)
 

@@ -1,4 +1,4 @@
-"""Facts of a compiled query, of which callers ask beside its results, as a record that JSON can hold."""
+"""Facts of a compiled query, that callers need besides its results, as a record that JSON can hold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 from cer_gpu.evaluable import CompiledQuery
 
 FROM_QUERIES = 64
-"""Queries of a set from which on it is looked up, and kept, as a whole."""
+"""Least number of queries of a set that is looked up and cached as a whole."""
 VERSIONS = repr((lark.__version__, pa.__version__))
 """Versions of packages on which it depends what a query is."""
 
@@ -45,7 +45,7 @@ _Strings = tuple[str, ...]
 
 @dataclass(frozen=True)
 class QueryFacts:
-    """Facts of a compiled query; the names are those of `cer_gpu.evaluable.CompiledQuery`.
+    """Facts of a compiled query, named as in `cer_gpu.evaluable.CompiledQuery`.
 
     Attributes
     ----------

@@ -1,8 +1,8 @@
-"""Queries of one event and one filter, as nearly all rules are: fitted to a schema by their filters alone.
+"""Queries of one event and one filter, as nearly all rules are: resolved against a schema by their filters alone.
 
 Queries that differ in their filters alone have one plan.  One of them is compiled over a schema, and the filter of each
-other one is fitted and bound as its own; so a kept set whose events have another schema than before is not parsed and
-planned again.
+other one is resolved and bound as its own; so a cached set whose events have another schema than before is not parsed
+and planned again.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class OneEvent:
         The text around the filter, without comments before it: queries of one frame and the same options differ in
         their filters alone.
     predicate
-        The filter, as it was read; None: given as plain data.
+        The filter, as it was read, or None if it is plain data.
     plain
-        The filter as plain data; None: made of the predicate.
+        The filter as plain data, or None to derive it from the predicate.
     """
 
     def __init__(self, frame: str, predicate: s.Predicate | None = None, plain: Any = None) -> None:
@@ -53,12 +53,12 @@ class OneEvent:
     @property
     def predicate(self) -> s.Predicate:
         """The filter, as it was read."""
-        found: s.Predicate = from_plain(self._plain) if self._predicate is None else self._predicate
-        return found
+        predicate: s.Predicate = from_plain(self._plain) if self._predicate is None else self._predicate
+        return predicate
 
     @property
     def plain(self) -> Any:
-        """The filter as JSON holds it; ValueError, RecursionError: it cannot be written."""
+        """The filter as JSON data; raises ValueError or RecursionError if it cannot be written."""
         return to_plain(self._predicate) if self._plain is None else self._plain
 
 
@@ -106,21 +106,21 @@ def _without_comments(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class FittedFilter:
+class ResolvedFilter:
     """The filter of a query over a schema.
 
     Attributes
     ----------
     guard : Guard
     attributes : list of str
-        Columns and fields that the query reads, given those that it reads beside its filter.
-    fitted : Fitted
+        Columns and fields that the query reads, given the columns that it reads besides its filter.
+    resolved : ResolvedQuery
         Places of its fields in the schema.
     """
 
     guard: Guard
     attributes: list[str]
-    fitted: ResolvedQuery
+    resolved: ResolvedQuery
 
 
 def with_guards(plan: LogicalPlan, text: str, guards: tuple[Guard, ...]) -> LogicalPlan:
@@ -148,7 +148,7 @@ class Frame:
         guards = (replace(self._guard, predicate=s.SATISFIED_BY_NONE),)
         self.empty: Query = Query(with_guards(compiled._plan, compiled.text, guards))
 
-    def resolve(self, predicate: s.Predicate, beside: tuple[str, ...]) -> FittedFilter | None:
+    def resolve(self, predicate: s.Predicate, beside: tuple[str, ...]) -> ResolvedFilter | None:
         """Return the filter of a query over the schema, or None if it has none, or needs its text to be decided.
 
         Parameters
@@ -156,23 +156,23 @@ class Frame:
         predicate
             As it was read.
         beside
-            Columns and fields that a query of this frame reads beside those of its filter.
+            Columns and fields that a query of this frame reads besides those of its filter.
         """
-        fitted, found = ResolvedQuery(self.empty.syntax, None), predicate
+        resolved, bound = ResolvedQuery(self.empty.syntax, None), predicate
         if self._source is not None and (resolver := self._source.resolver(self._schema)) is not None:
-            made = predicate_of_truth(resolver.resolve(predicate))
-            if made is None:
+            truth = predicate_of_truth(resolver.resolve(predicate))
+            if truth is None:
                 return None
-            found, fitted = made, replace(fitted, fields=resolver.fields)
+            bound, resolved = truth, replace(resolved, fields=resolver.fields)
         binder = Binder(self._schema, "")
         try:
-            binder.bind(found)
+            binder.bind(bound)
         except CerError:
-            return None  # the text tells the place of the error
+            return None  # the text gives the position of the error
         if binder.derived:
             return None
-        attributes = narrowest(self._schema, {*beside, *columns_of([found])})
-        return FittedFilter(replace(self._guard, predicate=found), attributes, fitted)
+        attributes = narrowest(self._schema, {*beside, *columns_of([bound])})
+        return ResolvedFilter(replace(self._guard, predicate=bound), attributes, resolved)
 
 
 # ---- as JSON --------------------------------------------------------------------------------------------------------
@@ -187,8 +187,8 @@ def written_filters(queries: Mapping[str, OneEvent]) -> bytes:
     return json.dumps([frames.values, plain]).encode()
 
 
-class KeptFilters:
-    """Queries of one event and one filter as `written_filters` returned them, read when one is asked for."""
+class StoredFilters:
+    """Queries of one event and one filter as `written_filters` returned them, read when one is requested."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content

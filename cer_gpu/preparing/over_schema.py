@@ -1,7 +1,7 @@
 """Queries of a set over one schema: the guards of all, and what an evaluation needs of each before it is bound.
 
-It is made of the compiled queries once for a schema, and kept as JSON.  A query whose plan is that of another one, but
-for its guards, as nearly all rules of one event are, is then evaluated by that plan.
+It is derived from the compiled queries once for a schema, and cached as JSON.  A query whose plan is that of another
+one, but for its guards, as nearly all rules of one event are, is then evaluated by that plan.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cer_gpu.preparing.queries import PreparedQuery
 from cer_gpu.query import Query
 
 _MAX_MODELS = 16
-"""Most plans that others may share."""
+"""Maximum number of plans that others may share."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class OverQuery:
     type_column : str or None
     sleeps : bool
         True if it need not be bound before its first relevant event.
-    kept : tuple of str or None
+    pruning_columns : tuple of str or None
         Columns that it needs of all events, or None if it needs all columns of them (`cer_gpu.planning.file_pruning`).
     notes, missing_fields : tuple of str
         As of `cer_gpu.evaluable.CompiledQuery`.
@@ -67,7 +67,7 @@ class OverQuery:
     guards: tuple[Guard, ...]
     type_column: str | None
     sleeps: bool
-    kept: tuple[str, ...] | None
+    pruning_columns: tuple[str, ...] | None
     notes: tuple[str, ...]
     missing_fields: tuple[str, ...]
     model: str | None
@@ -91,7 +91,7 @@ class OverSchema:
         Output of each.
     schema : pyarrow.Schema
     queries : dict from str to OverQuery
-        Those that fit the schema.
+        The queries that match the schema.
     """
 
     def __init__(
@@ -110,39 +110,39 @@ class OverSchema:
 
     @cached_property
     def wrong(self) -> list[str]:
-        """Names of the queries that do not fit the schema."""
+        """Names of the queries that do not match the schema."""
         return [name for name in self._compiled if name not in self.queries]
 
     def only(self, compiled: Mapping[str, CompiledQuery], outputs: Mapping[str, str]) -> OverSchema:
-        """Return some of the queries over the schema; a model of one that fits is one that fits."""
+        """Return some of the queries over the schema; the model of a query that matches the schema matches it, too."""
         return OverSchema(compiled, outputs, self.schema, {n: self.queries[n] for n in compiled if n in self.queries})
 
     def raise_error(self, name: str) -> None:
-        """Raise the error of a query that does not fit the schema."""
+        """Raise the error of a query that does not match the schema."""
         self.query(name).output_schema(self.schema, self._outputs[name])
 
     def query(self, name: str) -> CompiledQuery:
-        """Return a compiled query over the schema; CerError: it does not fit."""
+        """Return a compiled query over the schema; raises CerError if it does not match."""
         if name not in self._bound_queries:
             self._bound_queries[name] = self._compiled[name].compiled.bind(self.schema)
         return self._bound_queries[name]
 
     def bindings(self, name: str) -> Bindings:
         """Return the bindings of a query's plan over the schema."""
-        found = self._bindings.get(name)
-        if found is None:
+        bindings = self._bindings.get(name)
+        if bindings is None:
             model = self.queries[name].model
             query = self.query(name if model is None else model)
             assert isinstance(query, Query)
-            found = query._bindings
+            bindings = query._bindings
             if model is not None:
-                found = Bindings(with_guards(query._plan, self._compiled[name].text, self.queries[name].guards))
-            self._bindings[name] = found
-        return found
+                bindings = Bindings(with_guards(query._plan, self._compiled[name].text, self.queries[name].guards))
+            self._bindings[name] = bindings
+        return bindings
 
     def covers(self, name: str, other: pa.Schema) -> bool:
         """Return True if what is known of a query holds over another schema, too."""
-        if any(other is known for known in self._fitting):
+        if any(other is cached for cached in self._fitting):
             return True
         if self._same_types(self.attributes, other):
             self._fitting = [*self._fitting[-3:], other]
@@ -159,14 +159,14 @@ class OverSchema:
 
     @cached_property
     def needs(self) -> FilePruning | None:
-        """Needs of the queries over events that lie in files, or None if they need all."""
-        of = [query.kept for query in self.queries.values()]
-        kept = [names for names in of if names is not None]
-        if self.wrong or not kept or len(kept) < len(of):
+        """Columns and rows that the queries need of stored events, or None if they need all."""
+        of = [query.pruning_columns for query in self.queries.values()]
+        columns = [names for names in of if names is not None]
+        if self.wrong or not columns or len(columns) < len(of):
             return None
         guards = list(dict.fromkeys(guard for query in self.queries.values() for guard in query.guards))
         type_column = next(iter(self.queries.values())).type_column
-        return needs_of_guards(guards, type_column, self.schema, frozenset().union(*kept))
+        return needs_of_guards(guards, type_column, self.schema, frozenset().union(*columns))
 
 
 def over_schema(compiled: Mapping[str, CompiledQuery], schema: pa.Schema, outputs: Mapping[str, str]) -> OverSchema:
@@ -182,12 +182,12 @@ def over_schema(compiled: Mapping[str, CompiledQuery], schema: pa.Schema, output
             copy.ask(_request(schema, {name: outputs[name] for name in names}))
         elsewhere = {name for names in copies.values() for name in names}
         over = OverSchema(compiled, outputs, schema, {})
-        found = _describe_queries(over, [name for name in compiled if name not in elsewhere])
+        facts = _describe_queries(over, [name for name in compiled if name not in elsewhere])
         for copy, names in copies.items():
-            content = copy.answer()
+            content = copy.result()
             copy.close()
-            found |= _describe_queries(over, names) if content is None else _load_queries(json.loads(content))
-        over.queries = {name: found[name] for name in compiled if name in found}
+            facts |= _describe_queries(over, names) if content is None else _load_queries(json.loads(content))
+        over.queries = {name: facts[name] for name in compiled if name in facts}
         return over
 
     def read(content: bytes) -> OverSchema:
@@ -196,31 +196,35 @@ def over_schema(compiled: Mapping[str, CompiledQuery], schema: pa.Schema, output
     by = {name: query.compiled_by for name, query in compiled.items()}
     if len(compiled) < FROM_QUERIES or None in by.values():
         return make()
-    made_of = [VERSIONS, schema.serialize().to_pybytes(), *(repr((name, by[name], outputs[name])) for name in compiled)]
+    key = [
+        VERSIONS,
+        schema.serialize().to_pybytes(),
+        *(repr((name, by[name], outputs[name])) for name in compiled),
+    ]
     # a later process would compile the queries as well, which takes some twenty times as long
-    return disk_cached("over", made_of, make, lambda over: _dump_queries(over.queries), read, dearer=20)
+    return disk_cached("over", key, make, lambda over: _dump_queries(over.queries), read, dearer=20)
 
 
 def _describe_queries(over: OverSchema, names: Sequence[str]) -> dict[str, OverQuery]:
-    """Return what is known of those of some queries that fit the schema."""
-    found: dict[str, OverQuery] = {}
+    """Return what is known of the queries that match the schema."""
+    described: dict[str, OverQuery] = {}
     models: dict[str, LogicalPlan] = {}
-    framed = _Framed(over, models)
+    framed = _QueryFrames(over, models)
     for name in names:
-        if (known := framed.over(name)) is not None:
-            found[name] = known
+        if (cached := framed.over(name)) is not None:
+            described[name] = cached
             continue
         try:
             query = over.query(name)
-            found[name] = _describe_query(query, over.schema, over._outputs[name], name, models)
-            framed.add(name, query, found[name])
+            described[name] = _describe_query(query, over.schema, over._outputs[name], name, models)
+            framed.add(name, query, described[name])
         except CerError:
             continue
         if name not in models and len(over._compiled) >= FROM_QUERIES:
             over._bound_queries.pop(name, None)  # all of them would take much memory
     if len(over._compiled) < FROM_QUERIES:
-        return found
-    return {name: replace(query, digests=_digests(query.guards)) for name, query in found.items()}
+        return described
+    return {name: replace(query, digests=_digests(query.guards)) for name, query in described.items()}
 
 
 def _digests(guards: tuple[Guard, ...]) -> tuple[str, ...]:
@@ -231,7 +235,7 @@ def _digests(guards: tuple[Guard, ...]) -> tuple[str, ...]:
         return ()
 
 
-class _Framed:
+class _QueryFrames:
     """Queries of one event and one filter over a schema, each frame by the first query of it that is compiled.
 
     Parameters
@@ -246,31 +250,31 @@ class _Framed:
         self._frames: dict[tuple[str, str, str], tuple[Frame, OverQuery]] = {}
 
     def over(self, name: str) -> OverQuery | None:
-        """Return what a compiled query of the same frame tells of a query, or None if it has to be compiled."""
+        """Return the facts of a query from a compiled query of the same frame, or None if it has to be compiled."""
         query = self._over_schema._compiled[name]
         single = _one_event(query)
-        known = None if single is None else self._frames.get(self._cache_key(name, single))
-        if single is None or known is None:
+        cached = None if single is None else self._frames.get(self._cache_key(name, single))
+        if single is None or cached is None:
             return None
-        frame, empty = known
-        found = frame.resolve(single.predicate, empty.attributes)
-        if found is None:
+        frame, empty = cached
+        resolved = frame.resolve(single.predicate, empty.attributes)
+        if resolved is None:
             return None
         return replace(
             empty,
-            attributes=tuple(found.attributes),
-            guards=(found.guard,),
-            notes=(*query.notes, *found.fitted.notes),
-            missing_fields=found.fitted.missing,
+            attributes=tuple(resolved.attributes),
+            guards=(resolved.guard,),
+            notes=(*query.notes, *resolved.resolved.notes),
+            missing_fields=resolved.resolved.missing,
         )
 
-    def add(self, name: str, query: CompiledQuery, found: OverQuery) -> None:
+    def add(self, name: str, query: CompiledQuery, facts: OverQuery) -> None:
         """Note a query over the schema, by which others of its frame are known."""
         single = _one_event(self._over_schema._compiled[name])
         if single is None or (key := self._cache_key(name, single)) in self._frames:
             return
-        model = name if found.model is None else found.model
-        if not found.sleeps or model not in self._models or found.guards[0].predicate is None:
+        model = name if facts.model is None else facts.model
+        if not facts.sleeps or model not in self._models or facts.guards[0].predicate is None:
             return
         written = self._over_schema._compiled[name].compiled
         assert isinstance(query, Query)
@@ -288,12 +292,12 @@ def _one_event(query: CompiledQuery) -> OneEvent | None:
 
 
 def _request(schema: pa.Schema, outputs: Mapping[str, str]) -> bytes:
-    """Return what `answer_over` is asked in a copy of this process."""
+    """Return the request to `describe_over` in a copy of this process."""
     return json.dumps([base64.b64encode(schema.serialize().to_pybytes()).decode(), outputs]).encode()
 
 
-def answer_over(compiled: Mapping[str, CompiledQuery], request: bytes) -> bytes:
-    """Return what is known of some of the queries over a schema, as it is kept."""
+def describe_over(compiled: Mapping[str, CompiledQuery], request: bytes) -> bytes:
+    """Return what is known of some of the queries over a schema, as it is cached."""
     written, outputs = json.loads(request)
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(written)))
     return _dump_queries(_describe_queries(OverSchema(compiled, outputs, schema, {}), list(outputs)))
@@ -303,28 +307,28 @@ def _describe_query(
     query: CompiledQuery, schema: pa.Schema, output: str, name: str, models: dict[str, LogicalPlan]
 ) -> OverQuery:
     """Return what is known of a compiled query over a schema; it may become the model of others."""
-    found = OverQuery(
+    facts = OverQuery(
         result_schema=query.output_schema(schema, output),
         attributes=tuple(query.columns(schema, output)),
         clocks=(),
         guards=(),
         type_column=query.type_column,
         sleeps=False,
-        kept=None,
+        pruning_columns=None,
         notes=tuple(query.notes),
         missing_fields=query.missing_fields,
         model=None,
     )
     if not isinstance(query, Query):
-        return found
+        return facts
     plan, binding, needs = query._plan, query._bind(schema), query._file_pruning(schema, output)
     sleeps = can_defer(plan, OUTPUTS[output], binding) and not plan.pipes and plan.aggregate is None
     return replace(
-        found,
+        facts,
         clocks=binding.clocks,
         guards=plan.guards,
         sleeps=sleeps,
-        kept=None if needs is None else tuple(sorted(needs.required)),
+        pruning_columns=None if needs is None else tuple(sorted(needs.required)),
         model=_model(name, plan, models) if sleeps else None,
     )
 
@@ -334,8 +338,8 @@ def _model(name: str, plan: LogicalPlan, models: dict[str, LogicalPlan]) -> str 
     joins = plan.relates or plan.recent is not None  # which hold predicates of their own
     if joins or plan.syntax.each_step is not None or plan.several_streams:
         return None
-    for other, known in models.items():
-        if with_guards(known, plan.text, plan.guards) == plan:
+    for other, model_plan in models.items():
+        if with_guards(model_plan, plan.text, plan.guards) == plan:
             return other
     if len(models) < _MAX_MODELS:
         models[name] = plan
@@ -345,15 +349,22 @@ def _model(name: str, plan: LogicalPlan, models: dict[str, LogicalPlan]) -> str 
 # ---- as JSON --------------------------------------------------------------------------------------------------------
 
 
-def _dump_queries(found: Mapping[str, OverQuery]) -> bytes:
-    """Return what is known of the queries; ValueError, RecursionError: a predicate cannot be written."""
+def _dump_queries(facts: Mapping[str, OverQuery]) -> bytes:
+    """Return what is known of the queries; raises ValueError or RecursionError if a predicate cannot be written."""
     schemas, lists, numbers = Interned(), Interned(), dict[Guard, tuple[int, str]]()
     queries = {}
-    for name, query in found.items():
+    for name, query in facts.items():
         queries[name] = [
             schemas.number(base64.b64encode(query.result_schema.serialize().to_pybytes()).decode()),
             lists.number(
-                [query.attributes, query.clocks, query.type_column, query.sleeps, query.kept, query.missing_fields]
+                [
+                    query.attributes,
+                    query.clocks,
+                    query.type_column,
+                    query.sleeps,
+                    query.pruning_columns,
+                    query.missing_fields,
+                ]
             ),
             [
                 numbers.setdefault(guard, (len(numbers), digest))[0]
@@ -365,33 +376,33 @@ def _dump_queries(found: Mapping[str, OverQuery]) -> bytes:
     guards = [
         [guard.event_type, guard.stream, to_plain(guard.predicate), digest] for guard, (_, digest) in numbers.items()
     ]
-    kept = {"schemas": schemas.values, "lists": lists.values, "guards": guards, "queries": queries}
-    return json.dumps(kept).encode()
+    plain = {"schemas": schemas.values, "lists": lists.values, "guards": guards, "queries": queries}
+    return json.dumps(plain).encode()
 
 
-def _load_queries(kept: Any) -> dict[str, OverQuery]:
+def _load_queries(plain_queries: Any) -> dict[str, OverQuery]:
     """Return the queries of what `_dump_queries` returned."""
-    schemas = [pa.ipc.read_schema(pa.py_buffer(base64.b64decode(each))) for each in kept["schemas"]]
+    schemas = [pa.ipc.read_schema(pa.py_buffer(base64.b64decode(each))) for each in plain_queries["schemas"]]
     lists = []
-    for attributes, clocks, type_column, sleeps, needed, missing in kept["lists"]:
+    for attributes, clocks, type_column, sleeps, needed, missing in plain_queries["lists"]:
         of_all = None if needed is None else tuple(needed)
         lists.append((tuple(attributes), tuple(clocks), type_column, sleeps, of_all, tuple(missing)))
-    guards = [Guard(event_type, from_plain(plain), stream) for event_type, stream, plain, _ in kept["guards"]]
-    digests = [digest for *_, digest in kept["guards"]]
-    found = {}
-    for name, (schema, numbers, own, notes, model) in kept["queries"].items():
+    guards = [Guard(event_type, from_plain(plain), stream) for event_type, stream, plain, _ in plain_queries["guards"]]
+    digests = [digest for *_, digest in plain_queries["guards"]]
+    facts = {}
+    for name, (schema, numbers, own, notes, model) in plain_queries["queries"].items():
         attributes, clocks, type_column, sleeps, needed, missing = lists[numbers]
-        found[name] = OverQuery(
+        facts[name] = OverQuery(
             result_schema=schemas[schema],
             attributes=attributes,
             clocks=clocks,
             guards=tuple([guards[number] for number in own]),
             type_column=type_column,
             sleeps=sleeps,
-            kept=needed,
+            pruning_columns=needed,
             notes=tuple(notes),
             missing_fields=missing,
             model=model,
             digests=tuple([digests[number] for number in own]),
         )
-    return found
+    return facts

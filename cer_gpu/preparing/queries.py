@@ -1,4 +1,4 @@
-"""Queries of a set that are known to compile, and are compiled when something asks for more than their facts."""
+"""Queries of a set that are known to compile, and are compiled when more than their facts is needed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PreparedQuery(CompiledQuery):
     ----------
     text
     by
-        All that it is made of, as text.
+        All that it depends on, as text.
     make
         Compiles it, which was done before without an error.
     facts
@@ -161,7 +161,7 @@ class PreparedQuery(CompiledQuery):
     def _counted_output(self) -> str | None:
         return self.facts.counted_output
 
-    # ---- what the compiled query tells ----------------------------------------------------------------------
+    # ---- facts of the compiled query ------------------------------------------------------------------------
 
     @property
     def syntax(self) -> Any:

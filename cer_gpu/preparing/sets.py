@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.cache import disk_cached
-from cer_gpu.compilation import analyse_member, compile_member
+from cer_gpu.compilation import analyse_for_set, compile_for_set
 from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.planning.binding import Bindings
 from cer_gpu.planning.lazy_queries import LazyQuery, UnboundQuery
 from cer_gpu.preparing.copies import ProcessCopy, processes_for
 from cer_gpu.preparing.facts import FROM_QUERIES, VERSIONS, Interned, QueryFacts
-from cer_gpu.preparing.one_event import KeptFilters, written_filters
-from cer_gpu.preparing.over_schema import OverSchema, answer_over, over_schema
+from cer_gpu.preparing.one_event import StoredFilters, written_filters
+from cer_gpu.preparing.over_schema import OverSchema, describe_over, over_schema
 from cer_gpu.preparing.queries import PreparedQuery
 from cer_gpu.query import Query
 
@@ -46,8 +46,8 @@ class SetLookup:
         self._queries = queries
         self.outputs: Mapping[str, str] = outputs
         self._over: list[OverSchema] = []
-        self.known: dict[str, LazyQuery] = {
-            name: _Known(self, name, query) for name, query in queries.items() if not query.reads_whole_table
+        self.lazy_queries: dict[str, LazyQuery] = {
+            name: _LazyFromCache(self, name, query) for name, query in queries.items() if not query.reads_whole_table
         }
 
     def over(self, schema: pa.Schema) -> OverSchema:
@@ -55,9 +55,9 @@ class SetLookup:
         for over in self._over:
             if over.schema is schema or over.schema.equals(schema, check_metadata=True):
                 return over
-        made = over_schema(self._queries, schema, self.outputs)
-        self._over = [made, *self._over[: _MAX_SCHEMAS - 1]]
-        return made
+        resolved = over_schema(self._queries, schema, self.outputs)
+        self._over = [resolved, *self._over[: _MAX_SCHEMAS - 1]]
+        return resolved
 
     def only(self, queries: Mapping[str, CompiledQuery]) -> SetLookup:
         """Return the lookup of some of the queries, with what is known of them."""
@@ -66,7 +66,7 @@ class SetLookup:
         return some
 
 
-class _Known(LazyQuery):
+class _LazyFromCache(LazyQuery):
     """A query of a set."""
 
     def __init__(self, lookup: SetLookup, name: str, query: CompiledQuery) -> None:
@@ -84,8 +84,8 @@ class _Known(LazyQuery):
 
     def asleep(self, schema: pa.Schema) -> UnboundQuery | None:
         """See `LazyQuery`."""
-        found = self._lookup.over(schema).queries.get(self._name)
-        return found.asleep if found is not None and found.sleeps else None
+        resolved = self._lookup.over(schema).queries.get(self._name)
+        return resolved.asleep if resolved is not None and resolved.sleeps else None
 
     def covers(self, schema: pa.Schema, other: pa.Schema) -> bool:
         """See `LazyQuery`."""
@@ -108,68 +108,70 @@ def compiled_together(queries: Mapping[str, tuple[str, str | None]], **options: 
     Parameters
     ----------
     queries
-        Texts, and their languages (None: the text, or the option, tells it), by the names of the queries.
+        Texts and their languages (None to detect it from the text or the option), by the names of the queries.
     **options
-        Those of `cer_gpu.compilation.compile_member`.
+        Those of `cer_gpu.compilation.compile_for_set`.
     """
     schema = options.get("schema")
     plain = sorted((name, type(value).__name__, value) for name, value in options.items() if name != "schema")
     of_schema = b"" if schema is None else schema.serialize().to_pybytes()
-    asked = hashlib.sha256(repr(plain).encode("utf-8", "surrogatepass") + of_schema).hexdigest()
+    digest = hashlib.sha256(repr(plain).encode("utf-8", "surrogatepass") + of_schema).hexdigest()
 
     def options_of(language: str | None) -> dict[str, Any]:
         return options if language is None else options | {"language": language}
 
     def some(names: Iterable[str]) -> dict[str, PreparedQuery]:
-        found = {}
+        prepared = {}
         for name in names:
             text, language = queries[name]
             with suppress(Exception):  # which the caller meets again, by the name of the query
-                query, _ = analyse_member(text, **options_of(language))
+                query, _ = analyse_for_set(text, **options_of(language))
                 if query is not None:
-                    found[name] = PreparedQuery.of(query, _by(text, language, asked))
-        return found
+                    prepared[name] = PreparedQuery.of(query, _query_key(text, language, digest))
+        return prepared
 
     def make() -> dict[str, PreparedQuery]:
         names = list(queries)
         n_processes = processes_for(len(names))
         parts = [names[i::n_processes] for i in range(n_processes)]
-        copies = [(part, _started(partial(_answered, {}, partial(some, part), write))) for part in parts[1:]]
-        found = some(parts[0])
+        copies = [(part, _start_copy(partial(_serve_request, {}, partial(some, part), write))) for part in parts[1:]]
+        prepared = some(parts[0])
         for part, copy in copies:
-            content = None if copy is None else copy.answer()
+            content = None if copy is None else copy.result()
             own = some(part) if content is None else read(content, copy)
             if copy is not None and (content is None or not own):
                 copy.close()
-            found |= own
-        return {name: found[name] for name in names if name in found}
+            prepared |= own
+        return {name: prepared[name] for name in names if name in prepared}
 
-    def write(found: Mapping[str, PreparedQuery]) -> bytes:
-        known = Interned()
-        of = {name: known.number(query.facts.plain()) for name, query in found.items()}
-        single = {name: single for name, query in found.items() if (single := query.one_event()) is not None}
-        return json.dumps({"facts": known.values, "of": of}).encode() + b"\n" + written_filters(single)
+    def write(prepared: Mapping[str, PreparedQuery]) -> bytes:
+        interned = Interned()
+        of = {name: interned.number(query.facts.plain()) for name, query in prepared.items()}
+        single = {name: single for name, query in prepared.items() if (single := query.one_event()) is not None}
+        return json.dumps({"facts": interned.values, "of": of}).encode() + b"\n" + written_filters(single)
 
     def read(content: bytes, copy: ProcessCopy | None = None) -> dict[str, PreparedQuery]:
         first, _, second = content.partition(b"\n")
-        kept, filters = json.loads(first), KeptFilters(second)
-        found = {}
-        for name, number in kept["of"].items():
+        stored, filters = json.loads(first), StoredFilters(second)
+        prepared = {}
+        for name, number in stored["of"].items():
             text, language = queries[name]
-            facts = QueryFacts.from_plain(kept["facts"][number], text)
-            compiled: Callable[[], CompiledQuery] = partial(compile_member, text, **options_of(language))
-            found[name] = PreparedQuery(
-                text, _by(text, language, asked), compiled, facts, copy, partial(filters.of, name)
+            facts = QueryFacts.from_plain(stored["facts"][number], text)
+            compiled: Callable[[], CompiledQuery] = partial(compile_for_set, text, **options_of(language))
+            prepared[name] = PreparedQuery(
+                text, _query_key(text, language, digest), compiled, facts, copy, partial(filters.of, name)
             )
-        return found
+        return prepared
 
     if len(queries) < FROM_QUERIES:
         return {name: query.compiled for name, query in make().items()}
-    found = disk_cached("queries", [VERSIONS, asked, *(repr(query) for query in queries.items())], make, write, read)
-    return dict[str, CompiledQuery](found)
+    prepared = disk_cached(
+        "queries", [VERSIONS, digest, *(repr(query) for query in queries.items())], make, write, read
+    )
+    return dict[str, CompiledQuery](prepared)
 
 
-def _started(serve: Callable[[bytes], bytes]) -> ProcessCopy | None:
+def _start_copy(serve: Callable[[bytes], bytes]) -> ProcessCopy | None:
     """Return a copy of this process that compiles a part of the queries, or None if there can be none."""
     try:
         copy = ProcessCopy(serve)
@@ -179,7 +181,7 @@ def _started(serve: Callable[[bytes], bytes]) -> ProcessCopy | None:
     return copy
 
 
-def _answered(
+def _serve_request(
     compiled: dict[str, PreparedQuery],
     make: Callable[[], dict[str, PreparedQuery]],
     write: Callable[[Mapping[str, PreparedQuery]], bytes],
@@ -187,10 +189,10 @@ def _answered(
 ) -> bytes:
     """Answer a request in a copy: first for its part of the queries, then for what is known of them over a schema."""
     if request:
-        return answer_over(compiled, request)
+        return describe_over(compiled, request)
     compiled.update(make())
     return write(compiled)
 
 
-def _by(text: str, language: str | None, asked: str) -> str:
-    return repr((text, language, asked))
+def _query_key(text: str, language: str | None, digest: str) -> str:
+    return repr((text, language, digest))

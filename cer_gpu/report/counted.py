@@ -188,7 +188,7 @@ def _count_one(name: str, query: Query, events: ReportEvents, asked: EvaluationO
 def _count_matches(queries: Mapping[str, Query], events: ReportEvents, asked: EvaluationOptions) -> dict[str, Counted]:
     counted = {name: Counted(query, ShownPartitions(query)) for name, query in queries.items()}
     together = QuerySet(queries)
-    evaluator = together._closed(replace(asked, output="count"))
+    evaluator = together._fixed_evaluator(replace(asked, output="count"))
     for name, batch in together._match_source(events.open(), evaluator, asked.threads):
         counted[name].add(batch)
     for name, each in counted.items():

@@ -55,7 +55,7 @@ def write_funnel(
     counts = {name: FunnelCounts(funnel_names(each._plan), each._plan.time_unit) for name, each in queries.items()}
     together = QuerySet(queries)
     with result_file(path, [*paths(events), *inputs]) as file:
-        evaluator = together._closed(EvaluationOptions(output="funnel", max_memory=max_memory))
+        evaluator = together._fixed_evaluator(EvaluationOptions(output="funnel", max_memory=max_memory))
         source = ReportEvents(next(iter(queries.values())), events, sort=sort).open()
         for name, batch in together._match_source(source, evaluator, threads):
             counts[name].take(batch)

@@ -1,4 +1,4 @@
-"""Tests of rules: cases beside the rules, in YAML, with events and the matches that a rule has in them."""
+"""Tests of rules: cases next to the rules, in YAML, with events and the matches that a rule has in them."""
 
 from cer_gpu.rule_tests.case_runner import CaseOutcome, CaseRunner, write_junit
 from cer_gpu.rule_tests.cases import RuleCase, read_cases

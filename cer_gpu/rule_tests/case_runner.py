@@ -47,7 +47,7 @@ def too_few(expected: int, rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def different_positions(expected: Sequence[Sequence[int]], got: Sequence[Sequence[int]]) -> list[str]:
     """Return lines on the positions of matches that differ, in whatever order the matches are."""
     missing, more = _without_partner(
-        list(map(list, expected)), list(map(list, got)), lambda wanted, found: wanted == found
+        list(map(list, expected)), list(map(list, got)), lambda wanted, actual: wanted == actual
     )
     if not missing and not more:
         return []
@@ -71,32 +71,32 @@ def different_rows(expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[
     ]
 
 
-def is_as_expected(wanted: Any, found: Any) -> bool:
+def is_as_expected(wanted: Any, actual: Any) -> bool:
     """Return True for a value as a case expects it: of a mapping, only the keys that it names are compared."""
     match wanted:
         case dict():
-            if not isinstance(found, dict):
+            if not isinstance(actual, dict):
                 return False
-            return all(name in found and is_as_expected(value, found[name]) for name, value in wanted.items())
+            return all(name in actual and is_as_expected(value, actual[name]) for name, value in wanted.items())
         case list():
-            if not isinstance(found, list) or len(wanted) != len(found):
+            if not isinstance(actual, list) or len(wanted) != len(actual):
                 return False
-            return all(map(is_as_expected, wanted, found))
+            return all(map(is_as_expected, wanted, actual))
         case bool() | None:
-            return wanted is found
+            return wanted is actual
         case int() | float():
-            return _same_number(wanted, found)
-    if isinstance(found, datetime | date | time | timedelta):
-        return bool(_json_timestamp(wanted) == _json_timestamp(found))
-    return bool(wanted == found)
+            return _same_number(wanted, actual)
+    if isinstance(actual, datetime | date | time | timedelta):
+        return bool(_json_timestamp(wanted) == _json_timestamp(actual))
+    return bool(wanted == actual)
 
 
-def _same_number(wanted: float, found: Any) -> bool:
-    if isinstance(found, bool) or not isinstance(found, int | float | Decimal):
+def _same_number(wanted: float, actual: Any) -> bool:
+    if isinstance(actual, bool) or not isinstance(actual, int | float | Decimal):
         return False
-    if isinstance(found, float) or isinstance(wanted, float):
-        return math.isclose(wanted, float(found), rel_tol=1e-9) or (math.isnan(wanted) and math.isnan(found))
-    return wanted == found
+    if isinstance(actual, float) or isinstance(wanted, float):
+        return math.isclose(wanted, float(actual), rel_tol=1e-9) or (math.isnan(wanted) and math.isnan(actual))
+    return wanted == actual
 
 
 def _json_timestamp(value: Any) -> Any:
@@ -117,7 +117,7 @@ def _without_partner(
     expected: Sequence[Any], got: Sequence[Any], fits: Callable[[Any, Any], bool]
 ) -> tuple[list[Any], list[Any]]:
     """Return what of the expected has no partner among the got, and the got without one, in a largest matching."""
-    partners = [[j for j, found in enumerate(got) if fits(wanted, found)] for wanted in expected]
+    partners = [[j for j, actual in enumerate(got) if fits(wanted, actual)] for wanted in expected]
     of_got: dict[int, int] = {}
 
     def place(first: int) -> bool:
@@ -132,7 +132,7 @@ def _without_partner(
                 if j in of_got:
                     todo.append(of_got[j])
                     continue
-                while True:  # each one on the way takes the partner that was found for it
+                while True:  # each one along the augmenting path takes the partner assigned to it
                     owner = came_from[j]
                     before = next((k for k, own in of_got.items() if own == owner), None)
                     of_got[j] = owner
@@ -143,7 +143,7 @@ def _without_partner(
         return False
 
     missing = [wanted for i, wanted in enumerate(expected) if not place(i)]
-    return missing, [found for j, found in enumerate(got) if j not in of_got]
+    return missing, [actual for j, actual in enumerate(got) if j not in of_got]
 
 
 def _count_difference(expected: Sequence[Any], got: Sequence[Any]) -> str:
@@ -193,7 +193,7 @@ class CaseOutcome:
         Name of the rule, or None if the case does not come to one.
     status : str
         "passed", "failed" or "error".
-    told : tuple of str
+    differences : tuple of str
         Lines on what differs, or on the error.
     seconds : float
     """
@@ -215,7 +215,7 @@ class CaseRunner:
     root
         Folder of the rules.
     options
-        Options of `cer_gpu.rules.load` for all cases; those of a case come before them.
+        Options of `cer_gpu.rules.load` for all cases; options of a case override them.
     fields
         Columns of the fields of Sigma.
 
@@ -250,17 +250,17 @@ class CaseRunner:
                     case.options.get("columns") or fields.columns,
                     fields.nocase_groups,
                 )
-            known = self._rules_of_fields(fields)
-            rules = known.rules_of(case)
+            folder_rules = self._rules_of_fields(fields)
+            rules = folder_rules.rules_of(case)
         except CerError as error:
             yield CaseOutcome(case.path, case.line, case.name, None, ERROR, _lines(error), perf_counter() - begun)
             return
         for name, rule in rules.items():
             begun = perf_counter()
-            if name in known.folder.rules:
+            if name in folder_rules.folder.rules:
                 self.tested.add(name)
             try:
-                differences = self._different(case, rule, known, options)
+                differences = self._different(case, rule, folder_rules, options)
                 status = FAILED if differences else AS_EXPECTED
             except CerError as error:
                 status, differences = ERROR, list(_lines(error, rule))
@@ -273,10 +273,10 @@ class CaseRunner:
             self._folders[key] = _Rules(self._root, fields)
         return self._folders[key]
 
-    def _different(self, case: RuleCase, rule: Rule, known: _Rules, options: Mapping[str, Any]) -> list[str]:
+    def _different(self, case: RuleCase, rule: Rule, folder_rules: _Rules, options: Mapping[str, Any]) -> list[str]:
         """Return what differs from what a case expects."""
         sort = options.get("sort", False)
-        query = self._query(rule, known, {name: value for name, value in options.items() if name != "sort"})
+        query = self._query(rule, folder_rules, {name: value for name, value in options.items() if name != "sort"})
         events = case.open_events(query.time_column)
         wanted = dict(case.expected)
         lines: list[str] = []
@@ -297,10 +297,10 @@ class CaseRunner:
                 lines += different_rows(wanted["rows"], rows)
         return lines
 
-    def _query(self, rule: Rule, known: _Rules, options: Mapping[str, Any]) -> CompiledQuery:
+    def _query(self, rule: Rule, folder_rules: _Rules, options: Mapping[str, Any]) -> CompiledQuery:
         key = (rule, repr(sorted(options.items())))
         if key not in self._queries:
-            query, errors = analyse_rule(rule, **known.options_of(rule, options))
+            query, errors = analyse_rule(rule, **folder_rules.options_of(rule, options))
             if query is None:
                 raise errors[0]
             self._queries[key] = query
@@ -319,14 +319,14 @@ class _Rules:
         self._options: dict[str, dict[str, Any]] = {}
 
     def options_of(self, rule: Rule, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options by which a rule is compiled: the columns are those of the folder, if it is in that."""
+        """Return the options by which a rule is compiled, with the columns of the folder if it is in that."""
         usual = {"type_column": TYPE_COLUMN, "time_column": None, "missing_fields": "null"}
         if id(rule) not in self._ids:
             return options_of_rules([rule], usual | dict(options))
-        asked = repr(sorted(options.items()))
-        if asked not in self._options:
-            self._options[asked] = options_of_rules(self.folder.rules.values(), usual | dict(options))
-        return self._options[asked]
+        cache_key = repr(sorted(options.items()))
+        if cache_key not in self._options:
+            self._options[cache_key] = options_of_rules(self.folder.rules.values(), usual | dict(options))
+        return self._options[cache_key]
 
     @cached_property
     def _ids(self) -> set[int]:
@@ -340,47 +340,47 @@ class _Rules:
         return RuleFolder({})
 
     def rules_of(self, case: RuleCase) -> dict[str, Rule]:
-        """Return the rules of a case by their names; OptionError: there is none of a name."""
-        found: dict[str, Rule] = {}
-        for asked in case.rules or [self._file_of(case)]:
-            found |= self._rules_named(asked, case)
-        return found
+        """Return the rules of a case by their names; raises OptionError for an unknown name."""
+        rules: dict[str, Rule] = {}
+        for name in case.rules or [self._file_of(case)]:
+            rules |= self._rules_named(name, case)
+        return rules
 
     def _file_of(self, case: RuleCase) -> str:
-        """Return the name of the file of rules beside a case that has its name."""
+        """Return the name of the rule file next to a case and named like it."""
         stem = case.path.name
         for ending in TEST_ENDINGS:
             stem = stem.removesuffix(ending)
         names = [f"{stem}{ending}" for ending in READERS]
-        found = [name for name in names if (case.path.parent / name).is_file()]
-        if len(found) != 1:
-            seen = f"{' and '.join(found)} next to it" if found else f"no {stem}{{{','.join(READERS)}}} next to it"
+        beside = [name for name in names if (case.path.parent / name).is_file()]
+        if len(beside) != 1:
+            seen = f"{' and '.join(beside)} next to it" if beside else f"no {stem}{{{','.join(READERS)}}} next to it"
             raise OptionError(f"{case.path}:{case.line}: expected the rule of the case, found {seen}\nhint: rule: NAME")
-        return found[0]
+        return beside[0]
 
-    def _rules_named(self, asked: str, case: RuleCase) -> dict[str, Rule]:
-        if asked in self.folder.rules:
-            return {asked: self.folder.rules[asked]}
-        path = case.path.parent / asked
+    def _rules_named(self, requested: str, case: RuleCase) -> dict[str, Rule]:
+        if requested in self.folder.rules:
+            return {requested: self.folder.rules[requested]}
+        path = case.path.parent / requested
         if path.is_file():
             return self._in_file(path)
-        patterns = {name: rule for name, rule in self.folder.rules.items() if fnmatchcase(name, asked)}
+        patterns = {name: rule for name, rule in self.folder.rules.items() if fnmatchcase(name, requested)}
         if patterns:
             return patterns
         for name, error in self.folder.errors:
-            if name == asked:
+            if name == requested:
                 raise error
         files = [path.name for path in case.path.parent.iterdir() if path.suffix in READERS]
-        known = [*self.folder.rules, *(name for name in files if not name.endswith(TEST_ENDINGS))]
-        hint = did_you_mean(asked, known, "rules") or "the folder has none"
-        raise OptionError(f"{case.path}:{case.line}: expected a rule, found none called {asked!r}\nhint: {hint}")
+        candidates = [*self.folder.rules, *(name for name in files if not name.endswith(TEST_ENDINGS))]
+        hint = did_you_mean(requested, candidates, "rules") or "the folder has none"
+        raise OptionError(f"{case.path}:{case.line}: expected a rule, found none called {requested!r}\nhint: {hint}")
 
     def _in_file(self, path: Path) -> dict[str, Rule]:
-        """Return the rules of a file, those of the folder by the names that they have in it."""
+        """Return the rules of a file; rules of the folder by the names that they have in it."""
         here = path.resolve()
-        found = {name: rule for name, rule in self.folder.rules.items() if Path(rule.file or "").resolve() == here}
-        if found:
-            return found
+        own_rules = {name: rule for name, rule in self.folder.rules.items() if Path(rule.file or "").resolve() == here}
+        if own_rules:
+            return own_rules
         for name, error in self.folder.errors:
             if Path(name).resolve() == here:
                 raise error
@@ -396,10 +396,10 @@ def _lines(error: CerError, rule: Rule | None = None) -> tuple[str, ...]:
     return tuple(f"{f'{place}: ' if place else ''}{error}".splitlines())
 
 
-def _no_column(name: str, query: CompiledQuery, output: str | None, known: Sequence[str]) -> str:
+def _no_column(name: str, query: CompiledQuery, output: str | None, columns: Sequence[str]) -> str:
     others = [each for each in query.outputs if each not in (NO_MATCH, query.resolve_output(output))]
     more = f"; other outputs have others: output: {' or '.join(others)}" if others else ""
-    return f"expected the column {name!r} in the results\nhint: {did_you_mean(name, known, 'columns')}{more}"
+    return f"expected the column {name!r} in the results\nhint: {did_you_mean(name, columns, 'columns')}{more}"
 
 
 def in_all(outcomes: Iterable[CaseOutcome]) -> dict[str, int]:
@@ -437,11 +437,11 @@ def _add_testcase(suite: ElementTree.Element, file: str, outcome: CaseOutcome) -
     )
     if outcome.status in _ELEMENTS:
         first = outcome.differences[0] if outcome.differences else outcome.status
-        found = ElementTree.SubElement(
+        element = ElementTree.SubElement(
             case, _ELEMENTS[outcome.status], {"message": printable_lines(first), "type": outcome.status}
         )
         place = f"{outcome.path}:{outcome.line}" if outcome.line is not None else str(outcome.path)
-        found.text = printable_lines("\n".join([place, *outcome.differences]))
+        element.text = printable_lines("\n".join([place, *outcome.differences]))
 
 
 def _suite_counts(outcomes: Sequence[CaseOutcome]) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Cases of rule tests as files have them (docs/guides/detection.md), their YAML with lines, and events within.
 
-A file ``NAME.test.yml`` lies beside the rules.  It is a case, or has several under ``cases``; what stands above them
+A file ``NAME.test.yml`` is next to the rules.  It is a case, or has several under ``cases``; what is above them
 holds for all of them.
 
 | key | |
@@ -39,7 +39,7 @@ class WrittenValue:
     node
         Node of PyYAML.
     loader
-        Loader that made it, which makes plain data of it.
+        Loader that created it, which converts it to plain data.
     file
         Name of the file, for errors.
 
@@ -62,29 +62,29 @@ class WrittenValue:
 
         try:
             return self._loader.construct_object(self._node, deep=True)
-        except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that there is not
+        except (yaml.YAMLError, ValueError) as error:  # ValueError: an impossible date
             raise self.error(getattr(error, "problem", None) or str(error)) from None
 
     def error(self, message: str) -> OptionError:
         """Return the error for this value."""
         return OptionError(f"{self.file}:{self.line}: {message}")
 
-    def mapping(self, what: str, known: Iterable[str] | None = None) -> dict[str, WrittenValue]:
-        """Return the values of a mapping by their keys; OptionError: it is none, or has a key that is not known.
+    def mapping(self, what: str, allowed: Iterable[str] | None = None) -> dict[str, WrittenValue]:
+        """Return the values of a mapping by their keys; raises OptionError if it is none, or for an unknown key.
 
         Parameters
         ----------
         what
             Words for the mapping.
-        known
+        allowed
             The keys that it may have, or None for any string.
         """
         if self._node.id != "mapping":
             raise self.error(f"expected {what}: keys with values, got {self.shown()}")
         self._check_keys(what)
         self._loader.flatten_mapping(self._node)
-        names = None if known is None else list(known)
-        found: dict[str, WrittenValue] = {}
+        names = None if allowed is None else list(allowed)
+        values: dict[str, WrittenValue] = {}
         for key, node in self._node.value:
             place = WrittenValue(key, self._loader, self.file)
             name = place.plain
@@ -92,12 +92,12 @@ class WrittenValue:
                 raise place.error(f"expected a string as a key of {what}, got {name!r}")
             if names is not None and name not in names:
                 raise place.error(f"unknown key {name!r} of {what}\nhint: {did_you_mean(name, names, 'keys')}")
-            found[name] = WrittenValue(node, self._loader, self.file)
-        return found
+            values[name] = WrittenValue(node, self._loader, self.file)
+        return values
 
     def _check_keys(self, what: str) -> None:
-        """Refuse a key that stands twice in the mapping itself: those that ``<<`` brings are overwritten."""
-        if id(self._node) in self._checked:  # and has them beside its own since then
+        """Refuse a duplicate key in the mapping itself: keys from ``<<`` are overwritten."""
+        if id(self._node) in self._checked:  # and merges them with its own since then
             return
         self._checked.add(id(self._node))
         lines: dict[str, int] = {}
@@ -109,7 +109,7 @@ class WrittenValue:
             lines[name] = line
 
     def items(self, what: str) -> list[WrittenValue]:
-        """Return the items of a list; OptionError: it is none."""
+        """Return the items of a list; raises OptionError if it is none."""
         if self._node.id != "sequence":
             raise self.error(f"expected {what}: a list, got {self.shown()}")
         return [WrittenValue(node, self._loader, self.file) for node in self._node.value]
@@ -120,7 +120,7 @@ class WrittenValue:
         return bool(self._node.id == "sequence")
 
     def text(self, what: str) -> str:
-        """Return a text; OptionError: it is none."""
+        """Return a string; raises OptionError if it is none."""
         value = self.plain
         if not isinstance(value, str) or not value:
             raise self.error(f"expected {what}: a string, got {self.shown()}")
@@ -135,7 +135,7 @@ class WrittenValue:
 
 
 def read_yaml(path: Path) -> WrittenValue:
-    """Read a YAML file; OptionError: it cannot be read, is no YAML, or is empty."""
+    """Read a YAML file; raises OptionError if it cannot be read, is not YAML, or is empty."""
     try:
         import yaml
     except ImportError:
@@ -157,7 +157,7 @@ def read_yaml(path: Path) -> WrittenValue:
 
 
 def inline_rows(written: WrittenValue) -> list[dict[str, Any]]:
-    """Return the events of a list; OptionError: it holds none, or other things."""
+    """Return the events of a list; raises OptionError if it has none, or other items."""
     rows: list[dict[str, Any]] = []
     for each in written.items("events"):
         each.mapping("an event")
@@ -176,7 +176,7 @@ def inline_table(written: WrittenValue, types: Mapping[str, pa.DataType], time_c
     ----------
     written
     types
-        Types of columns, where others than those of the values are meant.
+        Types of columns that differ from the types of the values.
     time_column
         Column whose strings are times in ISO 8601, or None.
     """
@@ -211,7 +211,7 @@ def _parse_time(value: Any) -> Any:
 
 
 def _in_one_zone(values: list[Any]) -> list[Any]:
-    """Return times without a zone as those of UTC, if others have one."""
+    """Return times without a zone as UTC, if others have one."""
     if not any(isinstance(value, datetime) and value.tzinfo is not None for value in values):
         return values
     return [value.replace(tzinfo=value.tzinfo or UTC) if isinstance(value, datetime) else value for value in values]
@@ -247,7 +247,7 @@ class RuleCase:
     line : int
         The line of the file on which it begins.
     rules : tuple of str
-        Names, files or patterns; empty: those in the file of rules that has the name of the case's file.
+        Names, files or patterns; empty for the rules of the file that has the name of the case's file.
     events : WrittenValue
         A list of events, or the path of some.
     types : dict from str to pyarrow.DataType
@@ -290,17 +290,17 @@ def read_cases(path: Path) -> tuple[list[RuleCase], list[CerError]]:
         above, cases = _cases(whole)
     except OptionError as error:
         return [], [error]
-    found: list[RuleCase] = []
+    read: list[RuleCase] = []
     errors: list[CerError] = []
     for number, case in enumerate(cases, 1):
         try:
-            found.append(_case(path, case, above, number))
+            read.append(_case(path, case, above, number))
         except OptionError as error:
             errors.append(error)
-    return found, errors
+    return read, errors
 
 
-def case_files(given: Path) -> list[Path]:
+def case_files(path: Path) -> list[Path]:
     """Return the files of cases of a folder and of those in it, in order; of a file, itself.
 
     Raises
@@ -308,15 +308,15 @@ def case_files(given: Path) -> list[Path]:
     OptionError
         When there are none.
     """
-    if given.is_file():
-        return [given]
+    if path.is_file():
+        return [path]
     endings = ", ".join(f"*{ending}" for ending in TEST_ENDINGS)
-    if not given.is_dir():
-        raise OptionError(f"{given}: expected a folder with rule tests ({endings}), found nothing")
-    found = sorted(each for each in given.rglob("*") if each.name.endswith(TEST_ENDINGS) and each.is_file())
-    if not found:
-        raise OptionError(f"{given}: expected rule tests ({endings}), found none")
-    return found
+    if not path.is_dir():
+        raise OptionError(f"{path}: expected a folder with rule tests ({endings}), found nothing")
+    files = sorted(each for each in path.rglob("*") if each.name.endswith(TEST_ENDINGS) and each.is_file())
+    if not files:
+        raise OptionError(f"{path}: expected rule tests ({endings}), found none")
+    return files
 
 
 def _cases(whole: WrittenValue) -> tuple[dict[str, WrittenValue], list[WrittenValue]]:
@@ -341,7 +341,7 @@ def _case(path: Path, written: WrittenValue, above: Mapping[str, WrittenValue], 
         if needed not in both:
             raise written.error(f"a case needs {needed!r}, and this one does not have it")
     if both["events"].is_list:
-        inline_rows(both["events"])  # of which errors are told once, not for each rule
+        inline_rows(both["events"])  # whose errors are reported once, not for each rule
     options: dict[str, Any] = {}
     for part in (above, own):
         if "options" in part:
@@ -372,13 +372,13 @@ def _options(written: WrittenValue) -> dict[str, Any]:
 
 
 def _parse_types(written: WrittenValue) -> dict[str, pa.DataType]:
-    found = {}
+    types = {}
     for column, each in written.mapping("types").items():
         try:
-            found[column] = pa.type_for_alias(each.text("the Arrow type of a column"))
+            types[column] = pa.type_for_alias(each.text("the Arrow type of a column"))
         except ValueError:
             raise each.error(f"expected an Arrow type, such as int32 or string, got {each.shown()}") from None
-    return found
+    return types
 
 
 def _expected(written: WrittenValue) -> dict[str, Any]:
@@ -389,10 +389,10 @@ def _expected(written: WrittenValue) -> dict[str, Any]:
     if isinstance(written.plain, str):
         hint = did_you_mean(written.plain, (NO_MATCH,)) or f"write expect: {NO_MATCH}"
         raise written.error(f"expected {listed}, got {written.shown()}\nhint: {hint}")
-    found = written.mapping("expect", EXPECTATIONS) if written.plain is not None else {}
-    if not found:
+    expectations = written.mapping("expect", EXPECTATIONS) if written.plain is not None else {}
+    if not expectations:
         raise written.error(f"expected {listed}, got nothing")
-    return {name: _CHECKS[name](each) for name, each in found.items()}
+    return {name: _CHECKS[name](each) for name, each in expectations.items()}
 
 
 def _parse_count(written: WrittenValue) -> int:

@@ -2,8 +2,8 @@
 
 | column | type | |
 | --- | --- | --- |
-| `rule`, `id`, `level` | string | those of the rule; NULL where it has none |
-| `tags`, `tactics`, `techniques` | list of string | those of the rule |
+| `rule`, `id`, `level` | string | of the rule; NULL where it has none |
+| `tags`, `tactics`, `techniques` | list of string | of the rule |
 | `host` | string | that of the last event, from the first of `cer_gpu.rules.alerts.HOST_COLUMNS` that is there |
 | `key` | map of strings | the values of the columns in PARTITION BY, or BY of EQL, by the names of the columns |
 | `start`, `end` | int64 | positions of the first event and of the last one |
@@ -22,7 +22,7 @@ A timeline has these columns, under the names that tools such as Timesketch take
 | `datetime` | string | time of the last event in ISO 8601 and UTC; times without a zone are taken for UTC |
 | `timestamp_desc` | string | what the time is: "Alert: last event" |
 | `rule`, `rule_id`, `level`, `host` | string | NULL where there is none |
-| `tags`, `tactics`, `techniques` | string | those of the rule, with commas between |
+| `tags`, `tactics`, `techniques` | string | of the rule, comma-separated |
 | `start_time` | string | time of the first event, as `datetime` |
 | `key`, `events` | string | as of alerts; the key as JSON |
 """
@@ -114,13 +114,13 @@ def timeline_rows(alerts: pa.RecordBatch) -> pa.RecordBatch:
     rules, levels, hosts = (alerts.column(name).to_pylist() for name in ("rule", "level", "host"))
     columns: dict[str, Sequence[Any] | pa.Array] = {
         "message": list(map(_message, rules, levels, hosts)),
-        "datetime": _in_utc(alerts.column("end_time")),
+        "datetime": _format_utc(alerts.column("end_time")),
         "timestamp_desc": [TIME_MEANING] * alerts.num_rows,
         "rule": rules,
         "level": levels,
         "host": hosts,
         "rule_id": alerts.column("id"),
-        "start_time": _in_utc(alerts.column("start_time")),
+        "start_time": _format_utc(alerts.column("start_time")),
         "key": [json.dumps(dict(key), ensure_ascii=False) if key else None for key in alerts.column("key").to_pylist()],
         "events": alerts.column("events"),
     }
@@ -136,7 +136,7 @@ def _message(rule: str, level: str | None, host: str | None) -> str:
     return f"{rule}{'' if level is None else f' ({level})'}{'' if host is None else f' on {host}'}"
 
 
-def _in_utc(times: pa.Array) -> pa.Array:
+def _format_utc(times: pa.Array) -> pa.Array:
     """Return times in ISO 8601 with the offset of UTC."""
     if not pa.types.is_timestamp(times.type):
         times = times.cast(pa.timestamp("s"))  # dates
@@ -171,7 +171,7 @@ def hosts_of(rows: pa.RecordBatch) -> pa.Array:
     Returns
     -------
     pyarrow.StringArray
-        NULL where no event, or no column, tells one.
+        NULL where no event or no column has one.
     """
     if "events" not in rows.schema.names or not pa.types.is_list(rows.schema.field("events").type):
         return _host({name: rows.column(name) for name in rows.schema.names}, rows.num_rows)
@@ -183,7 +183,7 @@ def hosts_of(rows: pa.RecordBatch) -> pa.Array:
 
 
 def _host(columns: dict[str, pa.Array], n_rows: int) -> pa.Array:
-    found = []
+    host_columns = []
     for path in HOST_COLUMNS:
         column, names = columns.get(path), []
         if column is None:
@@ -195,8 +195,8 @@ def _host(columns: dict[str, pa.Array], n_rows: int) -> pa.Array:
             else:
                 column = None
         if column is not None and is_string(column.type):
-            found.append(column.cast(pa.string()))
-    return pc.coalesce(*found) if found else pa.nulls(n_rows, pa.string())
+            host_columns.append(column.cast(pa.string()))
+    return pc.coalesce(*host_columns) if host_columns else pa.nulls(n_rows, pa.string())
 
 
 ALERTS = "alerts"
@@ -256,26 +256,26 @@ class AlertRows:
         if not rows.num_rows:  # of which Arrow repeats no list
             return empty_batch(self.schema)
         rule = self._rules[name]
-        found = {field.name: rows.column(i) for i, field in enumerate(rows.schema)}
+        results = {field.name: rows.column(i) for i, field in enumerate(rows.schema)}
         if self._have_events[name]:
-            found |= {each: _last(found[each], MAX_EVENTS) for each in ("positions", "events") if each in found}
-        known = () if self._are_statements[name] else (*self._keys[name], *self.schema.names)
+            results |= {each: _last(results[each], MAX_EVENTS) for each in ("positions", "events") if each in results}
+        event_columns = () if self._are_statements[name] else (*self._keys[name], *self.schema.names)
         own = {"rule": name, "id": rule.id, "level": rule.level}
         lists = {"tags": rule.tags, "tactics": rule.tactics, "techniques": rule.techniques}
         columns = {key: pa.repeat(pa.scalar(value, pa.string()), rows.num_rows) for key, value in own.items()}
         for key, values in lists.items():
             columns[key] = pa.repeat(pa.scalar(list(values), _STRINGS), rows.num_rows)
         columns["host"] = hosts_of(rows)
-        columns["key"] = _maps({key: found[key] for key in self._keys[name] if key in found}, rows.num_rows)
+        columns["key"] = _maps({key: results[key] for key in self._keys[name] if key in results}, rows.num_rows)
         if self._have_events[name]:
-            columns["events"] = _events_as_json(found["events"])
+            columns["events"] = _events_as_json(results["events"])
         else:
-            measures = {each: column for each, column in found.items() if each not in known}
-            columns["events"] = _as_lists(measures, rows.num_rows)
+            measures = {each: column for each, column in results.items() if each not in event_columns}
+            columns["events"] = _as_json_lists(measures, rows.num_rows)
         for field in self.schema:
             if field.name not in columns:
-                is_there = field.name in known and field.name in found
-                columns[field.name] = found[field.name] if is_there else pa.nulls(rows.num_rows, field.type)
+                is_there = field.name in event_columns and field.name in results
+                columns[field.name] = results[field.name] if is_there else pa.nulls(rows.num_rows, field.type)
         return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
 
@@ -288,11 +288,11 @@ def time_type_in(schemas: Mapping[str, pa.Schema], queries: Mapping[str, Compile
 
 
 def alerts_of(
-    found: NamedBatches, rules: Mapping[str, Rule], queries: Mapping[str, CompiledQuery], schema: pa.Schema
+    results: NamedBatches, rules: Mapping[str, Rule], queries: Mapping[str, CompiledQuery], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Yield results of all queries as alerts, of a schema that may have the types of others, as Spark's."""
     rows: AlertRows | None = None
-    for name, batch in found:
+    for name, batch in results:
         rows = rows or AlertRows(rules, queries, time_type_in({name: batch.schema}, queries))
         alerts = rows.from_results(name, batch)
         yield alerts if alerts.schema == schema else alerts.cast(schema)
@@ -309,7 +309,7 @@ def in_order_of_ends(alerts: list[pa.RecordBatch], schema: pa.Schema) -> pa.Tabl
 
 
 def _maps(columns: Mapping[str, pa.Array], n_rows: int) -> pa.Array:
-    """Return for each row the map from the names of columns to its values, as texts, without those that are NULL."""
+    """Return for each row the map from the names of columns to its values, as strings, without NULLs."""
     names = pa.array(list(columns), pa.string())
     texts = [plain_values(column).cast(pa.string()) for column in columns.values()]
     n = len(texts)
@@ -317,20 +317,20 @@ def _maps(columns: Mapping[str, pa.Array], n_rows: int) -> pa.Array:
     order = np.arange(n * n_rows).reshape(n, n_rows).T.ravel()  # row by row
     items = by_column.take(pa.array(order))
     keys = names.take(pa.array(np.tile(np.arange(n), n_rows)))
-    held = items.is_valid()
-    counts = np.asarray(held).reshape(n_rows, n).sum(axis=1) if n else np.zeros(n_rows, np.int64)
+    is_valid = items.is_valid()
+    counts = np.asarray(is_valid).reshape(n_rows, n).sum(axis=1) if n else np.zeros(n_rows, np.int64)
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    return pa.MapArray.from_arrays(pa.array(offsets), keys.filter(held), items.filter(held))
+    return pa.MapArray.from_arrays(pa.array(offsets), keys.filter(is_valid), items.filter(is_valid))
 
 
-def _last(lists: pa.Array, most: int) -> pa.Array:
-    """Return lists with their last elements alone, as many as `most`."""
+def _last(lists: pa.Array, n_max: int) -> pa.Array:
+    """Return the last `n_max` elements of each list."""
     lengths = np.asarray(pc.list_value_length(lists).fill_null(0)).astype(np.int64)
-    if not (lengths > most).any():
+    if not (lengths > n_max).any():
         return lists
-    kept = np.minimum(lengths, most)
-    ends, offsets = np.cumsum(lengths), np.concatenate([[0], np.cumsum(kept)])
-    rows = np.arange(offsets[-1]) + np.repeat(ends - kept - offsets[:-1], kept)
+    n_selected = np.minimum(lengths, n_max)
+    ends, offsets = np.cumsum(lengths), np.concatenate([[0], np.cumsum(n_selected)])
+    rows = np.arange(offsets[-1]) + np.repeat(ends - n_selected - offsets[:-1], n_selected)
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), lists.flatten().take(pa.array(rows)))
 
 
@@ -340,12 +340,12 @@ def _events_as_json(events: pa.Array) -> pa.Array:
     objects = _objects([field.name for field in structs.type], structs.flatten(), len(structs))
     offsets = np.concatenate([[0], np.cumsum(np.asarray(pc.list_value_length(events)))])
     lists = pa.LargeListArray.from_arrays(pa.array(offsets.astype(np.int64)), objects)
-    return _bracketed(pc.binary_join(lists, pa.scalar(", ", TEXT)), "[", "]")
+    return _wrap_strings(pc.binary_join(lists, pa.scalar(", ", TEXT)), "[", "]")
 
 
-def _as_lists(columns: Mapping[str, pa.Array], n_rows: int) -> pa.Array:
+def _as_json_lists(columns: Mapping[str, pa.Array], n_rows: int) -> pa.Array:
     """Return each row as JSON: a list of one object."""
-    return _bracketed(_objects(list(columns), list(columns.values()), n_rows), "[", "]")
+    return _wrap_strings(_objects(list(columns), list(columns.values()), n_rows), "[", "]")
 
 
 def _objects(names: list[str], columns: list[pa.Array], n_rows: int) -> pa.Array:
@@ -354,13 +354,13 @@ def _objects(names: list[str], columns: list[pa.Array], n_rows: int) -> pa.Array
     for name, column in zip(names, columns, strict=True):
         if column.null_count == n_rows:
             continue
-        member = _bracketed(json_strings(column), json.dumps(name, ensure_ascii=False) + ": ", "")
+        member = _wrap_strings(json_strings(column), json.dumps(name, ensure_ascii=False) + ": ", "")
         members.append(member if not column.null_count else pc.if_else(column.is_valid(), member, None))
     if not members:
         return pa.repeat(pa.scalar("{}", TEXT), n_rows)
     joined = pc.binary_join_element_wise(*members, pa.scalar(", ", TEXT), null_handling="skip")
-    return _bracketed(joined, "{", "}")
+    return _wrap_strings(joined, "{", "}")
 
 
-def _bracketed(texts: pa.Array, before: str, after: str) -> pa.Array:
+def _wrap_strings(texts: pa.Array, before: str, after: str) -> pa.Array:
     return pc.binary_join_element_wise(pa.scalar(before, TEXT), texts, pa.scalar(after, TEXT), pa.scalar("", TEXT))

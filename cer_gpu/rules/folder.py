@@ -17,8 +17,8 @@ are passed over, and so are files without a rule.
 
 Rules of Sigma in YAML; correlations refer to rules in other files, so that all files are read together.
 
-YAML without a rule (workflows, rule tests) is passed over; `cer_gpu.sigma.load` tells it from rules, and for want of
-pySigma a word of the text does.
+YAML without a rule (workflows, rule tests) is skipped; `cer_gpu.sigma.load` recognises it, or a word of the
+text without pySigma.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RuleFile:
 
 @dataclass(frozen=True)
 class FieldColumns:
-    """The columns of the fields of rules in Sigma, as those of `cer_gpu.sigma.load`.
+    """The columns of the fields of rules in Sigma, as in `cer_gpu.sigma.load`.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class FieldColumns:
     nocase_groups: bool = False
 
     def __bool__(self) -> bool:
-        """Return True if anything was asked for."""
+        """Return True if anything was requested."""
         return bool(self.pipelines or self.columns or self.nocase_groups)
 
 
@@ -81,7 +81,7 @@ AS_NAMED = FieldColumns()
 
 
 @dataclass(frozen=True)
-class RulesFound:
+class FileContents:
     """Rules of files.
 
     Attributes
@@ -104,38 +104,38 @@ class RulesFound:
     log_sources: Mapping[str, str] = field(default_factory=dict)
 
 
-RuleReader = Callable[[Sequence[RuleFile], FieldColumns], RulesFound]
+RuleReader = Callable[[Sequence[RuleFile], FieldColumns], FileContents]
 """Takes all files of its endings at once, as a rule may refer to one in another file."""
 
 
-def file_by_file(read: Callable[[Path, str], RulesFound]) -> RuleReader:
+def file_by_file(read: Callable[[Path, str], FileContents]) -> RuleReader:
     """Return a reader of files that are read by themselves, each from its path and the name of a rule without one."""
 
-    def reader(files: Sequence[RuleFile], fields: FieldColumns) -> RulesFound:
+    def reader(files: Sequence[RuleFile], fields: FieldColumns) -> FileContents:
         rules: list[Rule] = []
         skipped_files: list[str] = []
         errors: list[tuple[str, CerError]] = []
         for file in files:
             try:
-                found = read(file.path, file.name)
+                contents = read(file.path, file.name)
             except Exception as error:  # whatever comes of one file, the others are read
                 said = str(error) or type(error).__name__
                 wrong = OptionError(f"{file.path}: cannot be read as a rule: {said}")
                 errors.append((str(file.path), error if isinstance(error, CerError) else wrong))
                 continue
-            rules += found.rules
-            skipped_files += found.skipped_files
-        return RulesFound(rules, skipped_files, errors)
+            rules += contents.rules
+            skipped_files += contents.skipped_files
+        return FileContents(rules, skipped_files, errors)
 
     return reader
 
 
-_TAKEN = {"eql": "eql", "ceql": None}
-"""Languages of rules in TOML, and those of `cer_gpu.compile`; None to detect it."""
+_LANGUAGES = {"eql": "eql", "ceql": None}
+"""From languages of rules in TOML to those of `cer_gpu.compile`; None to detect it."""
 _QUERY = re.compile(r"""^[ \t]*(?:query|"query")[ \t]*=[ \t]*('''|\"{3}|'|")(\r?\n)?""", re.MULTILINE)
 
 
-def read_toml(path: Path, name: str) -> RulesFound:
+def read_toml(path: Path, name: str) -> FileContents:
     """Read a file with one rule.
 
     Raises
@@ -145,27 +145,27 @@ def read_toml(path: Path, name: str) -> RulesFound:
     """
     text = read_query_file(path)
     try:
-        held = tomllib.loads(text)
+        document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise OptionError(f"{path}: is not TOML: {error}") from None
     except RecursionError:
         raise OptionError(f"{path}: is nested too deeply for a rule in TOML") from None
-    rule = held.get("rule")
+    rule = document.get("rule")
     if not isinstance(rule, dict):
-        return RulesFound()
+        return FileContents()
     language = str(rule.get("language", "eql" if "query" in rule else rule.get("type", "no query"))).lower()
-    if language not in _TAKEN:
-        return RulesFound(skipped_files=[language])
+    if language not in _LANGUAGES:
+        return FileContents(skipped_files=[language])
     query = rule.get("query")
     if not isinstance(query, str):
         raise OptionError(f"{path}: expected rule.query, a string, got {_type_name(query)}")
-    threats = list(_tables(rule.get("threat", held.get("threat"))))
-    return RulesFound(
+    threats = list(_tables(rule.get("threat", document.get("threat"))))
+    return FileContents(
         [
             Rule(
                 name=str(rule.get("name", name)),
                 text=query,
-                language=_TAKEN[language],
+                language=_LANGUAGES[language],
                 level=_optional_string(rule.get("severity")),
                 tags=tuple(map(str, rule.get("tags", ()))),
                 id=_optional_string(rule.get("rule_id", rule.get("id"))),
@@ -213,9 +213,9 @@ def _line_of(text: str, query: str) -> int:
     """Return the line of a file on which a query begins: that of the first ``query =`` which is followed by it."""
     first = query.split("\n", 1)[0].rstrip()
     line = 1
-    for found in _QUERY.finditer(text):
-        line = text.count("\n", 0, found.end()) + 1
-        if text.startswith(first, found.end()):
+    for match in _QUERY.finditer(text):
+        line = text.count("\n", 0, match.end()) + 1
+        if text.startswith(first, match.end()):
             break
     return line
 
@@ -224,25 +224,25 @@ OTHER_YAML = "YAML without a detection"
 _LIKE_A_RULE = re.compile(r"""^[ \t{]*["']?(?:detection|correlation)["']?[ \t]*:""", re.MULTILINE)
 
 
-def read_sigma(files: Sequence[RuleFile], fields: FieldColumns) -> RulesFound:
+def read_sigma(files: Sequence[RuleFile], fields: FieldColumns) -> FileContents:
     """Read the rules in all files."""
     if not files:
-        return RulesFound()
+        return FileContents()
     try:
-        found = load(
+        loaded = load(
             [file.path for file in files], fields.pipelines, fields.columns, nocase_groups=fields.nocase_groups
         )
     except OptionError as error:
         if str(error) != PYSIGMA_MISSING:
             raise
         return _without_pysigma(files, error)
-    over = [kind for kind, n in found.skipped_files.items() for _ in range(n)]
-    errors = [(each.file or each.name, each.error) for each in found._refused]
-    notes = list(silenced_notes(found.silenced))
-    return RulesFound(list(found.rules.values()), over, errors, notes, found.log_sources)
+    over = [kind for kind, n in loaded.skipped_files.items() for _ in range(n)]
+    errors = [(each.file or each.name, each.error) for each in loaded._refused]
+    notes = list(silenced_notes(loaded.silenced))
+    return FileContents(list(loaded.rules.values()), over, errors, notes, loaded.log_sources)
 
 
-def _without_pysigma(files: Sequence[RuleFile], missing: OptionError) -> RulesFound:
+def _without_pysigma(files: Sequence[RuleFile], missing: OptionError) -> FileContents:
     """Return what is known of files that cannot be read: an error for the rules among them."""
     errors: list[tuple[str, CerError]] = []
     rules = []
@@ -256,17 +256,17 @@ def _without_pysigma(files: Sequence[RuleFile], missing: OptionError) -> RulesFo
     if rules:
         more = f" and {len(rules) - 1:,} more" if len(rules) > 1 else ""
         errors.append((rules[0], OptionError(f"{rules[0]}{more}: {missing}")))
-    return RulesFound((), over, errors)
+    return FileContents((), over, errors)
 
 
-def read_text(path: Path, name: str) -> RulesFound:
-    """Read a file whose language its text tells."""
-    return RulesFound([Rule(name, read_query_file(path), file=str(path))])
+def read_text(path: Path, name: str) -> FileContents:
+    """Read a file whose language is detected from its text."""
+    return FileContents([Rule(name, read_query_file(path), file=str(path))])
 
 
-def read_eql(path: Path, name: str) -> RulesFound:
+def read_eql(path: Path, name: str) -> FileContents:
     """Read a file of EQL."""
-    return RulesFound([Rule(name, read_query_file(path), language="eql", file=str(path))])
+    return FileContents([Rule(name, read_query_file(path), language="eql", file=str(path))])
 
 
 _STRINGS = file_by_file(read_text)
@@ -315,7 +315,7 @@ class RuleFolder:
 def read_folder(folder: str | os.PathLike[str], fields: FieldColumns = AS_NAMED) -> RuleFolder:
     """Read the rules of a folder and of those in it, in the order of their paths.
 
-    A rule in a file of texts has the name of its file without the ending, ``inner/name`` in a folder within.
+    A rule in a file with the text alone has the name of its file without the ending, ``inner/name`` in a folder within.
 
     Parameters
     ----------
@@ -340,42 +340,42 @@ def read_folder(folder: str | os.PathLike[str], fields: FieldColumns = AS_NAMED)
     paths = (path for path in root.rglob("*") if path.suffix in READERS and not path.name.endswith(TEST_ENDINGS))
     names = {path.relative_to(root).as_posix(): path for path in paths}
     order = sorted(names, key=lambda name: (os.path.splitext(name), name))
-    found = _read_by_ending(
+    contents = _read_by_ending(
         [RuleFile(names[name], utf8(os.path.splitext(name)[0])) for name in order if names[name].is_file()], fields
     )
     name_of = {str(names[name]): name for name in order}
     place = {file: i for i, file in enumerate(name_of)}
     rules: dict[str, Rule] = {}
-    for rule in sorted(found.rules, key=lambda rule: place[rule.file or ""]):
+    for rule in sorted(contents.rules, key=lambda rule: place[rule.file or ""]):
         rules[rule.name if rule.name not in rules else f"{rule.name} ({utf8(name_of[rule.file or ''])})"] = rule
-    skipped_files = Counter(found.skipped_files)
-    if not rules and not found.errors:
+    skipped_files = Counter(contents.skipped_files)
+    if not rules and not contents.errors:
         over = f"only {_kinds_in_words(skipped_files)}" if skipped_files else "none"
         raise OptionError(f"{folder}: expected query files ({', '.join(f'*{each}' for each in READERS)}), found {over}")
-    errors = sorted(found.errors, key=lambda each: place.get(each[0], len(place)))
-    return RuleFolder(rules, dict(skipped_files), errors, list(found.notes), found.log_sources)
+    errors = sorted(contents.errors, key=lambda each: place.get(each[0], len(place)))
+    return RuleFolder(rules, dict(skipped_files), errors, list(contents.notes), contents.log_sources)
 
 
-def read_file(path: Path, fields: FieldColumns = AS_NAMED) -> RulesFound:
+def read_file(path: Path, fields: FieldColumns = AS_NAMED) -> FileContents:
     """Read the rules of one file, a query without a name if its ending is none of `READERS`; raise the first error."""
-    found = READERS.get(path.suffix, _STRINGS)([RuleFile(path, "")], fields)
-    for _, error in found.errors:
+    contents = READERS.get(path.suffix, _STRINGS)([RuleFile(path, "")], fields)
+    for _, error in contents.errors:
         raise error
-    return found
+    return contents
 
 
-def _read_by_ending(files: Iterable[RuleFile], fields: FieldColumns) -> RulesFound:
+def _read_by_ending(files: Iterable[RuleFile], fields: FieldColumns) -> FileContents:
     """Return all that the readers find, each of whom gets its files together."""
     own: dict[RuleReader, list[RuleFile]] = {}
     for file in files:
         own.setdefault(READERS[file.path.suffix], []).append(file)
-    found = [reader(each, fields) for reader, each in own.items()]
-    return RulesFound(
-        [rule for each in found for rule in each.rules],
-        [kind for each in found for kind in each.skipped_files],
-        [error for each in found for error in each.errors],
-        [note for each in found for note in each.notes],
-        {words: text for each in found for words, text in each.log_sources.items()},
+    contents = [reader(each, fields) for reader, each in own.items()]
+    return FileContents(
+        [rule for each in contents for rule in each.rules],
+        [kind for each in contents for kind in each.skipped_files],
+        [error for each in contents for error in each.errors],
+        [note for each in contents for note in each.notes],
+        {words: text for each in contents for words, text in each.log_sources.items()},
     )
 
 

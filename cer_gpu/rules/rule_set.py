@@ -1,4 +1,4 @@
-"""Rules as a set of queries, with the alerts that they raise: `load` reads those of a folder."""
+"""Rules as a set of queries, with the alerts that they raise: `load` reads a folder of rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cer_gpu.compilation import (
     MISSING_IN_RULES,
     TYPE_COLUMN,
     CompiledQuery,
-    analyse_member,
+    analyse_for_set,
     options_of_set,
 )
 from cer_gpu.engine.evaluation_options import (
@@ -39,7 +39,7 @@ OF_ALERTS = tuple(name for name in OF_EVENTS if name not in ("output", "aggregat
 
 
 class RuleSet(QuerySet):
-    """Compiled rules by name: a `cer_gpu.QuerySet` that knows what each rule says of itself; made by `load`.
+    """Compiled rules by name: a `cer_gpu.QuerySet` that has the metadata of each rule; the result of `load`.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class RuleSet(QuerySet):
     def alerts(self, events: Any, options: EvaluationOptions) -> pa.Table:
         """Find all matches of all rules, as rows of one table (`cer_gpu.rules.alerts`) in the order of `end`.
 
-        Parameters and errors are those of `QuerySet.evaluate`, without `output`.
+        Parameters and errors as in `QuerySet.evaluate`, without `output`.
 
         Examples
         --------
@@ -99,47 +99,47 @@ class RuleSet(QuerySet):
             resident=True,
             needs=lambda schema: self._queries_over(schema, options)._file_pruning(schema, outputs=outputs),
         )
-        schema, _, found = self._alerts(source, options)
-        return in_order_of_ends(list(found), schema)
+        schema, _, alerts = self._alerts(source, options)
+        return in_order_of_ends(list(alerts), schema)
 
     @cached_property
     def _outputs(self) -> dict[str, str]:
-        """The output of each query of which alerts are made."""
+        """The output of each query from which alerts are derived."""
         return {name: alert_output(query) for name, query in self._queries.items()}
 
     def _alerts(
         self, source: Source, options: EvaluationOptions
     ) -> tuple[pa.Schema, QuerySetEvaluator, Iterator[pa.RecordBatch]]:
-        """Return the schema of alerts, their evaluator, and the alerts as they are found."""
+        """Return the schema of alerts, their evaluator, and the alerts as matches are found."""
         options.check_time(self.time_column)
         together, outputs = self._queries_over(source.schema, options), self._outputs
-        over, queries = together._prepared(source.schema, outputs), together._queries
+        over, queries = together._over_outputs(source.schema, outputs), together._queries
         schemas = {name: query.result_schema for name, query in over.queries.items()}
-        evaluator = together._closed(options, outputs)
+        evaluator = together._fixed_evaluator(options, outputs)
         rows = AlertRows(self.rules, queries, time_type_in(schemas, queries))
-        found = (
+        alerts = (
             rows.from_results(name, batch) for name, batch in together._find_matches(source, evaluator, options.threads)
         )
-        return rows.schema, evaluator, found
+        return rows.schema, evaluator, alerts
 
 
 def options_of_rules(rules: Iterable[Rule], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `cer_gpu.compile` for rules, which read the same columns of types and times.
 
-    Those that are not named are those of the first language among them that has its own.
+    Options that are not named come from the first language among them that has its own.
     """
     for rule in rules:
-        asked = {**options, "language": rule.language or options.get("language")}
-        chosen = options_of_set([rule.text], asked)
-        if chosen != asked:
+        requested = {**options, "language": rule.language or options.get("language")}
+        chosen = options_of_set([rule.text], requested)
+        if chosen != requested:
             return {**options, **{name: chosen[name] for name in ("type_column", "time_column")}}
     return dict(options)
 
 
 def analyse_rule(
-    rule: Rule, how: Callable[..., tuple[Any, Sequence[CerError]]] = analyse_member, **options: Any
+    rule: Rule, how: Callable[..., tuple[Any, Sequence[CerError]]] = analyse_for_set, **options: Any
 ) -> tuple[Any, Sequence[CerError]]:
-    """Compile a rule and return its query, or its errors; options are those of `cer_gpu.compile`."""
+    """Compile a rule and return its query, or its errors; options as in `cer_gpu.compile`."""
     if rule.language is not None:
         options["language"] = rule.language
     try:
@@ -184,11 +184,11 @@ def compile_rules(
     for name, rule in rules.items():
         if name in queries:
             continue
-        _, found = analyse_rule(rule, **options)
+        _, rule_errors = analyse_rule(rule, **options)
         if errors == RAISE:
             with QueryErrorContext(name):
-                raise found[0]
-        wrong.append((name, found[0]))
+                raise rule_errors[0]
+        wrong.append((name, rule_errors[0]))
     if not queries:
         for _, error in wrong:
             raise error
@@ -197,16 +197,16 @@ def compile_rules(
 
 def _by_name(errors: Sequence[tuple[str, CerError]]) -> dict[str, CerError]:
     """Return errors by names, several of one name apart."""
-    found: dict[str, CerError] = {}
+    by_name: dict[str, CerError] = {}
     counts: Counter[str] = Counter()
     for name, error in errors:
         counts[name] += 1
         shown = name if counts[name] == 1 else f"{name} ({counts[name]})"
-        while shown in found:  # as another one is called
+        while shown in by_name:  # as another one is called
             counts[name] += 1
             shown = f"{name} ({counts[name]})"
-        found[shown] = error
-    return found
+        by_name[shown] = error
+    return by_name
 
 
 @checking_names
@@ -232,13 +232,13 @@ def load(
         Files ``.ceql``, ``.sql`` and ``.eql`` are queries; ``.toml`` are rules as Elastic publishes them, ``.yml`` and
         ``.yaml`` those of Sigma.
     type_column, time_column, time_unit, schema, missing_fields, selection
-        As those of `cer_gpu.compile`, the same for all rules; the columns of types and times are those of EQL unless
+        As in `cer_gpu.compile`, the same for all rules; the columns of types and times are those of EQL unless
         they are named, if one of the rules is in EQL.  A field that the events have not is by default NULL in rules of
         EQL and Sigma, and an error in others.
     errors
         As of `cer_gpu.compile_all`: "skip" leaves out rules that cannot be read, too.
     pipelines, columns, nocase_groups
-        As those of `cer_gpu.sigma.load`, for rules of Sigma.
+        As in `cer_gpu.sigma.load`, for rules of Sigma.
 
     Raises
     ------
@@ -246,13 +246,13 @@ def load(
         When there is no rule, or for the first that is wrong; the message begins with its name.
     """
     check_errors(errors)
-    found = read_folder(folder, FieldColumns(pipelines, columns or {}, nocase_groups))
+    contents = read_folder(folder, FieldColumns(pipelines, columns or {}, nocase_groups))
     return compile_rules(
-        found.checked() if errors == RAISE else found.rules,
+        contents.checked() if errors == RAISE else contents.rules,
         errors=errors,
-        skipped_files=found.skipped_files,
-        invalid_rules=found.errors,
-        notes=found.notes,
+        skipped_files=contents.skipped_files,
+        invalid_rules=contents.errors,
+        notes=contents.notes,
         type_column=type_column,
         time_column=time_column,
         time_unit=time_unit,

@@ -1,4 +1,4 @@
-"""Sigma: rules become texts of CEQL by `load`, which needs pySigma (the extra ``sigma``); the texts need nothing."""
+"""Sigma: `load` converts rules to CEQL, for which it needs pySigma (the extra ``sigma``); the queries need nothing."""
 
 from cer_gpu.sigma.loaded import SigmaRules
 from cer_gpu.sigma.loading import load

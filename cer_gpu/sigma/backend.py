@@ -56,7 +56,7 @@ _FUNCTIONS = {(False, False): "", (True, False): "startswith", (False, True): "e
 
 
 def with_header(title: str, query: str) -> str:
-    """Return the text of a rule: its query below the line that tells its title."""
+    """Return the text of a rule: its query below a line with its title."""
     return f"{TITLE_LINE}{' '.join(title.split())}\n{query}"
 
 
@@ -137,15 +137,15 @@ class CerGpuBackend(Backend):
         method: str | None = None,
         callback: Callable[..., Any] | None = None,
     ) -> list[Any]:
-        """Return the text of a correlation, whose rules were converted before; [] if it is not asked for."""
+        """Return the text of a correlation, whose rules were converted before; [] if it is not requested."""
         try:
             if getattr(self, "last_processing_pipeline", None) is None:
                 self.init_processing_pipeline(output_format)
             self.last_processing_pipeline.apply(rule)
-            made = correlation_query(rule, self._nocase_groups)
-            rule.set_conversion_result([made.predicate])
+            query = correlation_query(rule, self._nocase_groups)
+            rule.set_conversion_result([query.predicate])
             rule.set_conversion_states([ConversionState(processing_state=dict(self.last_processing_pipeline.state))])
-            text: str | None = with_header(rule.title, made.text)
+            text: str | None = with_header(rule.title, query.text)
             if callback is not None:
                 text = callback(rule, output_format, 0, rule.condition, text)
             if not rule._output or text is None:
@@ -183,7 +183,7 @@ class CerGpuBackend(Backend):
     def log_source(self, rule: SigmaRule) -> tuple[str, str] | None:
         """Return the log source of a rule that was converted, in words, and the query for its events.
 
-        None: pipelines have given it none that some events are not of.
+        None if no pipeline restricts it to some events.
         """
         test = test_of_sources(sources_of(rule), self._columns)
         if test is None:
@@ -192,7 +192,7 @@ class CerGpuBackend(Backend):
         return words, with_header(words, f"SELECT * FROM events WHERE * AS event FILTER event[{test}]")
 
     def finalize_output_default(self, queries: list[Any]) -> Any:
-        """Return the texts of all rules."""
+        """Return all rules as CEQL."""
         return queries
 
     # ---- conditions
@@ -279,16 +279,16 @@ class CerGpuBackend(Backend):
     # ---- values without fields
 
     def convert_condition_val_str(self, cond: ConditionValueExpression, state: ConversionState) -> Any:
-        """Return the test that a text stands in any column of texts."""
+        """Return the test that any string column contains a string."""
         kind = f.GLOB_CASED if isinstance(cond.value, SigmaCasedString) else f.GLOB
         return f.FieldTest(None, kind, (glob_of_value(cast(SigmaString, cond.value), anywhere=True),))
 
     def convert_condition_val_num(self, cond: ConditionValueExpression, state: ConversionState) -> Any:
-        """Return the test that the digits of a number stand in any column of texts."""
+        """Return the test that any string column contains the digits of a number."""
         return f.FieldTest(None, f.GLOB, (string_literal(f"*{number_of(cast(SigmaNumber, cond.value))}*"),))
 
     def convert_condition_val_re(self, cond: ConditionValueExpression, state: ConversionState) -> Any:
-        """Return the search for a regular expression in all columns of texts."""
+        """Return the search for a regular expression in all string columns."""
         return f.FieldTest(None, f.REGEX, (regex_of_value(cast(SigmaRegularExpression, cond.value)),))
 
     def convert_condition_query_expr(self, cond: ConditionValueExpression, state: ConversionState) -> Any:
@@ -297,7 +297,7 @@ class CerGpuBackend(Backend):
         return f.Verbatim(None, value.finalize())
 
     def convert_condition_val(self, cond: ConditionValueExpression, state: ConversionState) -> Any:
-        """Return the test of a value without a field; of several that a modifier made of one, one must fit."""
+        """Return the test of a value without a field; of several that a modifier made of one, one must match."""
         match cond.value:
             case SigmaExpansion(values):
                 return f.some_of(self.convert_condition_val(ConditionValueExpression(each), state) for each in values)
@@ -313,5 +313,5 @@ def _timestamp_part(value: SigmaTimestampPart) -> str:
 def _join_conditions(
     join: Callable[[list[f.DetectionFormula]], f.DetectionFormula], parts: list[f.DetectionFormula | None]
 ) -> f.DetectionFormula | None:
-    known = [part for part in parts if part is not None]
-    return join(known) if known else None
+    conditions = [part for part in parts if part is not None]
+    return join(conditions) if conditions else None

@@ -1,4 +1,4 @@
-"""All rules through pipelines and the back end, with the reasons for those that have no text."""
+"""All rules through pipelines and the back end, with the reasons for rules that have no query."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from cer_gpu.sigma.pipelines.named import FINDERS, UnknownLogSourceError, chosen
 from cer_gpu.sigma.rule_files import (
     AnyRule,
     Fault,
-    GivenRules,
+    RuleDocuments,
     file_of_rule,
     read_rules,
     reference_key,
@@ -77,19 +77,19 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
 
 @gc_paused()
 def converted(rules: Any, pipelines: Any, columns: dict[str, str], nocase_groups: bool = False) -> SigmaRules:
-    """Return the rules as texts; parameters and errors are those of `cer_gpu.sigma.load`."""
+    """Return the rules as CEQL; parameters and errors as in `cer_gpu.sigma.load`."""
     backend = CerGpuBackend(_pipeline(pipelines, columns), columns=columns, nocase_groups=nocase_groups)
     backend.init_processing_pipeline()
-    given = GivenRules()
-    read_rules(rules, given)
-    refused = [_refused_fault(each) for each in given.faults]
+    documents = RuleDocuments()
+    read_rules(rules, documents)
+    refused = [_refused_fault(each) for each in documents.faults]
     sound: list[AnyRule] = []
-    for rule in _filtered(given, refused):
+    for rule in _apply_filters(documents, refused):
         if rule.errors:
             refused.append(_refused_rule(title_of_rule(rule), rule.errors[0], rule))
         else:
             sound.append(rule)
-    named = {name for each in given.references for name in each.names}
+    named = {name for each in documents.references for name in each.names}
     for rule in sound:
         if named & _keys_of(rule):
             rule.disable_output()
@@ -100,28 +100,28 @@ def converted(rules: Any, pipelines: Any, columns: dict[str, str], nocase_groups
     for rule in _referenced_first(sound, refused):
         try:
             if isinstance(rule, SigmaCorrelationRule):
-                made = backend.convert_correlation_rule(rule)
+                rule_texts = backend.convert_correlation_rule(rule)
             else:
-                made = backend.convert_rule(rule)
-                if made and (source := backend.log_source(rule)) is not None:
+                rule_texts = backend.convert_rule(rule)
+                if rule_texts and (source := backend.log_source(rule)) is not None:
                     source_of[id(rule)] = source[0]
                     log_sources.setdefault(*source)
         except Exception as error:  # whatever comes of one rule, the others are converted
             refused.append(_refused_rule(title_of_rule(rule), error, rule))
             continue
         converted.add(id(rule))
-        texts.update((id(rule), text) for text in made)
-    found: dict[str, Rule] = {}
+        texts.update((id(rule), text) for text in rule_texts)
+    loaded: dict[str, Rule] = {}
     fields: dict[str, tuple[str, ...]] = {}
     for rule in sound:
         if id(rule) in texts:
-            name = _free_name(rule, found)
-            found[name] = _rule_with_metadata(name, texts[id(rule)], rule, source_of.get(id(rule)))
+            name = _free_name(rule, loaded)
+            loaded[name] = _rule_with_metadata(name, texts[id(rule)], rule, source_of.get(id(rule)))
             predicate = rule.get_conversion_result()[0]
             fields[name] = predicate.columns
-            found[name] = replace(found[name], column_groups=predicate.groups)
-    silenced = _silenced(given, sound, converted)
-    return SigmaRules(found, fields, refused, +given.skipped_files, silenced, log_sources)
+            loaded[name] = replace(loaded[name], column_groups=predicate.groups)
+    silenced = _silenced_rules(documents, sound, converted)
+    return SigmaRules(loaded, fields, refused, +documents.skipped_files, silenced, log_sources)
 
 
 def _keys_of(rule: AnyRule) -> set[str]:
@@ -129,59 +129,59 @@ def _keys_of(rule: AnyRule) -> set[str]:
     return {reference_key(each) for each in (rule.name, rule.id) if each is not None}
 
 
-def _silenced(given: GivenRules, rules: list[AnyRule], converted: set[int]) -> dict[str, tuple[str, ...]]:
+def _silenced_rules(documents: RuleDocuments, rules: list[AnyRule], converted: set[int]) -> dict[str, tuple[str, ...]]:
     """Return the titles of rules that give no results for correlations without a query, by the titles of these."""
-    is_used = [each.rule is not None and id(each.rule) in converted for each in given.references]
+    is_used = [each.rule is not None and id(each.rule) in converted for each in documents.references]
     if all(is_used):
         return {}
-    used = {name for each, is_so in zip(given.references, is_used, strict=True) if is_so for name in each.names}
+    used = {name for each, is_so in zip(documents.references, is_used, strict=True) if is_so for name in each.names}
     keys = [(title_of_rule(rule), _keys_of(rule)) for rule in rules if id(rule) in converted]
     unused = [(title, own) for title, own in keys if not used & own]
     silenced: dict[str, tuple[str, ...]] = {}
-    for each, is_so in zip(given.references, is_used, strict=True):
+    for each, is_so in zip(documents.references, is_used, strict=True):
         titles = [] if is_so else [title for title, own in unused if each.names & own]
         if titles:
             silenced[each.title] = tuple(dict.fromkeys([*silenced.get(each.title, ()), *titles]))
     return silenced
 
 
-def _pipeline(asked: Any, columns: Mapping[str, str]) -> ProcessingPipeline:
+def _pipeline(pipelines_read: Any, columns: Mapping[str, str]) -> ProcessingPipeline:
     """Return all pipelines as one, in the order of their priorities."""
-    single = isinstance(asked, (str, os.PathLike, ProcessingPipeline))
-    pipelines = [_one_pipeline(each) for each in ([asked] if single else asked)]
+    single = isinstance(pipelines_read, (str, os.PathLike, ProcessingPipeline))
+    pipelines = [_one_pipeline(each) for each in ([pipelines_read] if single else pipelines_read)]
     if columns:
         pipelines.append(chosen_columns(columns))
     return reduce(add, sorted(pipelines, key=lambda each: each.priority), ProcessingPipeline())
 
 
-def _one_pipeline(asked: Any) -> ProcessingPipeline:
-    if isinstance(asked, ProcessingPipeline):
-        return asked
-    if not isinstance(asked, (str, os.PathLike)):
-        if callable(asked) and isinstance(made := asked(), ProcessingPipeline):
-            return made
-        raise OptionError(f"expected a pipeline of pySigma, or its name or path, got {type(asked).__name__}")
-    if isinstance(asked, str) and asked.removeprefix("cer_gpu_") in FINDERS:
-        return pipeline_named(asked.removeprefix("cer_gpu_"))
-    path = Path(asked)
+def _one_pipeline(pipeline: Any) -> ProcessingPipeline:
+    if isinstance(pipeline, ProcessingPipeline):
+        return pipeline
+    if not isinstance(pipeline, (str, os.PathLike)):
+        if callable(pipeline) and isinstance(called := pipeline(), ProcessingPipeline):
+            return called
+        raise OptionError(f"expected a pipeline of pySigma, or its name or path, got {type(pipeline).__name__}")
+    if isinstance(pipeline, str) and pipeline.removeprefix("cer_gpu_") in FINDERS:
+        return pipeline_named(pipeline.removeprefix("cer_gpu_"))
+    path = Path(pipeline)
     if path.suffix in YAML_ENDINGS or path.is_file():
         text = read_query_file(path)
         try:
             return ProcessingPipeline.from_yaml(text, source_path=str(path))
         except (SigmaError, yaml.YAMLError, AttributeError, TypeError) as error:
             raise OptionError(f"{path}: is no pipeline of pySigma: {words_of(error)}") from None
-    hint = did_you_mean(str(asked), FINDERS, "pipelines")
-    raise OptionError(f"there is no pipeline {str(asked)!r}, nor a file of that name\nhint: {hint}")
+    hint = did_you_mean(str(pipeline), FINDERS, "pipelines")
+    raise OptionError(f"there is no pipeline {str(pipeline)!r}, nor a file of that name\nhint: {hint}")
 
 
-def _filtered(given: GivenRules, refused: list[Refused]) -> Iterator[AnyRule]:
+def _apply_filters(documents: RuleDocuments, refused: list[Refused]) -> Iterator[AnyRule]:
     """Yield the rules after all filters."""
-    filters = [each for each in given.rules if isinstance(each, SigmaFilter)]
+    filters = [each for each in documents.rules if isinstance(each, SigmaFilter)]
     for each in filters:
         if each.errors:
             refused.append(_refused_rule(title_of_rule(each), each.errors[0], each))
     filters = [each for each in filters if not each.errors]
-    for rule in given.rules:
+    for rule in documents.rules:
         if isinstance(rule, SigmaFilter):
             continue
         if isinstance(rule, SigmaRule) and not rule.errors:
@@ -194,9 +194,9 @@ def _filtered(given: GivenRules, refused: list[Refused]) -> Iterator[AnyRule]:
 
 
 def _referenced_first(rules: list[AnyRule], refused: list[Refused]) -> Iterator[AnyRule]:
-    """Yield rules, each after those that it refers to; correlations that refer to none of them are refused."""
+    """Yield rules, each after the rules that it refers to; refuse correlations that refer to none of them."""
     collection = SigmaCollection(list(rules), resolve_references=False)
-    known: list[AnyRule] = []
+    resolved: list[AnyRule] = []
     for rule in rules:
         try:
             if isinstance(rule, SigmaCorrelationRule):
@@ -204,9 +204,9 @@ def _referenced_first(rules: list[AnyRule], refused: list[Refused]) -> Iterator[
         except Exception as error:
             refused.append(_refused_rule(title_of_rule(rule), error, rule))
             continue
-        known.append(rule)
+        resolved.append(rule)
     placed: set[int] = set()
-    sound = {id(rule) for rule in known}
+    sound = {id(rule) for rule in resolved}
     above: list[AnyRule] = []  # correlations that lead to the rule at hand
 
     def place(rule: AnyRule) -> Iterator[AnyRule]:
@@ -227,7 +227,7 @@ def _referenced_first(rules: list[AnyRule], refused: list[Refused]) -> Iterator[
             placed.add(id(rule))
             yield rule
 
-    for rule in known:
+    for rule in resolved:
         yield from place(rule)
 
 
@@ -244,7 +244,7 @@ def _resolve(rule: SigmaCorrelationRule, collection: SigmaCollection) -> None:
 
 
 def _circle_error(rule: AnyRule, circle: list[AnyRule]) -> SigmaCorrelationRuleError:
-    """Return the error of a correlation that stands on itself."""
+    """Return the error of a correlation that refers to itself."""
     begin = next(i for i, each in enumerate(circle) if each is rule)
     names = [each.name or title_of_rule(each) for each in (*circle[begin:], *circle[: begin + 1])]
     return SigmaCorrelationRuleError(f"correlations refer to each other in a circle: {' -> '.join(names)}")
@@ -265,12 +265,12 @@ def _refused_fault(fault: Fault) -> Refused:
     return Refused(fault.name, QueryError(said if file is None else f"{file}: {said}"), kind, file)
 
 
-def _free_name(rule: AnyRule, taken: Iterable[str]) -> str:
-    """Return the title of a rule, or one that tells it from those that are taken."""
+def _free_name(rule: AnyRule, existing: Iterable[str]) -> str:
+    """Return the title of a rule, made distinct from existing titles."""
     title, file = title_of_rule(rule), file_of_rule(rule)
     names = [title, *([] if file is None else [f"{title} ({file.stem})"])]
     number = 2
-    while names[0] in taken:
+    while names[0] in existing:
         names = names[1:] or [f"{title} ({number})"]
         number += names[0] == f"{title} ({number})"
     return names[0]

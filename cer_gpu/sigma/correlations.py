@@ -1,4 +1,4 @@
-"""Correlations of Sigma as queries: aggregates over the past of a group, and sequences of steps.
+"""Correlations of Sigma as queries: OVER aggregates of a group, and sequences of steps.
 
 A correlation fires at an event of one of its rules at which its condition begins to hold in the group of the event:
 ``RISES(condition, p)``, p being the predicate of any of its rules.  The condition is over the events of the time span
@@ -6,8 +6,8 @@ before: ``COUNT(* FILTER (p)) OVER 5 MINUTES >= 10``.  With it are shown the eve
 that end there, MAX is the largest.  ``temporal_ordered`` is a sequence, in which the latest chain of
 events waits for the next step (RECENT).
 
-A correlation on others has their predicates in place of those of rules.  Groups are those of PARTITION BY; where they
-depend on the rule, or are those of a correlation below another, what is OVER the past names them by itself:
+A correlation on others has their predicates in place of those of rules.  Groups become PARTITION BY; where they
+depend on the rule, or belong to a correlation below another, each OVER aggregate names them by itself:
 ``COUNT(* FILTER (p)) OVER 5 MINUTES PARTITION BY [source FILTER q, target FILTER r]``.
 """
 
@@ -40,7 +40,7 @@ from cer_gpu.sigma.rule_files import MORE_BOUNDS
 MAX_COMBINATIONS = 1_000
 """Most combinations of rules of which one has to have occurred."""
 MAX_COPIED = 16_000
-"""Most characters of the predicates of correlations that one correlation has in place of their names; each level has
+"""Most characters of the predicates of correlations that one correlation substitutes for their names; each level has
 those below it at least twice."""
 _Op = SigmaCorrelationConditionOperator
 _SIGNS = {_Op.GT: ">", _Op.GTE: ">=", _Op.LT: "<", _Op.LTE: "<=", _Op.EQ: "=", _Op.NEQ: "<>"}
@@ -59,7 +59,7 @@ class CorrelationPredicate:
     Attributes
     ----------
     text : str
-        The predicate of the events at which it fires, in its groups; empty: no predicate can say it.
+        The predicate of the events at which it fires, in its groups; empty if no predicate expresses it.
     in_groups : str
         The same in a query that is parted by its groups.
     columns : tuple of str
@@ -108,7 +108,7 @@ def correlation_query(rule: SigmaCorrelationRule, nocase: bool = False) -> Corre
     SigmaFeatureNotSupportedByBackendError
         For what no query says.
     SigmaCorrelationConditionError
-        For a condition that does not fit the type of the correlation.
+        For a condition that is not of the type of the correlation.
     """
     return _Writer(rule, nocase).query()
 
@@ -120,22 +120,23 @@ class _Writer:
         self._rule = rule
         self._nocase = " NOCASE" if nocase else ""
         self._names = [each.reference for each in rule.referenced_rules]
-        self._parts = [self._converted(each) for each in rule.referenced_rules]
+        self._parts = [self._convert(each) for each in rule.referenced_rules]
         self._check_size()
         self._length = _length(rule.timespan.seconds)
         self._read: dict[str, None] = {}  # columns that groups and values are in
         self._keys = self._own = ""
-        self._in_groups(False)
+        self._set_groups(False)
         keys = [key for name in rule.group_by or () for key in self._keys_of(name)]
         self._keys = ", ".join(f"[{key}]" for key in keys)
         self._depends = any(" FILTER " in key for key in keys)
 
-    def _in_groups(self, parted: bool) -> None:
+    def _set_groups(self, parted: bool) -> None:
         """Write for a query that is parted by the groups of the correlation, or for any other one."""
         self._tests = [
-            _grouped(part.in_groups if parted and _has_keys(part, self._keys) else part.text) for part in self._parts
+            _parenthesized(part.in_groups if parted and _has_keys(part, self._keys) else part.text)
+            for part in self._parts
         ]
-        self._any = _grouped(" OR ".join(dict.fromkeys(self._tests)))
+        self._any = _parenthesized(" OR ".join(dict.fromkeys(self._tests)))
         self._own = "" if parted else f" PARTITION BY {self._keys or '[]'}"
 
     def query(self) -> CorrelationQuery:
@@ -144,19 +145,21 @@ class _Writer:
         if self._rule.type == _KINDS.TEMPORAL_ORDERED:
             text = self._sequence()
         else:
-            self._in_groups(False)
+            self._set_groups(False)
             own = self._predicate()
-            self._in_groups(True)
+            self._set_groups(True)
             parted = "" if self._depends else self._predicate()
             text = (
-                self._with_counted(parted) if parted else f"SELECT * FROM events WHERE * AS event FILTER event[{own}]"
+                self._query_with_counted(parted)
+                if parted
+                else f"SELECT * FROM events WHERE * AS event FILTER event[{own}]"
             )
         columns = tuple(dict.fromkeys([*(name for part in self._parts for name in part.columns), *self._read]))
         groups = tuple(dict.fromkeys(group for part in self._parts for group in part.groups))
         predicate = CorrelationPredicate(own, parted or own, columns, self._column_of, self._tested, self._keys, groups)
         return CorrelationQuery(text, predicate)
 
-    def _with_counted(self, fires: str) -> str:
+    def _query_with_counted(self, fires: str) -> str:
         """Return the query of events at which a correlation fires, each with all that counted in its window."""
         by = f" PARTITION BY {self._keys}" if self._keys else ""
         tests = f"{COUNTED}[{_bare(self._any)}] AND event[{fires}]"
@@ -167,7 +170,7 @@ class _Writer:
 
     # ---- rules and groups
 
-    def _converted(self, reference: SigmaRuleReference) -> Any:
+    def _convert(self, reference: SigmaRuleReference) -> Any:
         try:
             (part,) = reference.rule.get_conversion_result()
         except SigmaError:
@@ -179,7 +182,7 @@ class _Writer:
         return part
 
     def _check_size(self) -> None:
-        """Refuse a correlation on others whose predicates are long, before they are put in place of their names."""
+        """Refuse a correlation on others whose predicates are long, before they are substituted for their names."""
         below = [part for part in self._parts if isinstance(part, CorrelationPredicate)]
         n_characters = sum(max(len(part.text), len(part.in_groups)) for part in below)
         if n_characters > MAX_COPIED:
@@ -189,7 +192,7 @@ class _Writer:
             )
 
     def _field(self, name: str, rule: str) -> str:
-        """Return the field that a name, perhaps an alias, stands for in the events of a rule."""
+        """Return the field that a name, perhaps an alias, denotes in the events of a rule."""
         alias = self._rule.aliases.aliases.get(name)
         if alias is None:
             return name
@@ -198,7 +201,7 @@ class _Writer:
     def _columns(self, name: str) -> list[tuple[str, ...]]:
         """Return the columns of a name in the events of each rule."""
         fields = [self._field(name, rule) for rule in self._names]
-        return [self._of_field(field, part) for field, part in zip(fields, self._parts, strict=True)]
+        return [self._columns_of_field(field, part) for field, part in zip(fields, self._parts, strict=True)]
 
     def _tested(self, field: str) -> tuple[tuple[str, str], ...]:
         return tuple(dict.fromkeys(each for part in self._parts for each in part.tested(field)))
@@ -207,14 +210,14 @@ class _Writer:
         return tuple(dict.fromkeys(column for part in self._parts for column in part.column_of(field)))
 
     def _keys_of(self, name: str) -> Iterator[str]:
-        """Yield the columns of a field of ``group-by``; those of each rule for its events, where they are unlike.
+        """Yield the columns of a field of ``group-by``; per rule where the rules' columns differ.
 
         A field that is made of several columns is a key for each of them.
         """
         fields = [self._field(name, rule) for rule in self._names]
-        made = {part.column_of(field) for field, part in zip(fields, self._parts, strict=True)}
-        texts = [each for (each, *others) in made if not others]
-        if len(made) == 1 and texts and texts[0].startswith(_JOINED):
+        column_names = {part.column_of(field) for field, part in zip(fields, self._parts, strict=True)}
+        texts = [each for (each, *others) in column_names if not others]
+        if len(column_names) == 1 and texts and texts[0].startswith(_JOINED):
             for each in _COLUMNS.findall(_STRINGS.sub("", texts[0].removeprefix(_JOINED))):
                 self._read[_unquoted_column(each)] = None
                 yield f"{each}{self._nocase}"
@@ -224,19 +227,19 @@ class _Writer:
         if not unlike and len(columns[0]) == 1:
             yield f"{columns[0][0]}{self._nocase}"
             return
-        found: dict[str, None] = {}
+        keys: dict[str, None] = {}
         for field, part, test in zip(fields, self._parts, self._tests, strict=True):
             tested = part.tested(field)
             for column, of_source in tested:
                 tests = [each for each in (test * unlike, of_source * (len(tested) > 1)) if each]
                 such = f" FILTER {' AND '.join(tests)}" if tests else ""
-                found[f"{column}{self._nocase}{such}"] = None
-        yield ", ".join(found)
+                keys[f"{column}{self._nocase}{such}"] = None
+        yield ", ".join(keys)
 
-    def _of_field(self, field: str, part: Any) -> tuple[str, ...]:
+    def _columns_of_field(self, field: str, part: Any) -> tuple[str, ...]:
         """Return the columns of a field in the events of a rule.
 
-        Those of other names come first: they are of one log source, where the name may stand in events of several.
+        Those of other names come first: they are of one log source, where the name may occur in events of several.
         """
         columns = part.column_of(field)
         for each in columns:
@@ -267,14 +270,14 @@ class _Writer:
     def _over_window(self) -> str:
         condition = self._rule.condition
         if isinstance(condition, SigmaExtendedCorrelationCondition):
-            return self._extended(condition.parsed)
+            return self._convert_extended(condition.parsed)
         return " AND ".join(map(self._compare_count, self._condition_bounds))
 
     def _compare_count(self, condition: SigmaCorrelationCondition) -> str:
         """Return one comparison of the condition."""
         kind = self._rule.type
         if kind == _KINDS.TEMPORAL:
-            return self._occurred(condition)
+            return self._compare_occurrences(condition)
         value = _number_literal(condition.count)
         sign = _SIGNS[condition.op]
         if kind == _KINDS.EVENT_COUNT:
@@ -282,13 +285,13 @@ class _Writer:
         column = self._value_column(condition)
         if kind in _FUNCTIONS:
             return f"{self._over_aggregate(_FUNCTIONS[kind], column, self._any)} {sign} {value}"
-        share = _MEDIAN if kind == _KINDS.VALUE_MEDIAN else condition.percentile
-        if share is None or not 0 <= share <= 100:
-            said = "none" if share is None else share
+        percentile = _MEDIAN if kind == _KINDS.VALUE_MEDIAN else condition.percentile
+        if percentile is None or not 0 <= percentile <= 100:
+            said = "none" if percentile is None else percentile
             raise SigmaCorrelationConditionError(
                 f"value_percentile: expected a percentile from 0 to 100, found {said}", source=self._rule.source
             )
-        return self._ranked(condition.op, column, share, value)
+        return self._compare_percentile(condition.op, column, percentile, value)
 
     def _over_aggregate(self, function: str, column: str, test: str) -> str:
         operand = column if column == "*" else f"*.{column}"
@@ -314,20 +317,24 @@ class _Writer:
             )
         return columns[0]
 
-    def _ranked(self, op: SigmaCorrelationConditionOperator, column: str, share: int, value: str) -> str:
-        """Return the comparison of a percentile by nearest rank: of the least value that so many do not exceed."""
+    def _compare_percentile(
+        self, op: SigmaCorrelationConditionOperator, column: str, percentile: int, value: str
+    ) -> str:
+        """Return the comparison of a percentile by nearest rank: the least value that this fraction does not exceed."""
         if op == _Op.EQ:
-            return f"{self._ranked(_Op.GTE, column, share, value)} AND {self._ranked(_Op.LTE, column, share, value)}"
+            sides = (self._compare_percentile(each, column, percentile, value) for each in (_Op.GTE, _Op.LTE))
+            return " AND ".join(sides)
         if op == _Op.NEQ:
-            return f"({self._ranked(_Op.GT, column, share, value)} OR {self._ranked(_Op.LT, column, share, value)})"
+            sides = (self._compare_percentile(each, column, percentile, value) for each in (_Op.GT, _Op.LT))
+            return f"({' OR '.join(sides)})"
         below = "<" if op in (_Op.GTE, _Op.LT) else "<="
         number = self._count_over(column, self._any)
         less = self._count_over("*", f"({self._any} AND {column} {below} {value})")
         if op in (_Op.LT, _Op.LTE):
-            return f"({less} > 0 AND 100 * {less} >= {share} * {number})"
-        return f"({number} > 0 AND ({less} = 0 OR 100 * {less} < {share} * {number}))"
+            return f"({less} > 0 AND 100 * {less} >= {percentile} * {number})"
+        return f"({number} > 0 AND ({less} = 0 OR 100 * {less} < {percentile} * {number}))"
 
-    def _occurred(self, condition: SigmaCorrelationCondition) -> str:
+    def _compare_occurrences(self, condition: SigmaCorrelationCondition) -> str:
         """Return the comparison of the number of rules that occurred."""
         value, op = condition.count, condition.op
         if op in (_Op.EQ, _Op.NEQ):
@@ -344,17 +351,17 @@ class _Writer:
             return f"({self._count_over('*', self._any)} {'>=' if number <= 0 else '<'} 0)"
         if math.comb(len(tests), number) > MAX_COMBINATIONS:
             raise self._unsupported_correlation(f"{number} of {len(tests)} rules")
-        found = [" AND ".join(dict.fromkeys(map(self._there, some))) for some in combinations(tests, number)]
-        return f"({' OR '.join(dict.fromkeys(found))})"
+        conjunctions = [" AND ".join(dict.fromkeys(map(self._occurs, some))) for some in combinations(tests, number)]
+        return f"({' OR '.join(dict.fromkeys(conjunctions))})"
 
-    def _there(self, test: str) -> str:
+    def _occurs(self, test: str) -> str:
         return f"{self._count_over('*', test)} > 0"
 
-    def _extended(self, node: CorrelationConditionItem | SigmaRuleReference) -> str:
+    def _convert_extended(self, node: CorrelationConditionItem | SigmaRuleReference) -> str:
         """Return a condition of names of rules."""
         if isinstance(node, SigmaRuleReference):
-            return self._there(self._tests[self._names.index(node.reference)])
-        parts = [self._extended(each) for each in node.args]
+            return self._occurs(self._tests[self._names.index(node.reference)])
+        parts = [self._convert_extended(each) for each in node.args]
         if isinstance(node, CorrelationConditionNOT):
             return f"NOT ({parts[0]})"
         return f"({(' AND ' if isinstance(node, CorrelationConditionAND) else ' OR ').join(parts)})"
@@ -371,14 +378,14 @@ class _Writer:
             some = not any(each.op in (_Op.GTE, _Op.EQ) and each.count == n for each in self._condition_bounds)
         if some:
             raise self._unsupported_correlation("an order of rules of which some need not occur")
-        self._in_groups(not self._depends)
+        self._set_groups(not self._depends)
         steps = [f"step_{i}" for i in range(1, len(self._parts) + 1)]
         tests = [f"{step}[{_bare(test)}]" for step, test in zip(steps, self._tests, strict=True)]
         by = f" PARTITION BY {self._keys}" if self._keys and not self._depends else ""
         if self._depends:
             tests += self._equal_keys(steps)
-        found = f"FROM events WHERE {' ; '.join(f'* AS {step}' for step in steps)} FILTER {' AND '.join(tests)}{by}"
-        return f"SELECT * {found}" if len(steps) == 1 else f"SELECT RECENT * {found} WITHIN {self._length}"
+        clauses = f"FROM events WHERE {' ; '.join(f'* AS {step}' for step in steps)} FILTER {' AND '.join(tests)}{by}"
+        return f"SELECT * {clauses}" if len(steps) == 1 else f"SELECT RECENT * {clauses} WITHIN {self._length}"
 
     def _equal_keys(self, steps: Sequence[str]) -> Iterator[str]:
         """Yield the filters that make the groups of neighbouring steps equal."""
@@ -427,8 +434,8 @@ def _length(seconds: int) -> str:
     return f"{seconds // size} {unit}{'' if seconds == size else 'S'}"
 
 
-def _grouped(text: str) -> str:
-    """Return a predicate as an operand: in parentheses, unless it is one test, or stands in some."""
+def _parenthesized(text: str) -> str:
+    """Return a predicate as an operand: in parentheses, unless it is a single test or already in parentheses."""
     around = "".join(sign for sign, depth in _depths(text) if depth == 0)
     return f"({text})" if " AND " in around or " OR " in around or text.startswith("NOT ") else text
 
@@ -440,7 +447,7 @@ def _bare(text: str) -> str:
 
 
 def _depths(text: str) -> Iterator[tuple[str, int]]:
-    """Yield each sign with the number of parentheses around it; those of texts and names in quotes do not count."""
+    """Yield each sign with the number of parentheses around it, not counting those within quotes."""
     depth, quote = 0, ""
     for sign in text:
         if quote:

@@ -23,6 +23,6 @@ def _is_of_rules(path: Path) -> bool:
     return path.suffix in YAML_ENDINGS and not path.name.endswith(TEST_ENDINGS) and path.is_file()
 
 
-def is_given_as_path(rules: object) -> bool:
+def is_path(rules: object) -> bool:
     """Return True for a path, False for YAML; a text without a line break is a path, unless it is empty."""
     return isinstance(rules, os.PathLike) or (isinstance(rules, str) and "\n" not in rules.strip() != "")

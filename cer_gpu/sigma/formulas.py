@@ -26,7 +26,7 @@ _SIGNS = str.maketrans({"*": "[*]", "?": "[?]", "[": "[[]"})
 COUNTED = "counted"
 """Variable of the events that counted for a correlation."""
 ANY_TEXT = "`*`"
-"""The pseudo column that stands for every column of texts."""
+"""The pseudo column that denotes every string column."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class FieldTestKind:
     one : str
         The test of ``{column}`` against ``{values}``, of one value.
     several : str
-        The same, of several values of which one must fit; empty: each value has a test of its own.
+        The same for several values of which one must match; empty if each value has a test of its own.
     negated, negated_several : str
         The tests that hold where a column that has a value does not pass.
     """
@@ -110,7 +110,7 @@ PARTS_OF_TIME = {
     part: _plain_test_kind(f"{part}({{column}}) = {{values}}", f"{part}({{column}}) IN {_SET}")
     for part in ("minute", "hour", "day", "week", "month", "year")
 }
-"""Parts of times by the names of Sigma, which are those of CEQL."""
+"""Parts of times by the names of Sigma, which are CEQL's, too."""
 _COMPARISONS = ("<", "<=", ">", ">=", "<>")
 COMPARED = {
     (part, operator): _plain_test_kind(f"{f'{part}({{column}})' if part else '{column}'} {operator} {{values}}")
@@ -127,7 +127,7 @@ class FieldTest:
     Attributes
     ----------
     field : str or None
-        A field of Sigma, or None for all texts (keywords).
+        A field of Sigma, or None for all string columns (keywords).
     kind : FieldTestKind
     values : tuple of str
         As they are written in CEQL.
@@ -158,7 +158,7 @@ class Likeness:
 
 @dataclass(frozen=True)
 class Verbatim:
-    """A test that a pipeline wrote in CEQL, where ``{field}`` stands for the column."""
+    """A test that a pipeline wrote in CEQL, with ``{field}`` for the column."""
 
     field: str | None
     text: str
@@ -195,15 +195,15 @@ def all_of(parts: Iterable[DetectionFormula]) -> DetectionFormula:
 
 
 def some_of(parts: Iterable[DetectionFormula]) -> DetectionFormula:
-    """Return a disjunction, flat, in which the values of one field with one kind of test stand in one test."""
+    """Return a disjunction, flat, in which the values of one field with one kind of test share one test."""
     values: dict[tuple[str | None, FieldTestKind], dict[str, None]] = {}
     flat: list[DetectionFormula] = []
     for part in (part for each in parts for part in (each.parts if isinstance(each, Some) else (each,))):
         if isinstance(part, FieldTest) and part.kind.several:
-            known = values.setdefault((part.field, part.kind), {})
-            if not known:
+            values_of_field = values.setdefault((part.field, part.kind), {})
+            if not values_of_field:
                 flat.append(part)
-            known.update(dict.fromkeys(part.values))
+            values_of_field.update(dict.fromkeys(part.values))
         elif part not in flat:
             flat.append(part)
     for place, part in enumerate(flat):
@@ -213,9 +213,9 @@ def some_of(parts: Iterable[DetectionFormula]) -> DetectionFormula:
 
 
 _AS_FUNCTIONS = {each: (each,) for each in ("", "startswith", "endswith")} | {"contains": ("contains", "startswith")}
-"""Functions of which one holds, by what is asked: all texts but not `contains` have the one without characters."""
+"""Functions by the kind of test; all string tests except `contains` have the one without characters."""
 _SOME, _ALL, _TEST = range(3)
-"""Ranks of texts by how tightly they hold together: alternatives, a conjunction, a test or one in parentheses."""
+"""Precedence of predicates: alternatives, a conjunction, a test or one in parentheses."""
 
 
 @dataclass
@@ -292,9 +292,9 @@ class PredicateWriter:
         return f"{failed} OR {a} IS NULL OR {b} IS NULL", _SOME
 
     def _mark_column(self, name: str) -> str:
-        found = self.column_of(name)
-        self.columns.update(dict.fromkeys(found.names))
-        return found.text
+        column = self.column_of(name)
+        self.columns.update(dict.fromkeys(column.names))
+        return column.text
 
 
 @dataclass(frozen=True)
@@ -308,9 +308,9 @@ class RulePredicate:
     columns : tuple of str
         Names of the columns that it reads.
     column_of : callable
-        From a field to the texts of the columns that it becomes: one for each log source that has another one.
+        From a field to the columns that it becomes: one for each log source that has another one.
     tested : callable
-        The same, each column with the test of the log source in whose events it stands; empty: in all.
+        The same, each column with the test of the log source whose events have it; empty for all events.
     groups : tuple of tuple of str
         Those of the columns of which events have one or another, for the same field.
     """

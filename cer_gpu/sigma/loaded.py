@@ -1,4 +1,4 @@
-"""Rules of Sigma that are loaded, and those that have no text, with the reasons."""
+"""Rules of Sigma that are loaded, and rules without a query, with the reasons."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Refused:
 
 
 class SigmaRules(Mapping[str, str]):
-    r"""Rules of Sigma as texts of CEQL, by their titles; made by `load`.
+    r"""Rules of Sigma as CEQL, by their titles; the result of `load`.
 
     A title that an earlier rule has is followed by the name of the rule's file, or a number, in parentheses.
 
@@ -124,8 +124,8 @@ class SigmaRules(Mapping[str, str]):
 
         A field that has several columns, none of them there, counts as the first.
         """
-        known = set(field_names(schema))
-        counts = Counter(name for rule in self.fields for name in self._missing_of(rule, known))
+        names = set(field_names(schema))
+        counts = Counter(name for rule in self.fields for name in self._missing_of(rule, names))
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
     def summary(self, schema: pa.Schema | None = None) -> str:
@@ -153,11 +153,11 @@ class SigmaRules(Mapping[str, str]):
         return "\n".join(lines)
 
     def _readers(self, schema: pa.Schema) -> int:
-        known = set(field_names(schema))
-        return sum(bool(self._missing_of(rule, known)) for rule in self.fields)
+        names = set(field_names(schema))
+        return sum(bool(self._missing_of(rule, names)) for rule in self.fields)
 
-    def _missing_of(self, rule: str, known: set[str]) -> list[str]:
-        return self.rules[rule].missing(self.fields[rule], known)
+    def _missing_of(self, rule: str, names: set[str]) -> list[str]:
+        return self.rules[rule].missing(self.fields[rule], names)
 
 
 def _hint(error: CerError) -> str | None:
@@ -167,7 +167,7 @@ def _hint(error: CerError) -> str | None:
 
 
 def silenced_notes(silenced: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield a line for each correlation without a text that keeps the rules it refers to from giving results."""
+    """Yield a line for each correlation without a query that suppresses the results of the rules it refers to."""
     for correlation, titles in silenced.items():
         verb = "gives" if len(titles) == 1 else "give"
         yield f"{', '.join(map(repr, titles))} {verb} no results: the correlation {correlation!r} has no text"

@@ -1,4 +1,4 @@
-"""Rules of Sigma as texts of CEQL by their titles: `load`."""
+"""Rules of Sigma as CEQL by their titles: `load`."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from cer_gpu.cache import disk_cached
 from cer_gpu.engine.evaluation_options import options_by_name
 from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.rule import Rule
-from cer_gpu.sigma.files import files_in, is_given_as_path
+from cer_gpu.sigma.files import files_in, is_path
 from cer_gpu.sigma.loaded import Refused, SigmaRules
 
 _LISTS = ("tags", "tactics", "techniques")
 
 
-def write_rules(found: SigmaRules) -> bytes:
-    """Return rules as JSON; ValueError: the error of one is of a kind that is not known here."""
-    kept = {
-        "rules": {name: asdict(rule) for name, rule in found.rules.items()},
-        "fields": found.fields,
-        "refused": [[each.name, _plain_error(each.error), each.kind, each.file] for each in found._refused],
-        "skipped_files": found.skipped_files,
-        "silenced": found.silenced,
-        "log_sources": found.log_sources,
+def write_rules(rules: SigmaRules) -> bytes:
+    """Return rules as JSON; raises ValueError for an error of unknown kind."""
+    plain = {
+        "rules": {name: asdict(rule) for name, rule in rules.rules.items()},
+        "fields": rules.fields,
+        "refused": [[each.name, _plain_error(each.error), each.kind, each.file] for each in rules._refused],
+        "skipped_files": rules.skipped_files,
+        "silenced": rules.silenced,
+        "log_sources": rules.log_sources,
     }
-    return json.dumps(kept).encode()
+    return json.dumps(plain).encode()
 
 
 def read_rules_of(content: bytes) -> SigmaRules:
     """Return the rules that `write_rules` was given."""
-    kept = json.loads(content)
-    refused = [Refused(name, _error_of_plain(plain), kind, file) for name, plain, kind, file in kept["refused"]]
-    fields, silenced = ({name: tuple(of) for name, of in kept[each].items()} for each in ("fields", "silenced"))
-    rules = {name: _rule_of_plain(of) for name, of in kept["rules"].items()}
-    return SigmaRules(rules, fields, refused, kept["skipped_files"], silenced, kept["log_sources"])
+    plain_rules = json.loads(content)
+    refused = [Refused(name, _error_of_plain(plain), kind, file) for name, plain, kind, file in plain_rules["refused"]]
+    fields, silenced = ({name: tuple(of) for name, of in plain_rules[each].items()} for each in ("fields", "silenced"))
+    rules = {name: _rule_of_plain(of) for name, of in plain_rules["rules"].items()}
+    return SigmaRules(rules, fields, refused, plain_rules["skipped_files"], silenced, plain_rules["log_sources"])
 
 
 def _rule_of_plain(plain: dict[str, Any]) -> Rule:
@@ -82,10 +82,10 @@ def load(
         pySigma, and paths of files with such, in any number.  Without one, rules are tested on events of all log
         sources.
     columns
-        Columns of the events by the names of fields, or of columns that a pipeline puts in their place: the last word.
+        Columns of the events by the names of fields, or of columns that a pipeline gives them; these come last.
     nocase_groups
-        True: in the groups of correlations, and among distinct values, strings that differ in the case of letters alone
-        are one value, as in the tests of rules; False: they are several.
+        True if in the groups of correlations, and among distinct values, strings that differ only in case
+        are one value, as in the tests of rules; False to tell them apart.
 
     Returns
     -------
@@ -114,26 +114,26 @@ def load(
 
     try:
         parts = [version("pysigma"), repr(sorted((columns or {}).items())), repr(bool(nocase_groups))]
-        made_of = [*parts, *_contents(rules), "by", *_contents(pipelines)]
+        key_parts = [*parts, *_contents(rules), "by", *_contents(pipelines)]
     except (TypeError, OSError, PackageNotFoundError):
-        return make()  # objects, or what is not there, of which it tells
-    return disk_cached("sigma", made_of, make, write_rules, read_rules_of)
+        return make()  # objects, or missing files, which it reports
+    return disk_cached("sigma", key_parts, make, write_rules, read_rules_of)
 
 
 def _is_string(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _contents(given: Any) -> Iterator[str | bytes]:
-    """Yield what tells rules, or pipelines, from others: texts, and files with their contents; TypeError: objects."""
-    if not isinstance(given, str | os.PathLike):
-        if not isinstance(given, list | tuple):
+def _contents(sources: Any) -> Iterator[str | bytes]:
+    """Yield what identifies rules or pipelines: strings, files with contents; raises TypeError for objects."""
+    if not isinstance(sources, str | os.PathLike):
+        if not isinstance(sources, list | tuple):
             raise TypeError
-        for each in given:
+        for each in sources:
             yield from _contents(each)
-    elif is_given_as_path(given) and os.path.exists(given):
-        for path in files_in(Path(given)):
+    elif is_path(sources) and os.path.exists(sources):
+        for path in files_in(Path(sources)):
             yield str(path)
             yield path.read_bytes()
     else:
-        yield str(given)
+        yield str(sources)

@@ -41,7 +41,7 @@ from yaml import YAMLError
 
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.errors import CerError, OptionError, did_you_mean, nearest, underline
-from cer_gpu.sigma.files import files_in, is_given_as_path
+from cer_gpu.sigma.files import files_in, is_path
 from cer_gpu.sigma.values import POLICY
 
 MAX_NESTED = 80
@@ -82,7 +82,7 @@ def split_range(condition: Any) -> tuple[Any, list[SigmaCorrelationCondition]]:
     Raises
     ------
     SigmaCorrelationConditionError
-        For a bound that is no number, and for a range that no number lies in.
+        For a bound that is no number, and for an empty range.
     """
     if not isinstance(condition, dict):
         return condition, []
@@ -106,7 +106,7 @@ def _check_not_empty(bounds: list[SigmaCorrelationCondition]) -> None:
 MAX_FLOAT_INTEGER = 2**53
 """Greatest integer up to which every integer is a float."""
 MAX_INTEGER_DIGITS = 1_000
-"""Most digits of an integer: no value of an event has as many."""
+"""Maximum number of digits of an integer: no value of an event has as many."""
 _BOUNDARY = re.compile(r"(?m)^(?:---|\.\.\.)(?=\s|\Z)")
 
 
@@ -126,27 +126,27 @@ type_map[ExactInteger] = ExactNumber  # values of this class come from here alon
 
 
 class RuleLoader(yaml.CSafeLoader):
-    """The loader of rules: it refuses keys that stand twice, and keeps large integers as they are written."""
+    """The loader of rules: it refuses duplicate keys, and leaves large integers as written."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Return a map; ConstructorError: a key stands twice, or is no plain value."""
-        known = set()
+        """Return a map; raises ConstructorError if a key is a duplicate or not a plain value."""
+        keys = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=deep)
             try:
-                is_new = key not in known
+                is_new = key not in keys
             except TypeError:
-                raise _at(key_node, "expected a plain key, found a list or a map") from None
+                raise _constructor_error(key_node, "expected a plain key, found a list or a map") from None
             if not is_new:
-                raise _at(key_node, f"the key {key!r} stands twice in a map")
-            known.add(key)
-        made: dict[Any, Any] = super().construct_mapping(node, deep)
-        return made
+                raise _constructor_error(key_node, f"the key {key!r} stands twice in a map")
+            keys.add(key)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
 
     def construct_exact_integer(self, node: yaml.ScalarNode) -> int:
-        """Return an integer; ConstructorError: it has more digits than Python turns into a text."""
+        """Return an integer; raises ConstructorError if it has more digits than Python converts to a string."""
         if len(node.value) > MAX_INTEGER_DIGITS:
-            raise _at(node, f"an integer of more than {MAX_INTEGER_DIGITS:,} digits")
+            raise _constructor_error(node, f"an integer of more than {MAX_INTEGER_DIGITS:,} digits")
         value: int = self.construct_yaml_int(node)
         return value if abs(value) <= MAX_FLOAT_INTEGER else ExactInteger(value)
 
@@ -154,7 +154,7 @@ class RuleLoader(yaml.CSafeLoader):
 RuleLoader.add_constructor("tag:yaml.org,2002:int", RuleLoader.construct_exact_integer)
 
 
-def _at(node: yaml.Node, problem: str) -> yaml.constructor.ConstructorError:
+def _constructor_error(node: yaml.Node, problem: str) -> yaml.constructor.ConstructorError:
     return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
@@ -174,7 +174,7 @@ class UnreadDocument:
 
 
 def read_documents(text: str) -> Iterator[Any]:
-    """Yield the documents of a text that are not empty, those that cannot be read as `UnreadDocument`."""
+    """Yield the documents of a text that are not empty; documents that cannot be read as `UnreadDocument`."""
     try:
         read = list(yaml.load_all(text, RuleLoader))
     except Exception:  # anything may come of a text
@@ -201,14 +201,14 @@ def _one_by_one(text: str) -> Iterator[Any]:
 
 def _split_documents(text: str) -> Iterator[tuple[int, str]]:
     """Yield each document of a text, with the offset at which it begins."""
-    begins = [0, *(found.start() for found in _BOUNDARY.finditer(text) if found.start())]
+    begins = [0, *(match.start() for match in _BOUNDARY.finditer(text) if match.start())]
     for begin, end in zip(begins, [*begins[1:], len(text)], strict=True):
         part = text[begin:end]
         yield (begin + 3, part[3:]) if part.startswith("...") else (begin, part)
 
 
 def _problem(error: Exception, lines: range) -> str:
-    """Return the line of an error, counted from 1, and what is wrong there; `lines` are those of the document."""
+    """Return the line of an error, counted from 1, and what is wrong there; `lines` are the document's."""
     if isinstance(error, RecursionError):
         return f"line {lines.start + 1}: is nested too deep for a rule"
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
@@ -244,7 +244,7 @@ class BaseRuleReferences:
     names : frozenset of str
         Names and ids, as `reference_key` has them.
     rule : SigmaCorrelationRule or None
-        None: the correlation cannot be read.
+        None if the correlation cannot be read.
     """
 
     title: str
@@ -270,7 +270,7 @@ class Fault:
 
 
 @dataclass
-class GivenRules:
+class RuleDocuments:
     """Rules that were read.
 
     Attributes
@@ -289,7 +289,7 @@ class GivenRules:
     references: list[BaseRuleReferences] = field(default_factory=list)
 
 
-def read_rules(rules: Any, into: GivenRules) -> None:
+def read_rules(rules: Any, into: RuleDocuments) -> None:
     """Read rules as `cer_gpu.sigma.load` takes them.
 
     Raises
@@ -297,7 +297,7 @@ def read_rules(rules: Any, into: GivenRules) -> None:
     OptionError
         When they are nothing that can be read.
     """
-    if is_given_as_path(rules):
+    if is_path(rules):
         if not Path(rules).exists():
             raise OptionError(f"{rules}: expected a file or folder of Sigma's rules, found nothing")
         for path in files_in(Path(rules)):
@@ -326,7 +326,7 @@ def read_rules(rules: Any, into: GivenRules) -> None:
         )
 
 
-def _add_rules(rules: Iterable[AnyRule | SigmaFilter], into: GivenRules) -> None:
+def _add_rules(rules: Iterable[AnyRule | SigmaFilter], into: RuleDocuments) -> None:
     """Take in rules of pySigma."""
     for rule in rules:
         into.rules.append(rule)
@@ -336,30 +336,30 @@ def _add_rules(rules: Iterable[AnyRule | SigmaFilter], into: GivenRules) -> None
             into.references.append(BaseRuleReferences(title_of_rule(rule), _lowered_names(names), rule))
 
 
-def _read_yaml(text: str, path: Path | None, into: GivenRules) -> None:
-    known: list[dict[str, Any]] = []
+def _read_yaml(text: str, path: Path | None, into: RuleDocuments) -> None:
+    documents: list[dict[str, Any]] = []
     for document in read_documents(text):
         if isinstance(document, UnreadDocument):
             _take_unread(document, path, into)
         elif isinstance(document, dict) and any(part in document for part in _PARTS):
-            known.append(document)
-        elif isinstance(document, dict) and (meant := _mistyped(document)) is not None:
+            documents.append(document)
+        elif isinstance(document, dict) and (meant := _mistyped_key(document)) is not None:
             key, part = meant
             title = str(document.get("title", path or "the text"))
             if part == _CORRELATION:
-                into.references.append(BaseRuleReferences(title, _lowered_names(_referenced(document[key])), None))
+                into.references.append(BaseRuleReferences(title, _lowered_names(_rule_references(document[key])), None))
             hint = f"\nhint: did you mean {part!r} in place of {key!r}?" if key else ""
             kind = SigmaCorrelationRuleError if part == _CORRELATION else SigmaDetectionError
             into.faults.append(Fault(title, kind(f"expected a {part}, found none{hint}"), path))
         else:
             into.skipped_files[_NO_RULE] += 1
     source = None if path is None else SigmaRuleLocation(path)
-    for some in _independent(known):
+    for some in _independent(documents):
         _read_some(some, path, source, into)
 
 
 def _independent(documents: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Yield documents that tell of one another together, and others alone: one that is wrong stops no others."""
+    """Yield documents that refer to one another together, and others alone: one that is wrong stops no others."""
     if not any("action" in each for each in documents):
         yield from ([each] for each in documents)
         return
@@ -368,16 +368,16 @@ def _independent(documents: list[dict[str, Any]]) -> Iterator[list[dict[str, Any
 
 
 def _read_some(
-    some: list[dict[str, Any]], path: Path | None, source: SigmaRuleLocation | None, into: GivenRules
+    some: list[dict[str, Any]], path: Path | None, source: SigmaRuleLocation | None, into: RuleDocuments
 ) -> None:
-    """Read documents that tell of one another, or one."""
+    """Read documents that refer to one another, or one."""
     title = str((some[0].get("title") if len(some) == 1 else None) or path or "the text")
     rules: list[AnyRule | SigmaFilter] = []
     bounds: list[SigmaCorrelationCondition] = []
     try:
         for each in some:
             check_keys(each)
-        for each in some:  # pySigma parses those of correlations as it reads them
+        for each in some:  # pySigma parses the conditions of correlations as it reads them
             if isinstance(correlation := each.get(_CORRELATION), dict):
                 _check_references(correlation.get("rules"))
                 check_condition(correlation.get("condition"))
@@ -401,12 +401,12 @@ def _read_some(
     for each in some:
         if _CORRELATION in each and not _generates(each):
             into.references.append(
-                BaseRuleReferences(title, _lowered_names(_referenced(each[_CORRELATION])), read_here)
+                BaseRuleReferences(title, _lowered_names(_rule_references(each[_CORRELATION])), read_here)
             )
 
 
 def check_keys(document: Any) -> None:
-    """Raise SigmaDetectionError if a key of a document is no text: pySigma takes all keys for texts."""
+    """Raise SigmaDetectionError if a key of a document is not a string: pySigma takes all keys for strings."""
     for each in _nested_collections(document):
         for key in each if isinstance(each, dict) else ():
             if not isinstance(key, str):
@@ -422,13 +422,13 @@ def _check_references(names: object) -> None:
 
 
 def _check_type(name: object) -> None:
-    known = [each.name.lower() for each in SigmaCorrelationType]
-    if name is not None and str(name).lower() not in known:
-        hint = did_you_mean(str(name), known, "types")
+    type_names = [each.name.lower() for each in SigmaCorrelationType]
+    if name is not None and str(name).lower() not in type_names:
+        hint = did_you_mean(str(name), type_names, "types")
         raise SigmaCorrelationTypeError(f"{name!r} is no type of correlations\nhint: {hint}")
 
 
-def _take_unread(document: UnreadDocument, path: Path | None, into: GivenRules) -> None:
+def _take_unread(document: UnreadDocument, path: Path | None, into: RuleDocuments) -> None:
     """Take in a document that is no YAML, of which only words are known."""
     text = document.text
     title = _TITLE_TEXT.search(text)
@@ -439,7 +439,7 @@ def _take_unread(document: UnreadDocument, path: Path | None, into: GivenRules) 
     into.faults.append(Fault(str(path or "the text"), document.error, path))
 
 
-def _mistyped(document: Mapping[Any, Any]) -> tuple[str, str] | None:
+def _mistyped_key(document: Mapping[Any, Any]) -> tuple[str, str] | None:
     """Return the key that was meant to be one of a rule or of a correlation, and that one, or None if it is no rule."""
     keys = [str(key) for key, value in document.items() if isinstance(key, str) and isinstance(value, dict | list)]
     for key in keys:
@@ -462,7 +462,7 @@ def _generates(document: Mapping[str, Any]) -> bool:
     return (document.get("generate") if said is None else said) is True
 
 
-def _referenced(correlation: Any) -> list[str]:
+def _rule_references(correlation: Any) -> list[str]:
     """Return the names of rules in a correlation; all its words, if it does not say which they are."""
     rules = correlation.get("rules") if isinstance(correlation, dict) else None
     condition = correlation.get("condition") if isinstance(correlation, dict) else None
@@ -473,7 +473,7 @@ def _referenced(correlation: Any) -> list[str]:
 
 
 def _strings_in(value: Any) -> list[str]:
-    """Return all keys and plain values in a value of YAML, as texts."""
+    """Return all keys and plain values in a value of YAML, as strings."""
     parts = (
         part
         for each in _nested_collections([value])
@@ -484,11 +484,11 @@ def _strings_in(value: Any) -> list[str]:
 
 def _nested_collections(value: Any) -> Iterator[dict[Any, Any] | list[Any]]:
     """Yield the mappings and lists in a value of YAML, each once, as aliases may lead back."""
-    todo, known = [value], set[int]()
+    todo, visited = [value], set[int]()
     while todo:
         each = todo.pop()
-        if isinstance(each, dict | list) and id(each) not in known:
-            known.add(id(each))
+        if isinstance(each, dict | list) and id(each) not in visited:
+            visited.add(id(each))
             todo += each.values() if isinstance(each, dict) else each
             yield each
 
@@ -518,7 +518,7 @@ def file_of_rule(rule: AnyRule | SigmaFilter) -> Path | None:
 
 
 def words_of(error: Exception) -> str:
-    """Return what an error says, without the file, which stands elsewhere."""
+    """Return the message of an error, without the file, which is reported separately."""
     if isinstance(error, SigmaError):
         error = copy.copy(error)
         error.source = None

@@ -20,7 +20,7 @@ from cer_gpu.expressions.operators import FUNCTIONS, Function
 from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.query import check_time_unit
 from cer_gpu.resolution.ceql import ParsedCeql
-from cer_gpu.resolution.fields import FieldPlace, fields_below, find_field
+from cer_gpu.resolution.fields import fields_below, find_field
 from cer_gpu.resolution.predicates import (
     PredicateResolver,
     ResolvedTruth,
@@ -40,7 +40,7 @@ from cer_gpu.resolution.resolved_query import (
 from cer_gpu.sigma.formulas import COUNTED
 
 ANY_STRING_COLUMN = "*"
-"""Name of the pseudo column that stands for every column of texts."""
+"""Name of the pseudo column that denotes every string column."""
 
 _NUMBER = "number"
 _KINDS = {INTEGER: _NUMBER, FLOAT: _NUMBER, DECIMAL: _NUMBER, STRING: STRING, BOOLEAN: BOOLEAN, TEMPORAL: TEMPORAL}
@@ -49,7 +49,7 @@ _OF_STRINGS = frozenset(("lower", "upper", "length", "substring", "between", "in
 _OF_STRINGS |= {"contains", "concat", "number"}
 _OF_TIMES = frozenset(["minute", "hour", "day", "weekday", "week", "month", "year"])
 _OF_ALL_TYPES = (OverValues.EVENTS, OverValues.SINGLE)
-_MADE = {
+_RESULT_KINDS = {
     **dict.fromkeys(("lower", "upper", "concat", "substring", "between", "string"), STRING),
     **dict.fromkeys(("startswith", "endswith", "contains"), BOOLEAN),
 }
@@ -64,7 +64,7 @@ class LooseFitter(PredicateResolver):
     ----------
     schema
     missing_is_null
-        False: a field that the schema has not stays as it is, which is an error.
+        False if a field that is missing in the schema stays as it is, which is an error.
     """
 
     def __init__(self, schema: pa.Schema, missing_is_null: bool = True) -> None:
@@ -75,27 +75,27 @@ class LooseFitter(PredicateResolver):
         self._converted: list[s.Expression] = []  # values of the test at hand that may be NULL where fields are not
 
     def find(self, schema: pa.Schema, names: tuple[str, ...]) -> Any:
-        """Return where a field is; of keywords, where the columns of texts are, or None if there is none."""
+        """Return where a field is; of keywords, where the string columns are, or None if there is none."""
         if names == (ANY_STRING_COLUMN,):
             return tuple(_text_fields(schema))
-        found = find_field(schema, tuple(".".join(names).split(".")))
-        readable = found is not None and kind_of(found.type) is not None and not pa.types.is_duration(found.type)
-        return found if readable else None
+        field = find_field(schema, tuple(".".join(names).split(".")))
+        readable = field is not None and kind_of(field.type) is not None and not pa.types.is_duration(field.type)
+        return field if readable else None
 
     def resolve(self, predicate: s.Predicate) -> ResolvedTruth:
         """Return a predicate over the schema, or what it is for every event; itself if nothing changes."""
         return self.truth(predicate, negated=False)
 
     def key(self, name: s.Name) -> s.Name | None:
-        """Return a key of PARTITION BY over the schema; None: the events have none."""
-        found = self.place(name.name)
-        if found is None:
+        """Return a key of PARTITION BY over the schema, or None if the events lack it."""
+        field = self.place(name.name)
+        if field is None:
             return None if self._missing_is_null else name
-        if isinstance(found, tuple) or found.in_list:  # all columns of texts, as of keywords
+        if isinstance(field, tuple) or field.in_list:  # all string columns, as of keywords
             return None
         if name.nocase and self._kind_of(name.name) != STRING:
             name = replace(name, nocase=False)
-        return name if found.attribute == name.name else replace(name, name=found.attribute)
+        return name if field.attribute == name.name else replace(name, name=field.attribute)
 
     # ---- tests ----------------------------------------------------------------------------------------------------
 
@@ -104,23 +104,23 @@ class LooseFitter(PredicateResolver):
         if isinstance(node, s.AnyElement):
             return self.of_elements(node, negated)
         if any(each.name == ANY_STRING_COLUMN and each.aggregate is None for each in s.attributes(node)):
-            return self._of_keywords(node, negated)
+            return self._resolve_keywords(node, negated)
         around = self._element, self._converted
         self._element, self._converted = None, []
-        made = self._resolve_test(node)
+        truth = self._resolve_test(node)
         element, converted = self._element, self._converted
         self._element, self._converted = around
         if element is not None and isinstance(node, s.Comparison) and node.op == "<>":
             return self.leaf(replace(node, op="="), not negated)  # of a list no element is equal
-        if made is None:
+        if truth is None:
             return negated
-        if isinstance(made, bool):
-            return made != negated
+        if isinstance(truth, bool):
+            return truth != negated
         if element is not None:
-            return _of_list(made, element, negated)
+            return _test_of_list(truth, element, negated)
         if not negated:
-            return made
-        return joined_truths(s.Or, [negation(made), *(s.IsNull(each, node.span) for each in converted)], node.span)
+            return truth
+        return joined_truths(s.Or, [negation(truth), *(s.IsNull(each, node.span) for each in converted)], node.span)
 
     def _resolve_test(self, node: Any) -> ResolvedTruth | None:
         """Return a test over the schema, or None if it is NULL for every event."""
@@ -129,7 +129,7 @@ class LooseFitter(PredicateResolver):
                 return self._null(node)
             case s.StringTest():
                 value = self.value(node.operand)
-                return None if value is None else self._of_text(node, value)
+                return None if value is None else self._resolve_string_test(node, value)
             case s.Membership():
                 value, *values = (self.value(each) for each in children(node))
                 return (
@@ -140,8 +140,8 @@ class LooseFitter(PredicateResolver):
                 return None if left is None or right is None else self._resolve_comparison(node, left, right)
         old = children(node)
         values = [self.value(each) for each in old]
-        made: ResolvedTruth | None = None if None in values else rebuilt(node, old, values)
-        return made
+        truth: ResolvedTruth | None = None if None in values else rebuilt(node, old, values)
+        return truth
 
     def _null(self, node: s.IsNull) -> ResolvedTruth:
         value = self.value(node.operand)
@@ -151,8 +151,8 @@ class LooseFitter(PredicateResolver):
             value, self._element = self._element.list, None
         return node if value is node.operand else replace(node, operand=value)
 
-    def _of_text(self, node: s.StringTest, value: s.Expression) -> ResolvedTruth:
-        """Return a test of texts, of a value of any kind: patterns that write a value of the kind are that value."""
+    def _resolve_string_test(self, node: s.StringTest, value: s.Expression) -> ResolvedTruth:
+        """Return a string test of a value of any kind: patterns that write a value of the kind are that value."""
         kind = self._value_kind(value)
         if kind in (STRING, None):
             return node if value is node.operand else replace(node, operand=value)
@@ -171,7 +171,7 @@ class LooseFitter(PredicateResolver):
         elif constants:
             tests.append(_equal(value, constants, node.span))
         if patterns:
-            tests.append(replace(node, operand=self._as_text(value), patterns=tuple(patterns)))
+            tests.append(replace(node, operand=self._as_string(value), patterns=tuple(patterns)))
         return joined_truths(s.Or, tests, node.span)
 
     def _resolve_membership(
@@ -196,15 +196,15 @@ class LooseFitter(PredicateResolver):
         kinds = self._value_kind(left), self._value_kind(right)
         if None in kinds or kinds[0] == kinds[1]:
             unchanged = left is node.left and right is node.right
-            made = node if unchanged else replace(node, left=left, right=right)
-            truth = constant_truth(made)
-            return made if truth is None else truth
+            comparison = node if unchanged else replace(node, left=left, right=right)
+            truth = constant_truth(comparison)
+            return comparison if truth is None else truth
         if _constant_text(left) is not None and _constant_text(right) is None:
             turned = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(node.op, node.op)
             return self._resolve_comparison(s.Comparison(turned, right, left, node.span), right, left)
         text = _constant_text(right)
         if text is None:
-            return replace(node, left=self._as_text(left), right=self._as_text(right))
+            return replace(node, left=self._as_string(left), right=self._as_string(right))
         constant = self._convert_constant(left, text, kinds[1] == BOOLEAN, node.span)
         if kinds[0] == STRING and kinds[1] == _NUMBER and node.op not in ("=", "<>"):
             number = s.Call("number", (left,), node.span)
@@ -217,20 +217,20 @@ class LooseFitter(PredicateResolver):
             return s.Comparison(node.op, left, constant, node.span)
         if node.op not in ("=", "<>"):
             return None
-        return s.Comparison(node.op, self._as_text(left), s.Literal(text, span=right.span), node.span)
+        return s.Comparison(node.op, self._as_string(left), s.Literal(text, span=right.span), node.span)
 
-    def _of_keywords(self, node: Any, negated: bool) -> ResolvedTruth:
-        """Return a test of every column of texts, of which one has to pass."""
+    def _resolve_keywords(self, node: Any, negated: bool) -> ResolvedTruth:
+        """Return a test of every string column, of which one has to pass."""
         truths: list[ResolvedTruth] = []
-        for found in self.place(ANY_STRING_COLUMN):
-            column = s.Attribute(found.attribute, node.span)
-            element = s.Element(column, found.below, node.span) if found.in_list else None
+        for field in self.place(ANY_STRING_COLUMN):
+            column = s.Attribute(field.attribute, node.span)
+            element = s.Element(column, field.below, node.span) if field.in_list else None
             test = _with_keywords(node, element or column)
             null = s.IsNull(column, node.span)
             if isinstance(node, s.IsNull):
                 truths.append(negation(null) if negated else null)
             elif element is not None:
-                truth = _of_list(test, element, negated)
+                truth = _test_of_list(test, element, negated)
                 truths.append(joined_truths(s.Or, [truth, null], node.span) if negated else truth)
             else:
                 truths.append(s.Or((s.Not(test, node.span), null), node.span) if negated else test)
@@ -246,58 +246,58 @@ class LooseFitter(PredicateResolver):
         values = children(node)
         if not values or isinstance(node, s.Element):
             return super().value(node)
-        found = [self.value(value) for value in values]
-        fitted = [value for value in found if value is not None]
-        if len(fitted) < len(found):
+        operands = [self.value(value) for value in values]
+        resolved = [value for value in operands if value is not None]
+        if len(resolved) < len(operands):
             return None
         if isinstance(node, s.Call) and node.function in _OF_TIMES:
-            if not self._has_part(fitted[0], node.function):
+            if not self._has_part(resolved[0], node.function):
                 return None
         elif isinstance(node, s.Call) and node.function in _OF_STRINGS:
-            if node.function == "number" and self._value_kind(fitted[0]) == _NUMBER:
-                return fitted[0]
-            fitted = [each if isinstance(each, s.Literal) else self._as_text(each) for each in fitted]
-        made: s.Expression = rebuilt(node, values, fitted)
-        return made
+            if node.function == "number" and self._value_kind(resolved[0]) == _NUMBER:
+                return resolved[0]
+            resolved = [each if isinstance(each, s.Literal) else self._as_string(each) for each in resolved]
+        expression: s.Expression = rebuilt(node, values, resolved)
+        return expression
 
     def attribute(self, node: s.Attribute) -> s.Expression | None:
-        """Return an attribute over the schema, a list's element, or a value in its place, or None if it is NULL."""
+        """Return an attribute over the schema, a list's element, or a value that replaces it, or None if it is NULL."""
         if node.aggregate is not None:
             return self._resolve_aggregate(node, node.aggregate)
-        found = self.place(node.name)
-        if found is None:
+        field = self.place(node.name)
+        if field is None:
             return None if self._missing_is_null else node
         if self._kind_of(node.name) == NOTHING:
             return None
-        made = node if found.attribute == node.name else replace(node, name=found.attribute)
-        if not found.in_list:
-            return made
-        if self._element is not None and self._element.list != made:
+        attribute = node if field.attribute == node.name else replace(node, name=field.attribute)
+        if not field.in_list:
+            return attribute
+        if self._element is not None and self._element.list != attribute:
             return None  # one test is of one list
-        self._element = s.Element(made, found.below, node.span)
-        self._kinds.setdefault(made.name, self._kind_of(node.name))
+        self._element = s.Element(attribute, field.below, node.span)
+        self._kinds.setdefault(attribute.name, self._kind_of(node.name))
         return self._element
 
     def _resolve_aggregate(self, node: s.Attribute, aggregate: s.OverAggregate) -> s.Expression | None:
-        """Return an aggregate OVER the past; one of numbers is that of no events where the field is of another kind."""
-        found = None if aggregate.attribute is None else self.place(aggregate.attribute)
-        if found is not None and aggregate.attribute is not None:
-            if found.in_list or (
+        """Return an OVER aggregate; one of numbers is that of no events where the field is of another kind."""
+        field = None if aggregate.attribute is None else self.place(aggregate.attribute)
+        if field is not None and aggregate.attribute is not None:
+            if field.in_list or (
                 OVER_AGGREGATES[aggregate.function].takes not in _OF_ALL_TYPES
                 and self._kind_of(aggregate.attribute) != _NUMBER
             ):
                 return super().attribute(replace(node, aggregate=replace(aggregate, predicate=s.SATISFIED_BY_NONE)))
             if aggregate.nocase and self._kind_of(aggregate.attribute) != STRING:
                 node = replace(node, aggregate=(aggregate := replace(aggregate, nocase=False)))
-            if found.attribute != aggregate.attribute:
-                node = replace(node, aggregate=replace(aggregate, attribute=found.attribute))
+            if field.attribute != aggregate.attribute:
+                node = replace(node, aggregate=replace(aggregate, attribute=field.attribute))
         return super().attribute(node)
 
     def _kind_of(self, attribute: str) -> str | None:
         """Return the kind of an attribute, or None if it is not known."""
         if attribute not in self._kinds:
-            found = self.place(attribute)
-            kind = kind_of(found.type) if isinstance(found, FieldPlace) else None
+            field = self.place(attribute)
+            kind = kind_of(field.type) if isinstance(field, FieldPlace) else None
             self._kinds[attribute] = NOTHING if kind == NOTHING else _KINDS.get(kind or "")
         return self._kinds[attribute]
 
@@ -311,7 +311,7 @@ class LooseFitter(PredicateResolver):
             case s.Element():
                 return self._kind_of(value.list.name)
             case s.Call():
-                return _MADE.get(value.function, _NUMBER)
+                return _RESULT_KINDS.get(value.function, _NUMBER)
             case s.Negative() if isinstance(value.operand, s.Literal):
                 return _NUMBER
         return None
@@ -321,10 +321,10 @@ class LooseFitter(PredicateResolver):
         column = value.list if isinstance(value, s.Element) else value
         if not isinstance(column, s.Attribute) or column.aggregate is not None:
             return False
-        found, part = self.place(column.name), FUNCTIONS[function]
-        return found is None or (isinstance(part, Function) and part.takes(found.type))
+        field, part = self.place(column.name), FUNCTIONS[function]
+        return field is None or (isinstance(part, Function) and part.takes(field.type))
 
-    def _as_text(self, value: s.Expression) -> s.Expression:
+    def _as_string(self, value: s.Expression) -> s.Expression:
         """Return a value as a text."""
         text = _constant_text(value)
         if text is not None:
@@ -343,9 +343,9 @@ class LooseFitter(PredicateResolver):
         if kind == BOOLEAN and (text.lower() if nocase else text) in _TRUTHS:
             return s.Literal(_TRUTHS[text.lower()], span=span)
         if kind == TEMPORAL:
-            found = self.place(value.name) if isinstance(value, s.Attribute) else None
+            field = self.place(value.name) if isinstance(value, s.Attribute) else None
             try:
-                read_timestamp(text, found.type if found is not None else pa.timestamp("us"))
+                read_timestamp(text, field.type if field is not None else pa.timestamp("us"))
             except ValueError:
                 return None
             return s.Literal(text, span=span)
@@ -362,7 +362,7 @@ def _constant_text(value: s.Expression) -> str | None:
 
 
 def _with_keywords(node: Any, value: s.Expression) -> Any:
-    """Return a test with a value in place of the pseudo column of keywords."""
+    """Return a test with a value substituted for the pseudo column of keywords."""
     return mapped(node, s.Attribute, lambda each: value if each.name == ANY_STRING_COLUMN else each)
 
 
@@ -372,25 +372,25 @@ def _equal(value: s.Expression, constants: Sequence[s.Expression], span: s.Span)
     return s.Membership(value, tuple(constants), span)
 
 
-def _of_list(test: s.Predicate, element: s.Element, negated: bool) -> s.Predicate:
+def _test_of_list(test: s.Predicate, element: s.Element, negated: bool) -> s.Predicate:
     """Return the test that one element of a list passes, or that none does."""
     if not negated:
         return s.AnyElement(test, test.span)
     read = [value for leaf in s.leaves(test) for value in children(leaf) if element in walk(value)]
-    known = (s.Not(s.IsNull(value, test.span), test.span) for value in read)
-    return s.Not(s.AnyElement(s.joined(s.And, [test, *known], test.span), test.span), test.span)
+    not_null = (s.Not(s.IsNull(value, test.span), test.span) for value in read)
+    return s.Not(s.AnyElement(s.joined(s.And, [test, *not_null], test.span), test.span), test.span)
 
 
 def _text_fields(schema: pa.Schema) -> Iterator[FieldPlace]:
-    """Yield the columns and fields of texts, and the lists of texts."""
-    return (found for found in fields_below(schema) if kind_of(found.type) == STRING)
+    """Yield the string columns and fields, and the lists of strings."""
+    return (field for field in fields_below(schema) if kind_of(field.type) == STRING)
 
 
 class ParsedSigma(ParsedCeql):
     """The text of a rule as it was read, and the options by which it is compiled."""
 
     def resolver(self, schema: pa.Schema) -> LooseFitter:
-        """Return what fits predicates to a schema."""
+        """Return the resolver that resolves predicates against a schema."""
         return LooseFitter(schema, missing_is_null=self.missing_fields == AS_NULL)
 
 
@@ -404,7 +404,7 @@ def analyse(
     missing_fields: str = AS_NULL,
     relations: Any = None,
 ) -> tuple[SigmaQuery | None, Sequence[CerError]]:
-    """Compile the text of a rule and return it, or its errors; parameters are those of `cer_gpu.compile`."""
+    """Compile the text of a rule and return it, or its errors; parameters as in `cer_gpu.compile`."""
     check_time_unit(time_unit)
     check_missing_fields(missing_fields)
     try:
@@ -417,7 +417,7 @@ def analyse(
 
 
 class SigmaQuery(SchemaDependentQuery):
-    """A compiled rule of Sigma, made by `cer_gpu.compile` of a text that begins with ``-- Sigma``.
+    """A compiled rule of Sigma, the result of `cer_gpu.compile` for a text that begins with ``-- Sigma``.
 
     Attributes
     ----------

@@ -43,7 +43,7 @@ _POSSESSIVE = re.compile(r"[*+?}]\+")
 
 @lru_cache(maxsize=1024)
 def re2_of_sigma(pattern: str, flags: str = "") -> str:
-    """Return a regular expression for `LIKE`, which finds the texts in which RE2 finds it.
+    """Return a regular expression for `LIKE`, which matches the same strings as RE2.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def re2_of_sigma(pattern: str, flags: str = "") -> str:
             in_class = sign != "]"
         elif sign == "[":
             in_class = True
-            first = re.compile(r"\[\^?\]?").match(pattern, i)  # a bracket in first place is a member
+            first = re.compile(r"\[\^?\]?").match(pattern, i)  # a bracket in first position is a member
             assert first is not None
             written.append(first.group().replace("]", r"\]"))
             i = first.end()
@@ -86,7 +86,7 @@ def re2_of_sigma(pattern: str, flags: str = "") -> str:
 
 
 def _escape(pattern: str, i: int, in_class: bool) -> tuple[str, int]:
-    """Return what stands behind a backslash, as RE2 writes it, and the place after it."""
+    """Return what follows a backslash, as RE2 writes it, and the position after it."""
     sign = pattern[i : i + 1]
     if not in_class and sign.isdigit() and sign != "0":
         raise ValueError(f"back references \\{sign}, which RE2 has not")
@@ -158,19 +158,19 @@ def regex_of_value(value: SigmaRegularExpression) -> str:
 
 
 class NamingEngine(RE2RegexEngine):
-    """The engine by which pySigma checks regular expressions: what RE2 has not is told by its name."""
+    """The engine by which pySigma checks regular expressions: constructs that RE2 lacks are named in errors."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Copy the engine as one that is made anew: it holds a module."""
+        """Copy the engine by creating a new one: it refers to a module."""
         return NamingEngine, ()
 
     def compile(self, pattern: str, flags: int = 0) -> RegexPattern:
-        """Return a regular expression; ValueError: it is none of RE2."""
+        """Return a regular expression; raises ValueError if RE2 does not support it."""
         return super().compile(re2_of_sigma(pattern), flags)
 
     @property
     def error(self) -> type[Exception]:
-        """The error for texts that are no regular expressions."""
+        """The error for strings that are not regular expressions."""
         return ValueError
 
 

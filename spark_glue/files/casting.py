@@ -20,7 +20,7 @@ def readable(stored: pa.DataType, wanted: pa.DataType, *, int96: bool = False) -
     wanted
         Type of the column in the events.
     int96
-        True: the file has the timestamps of Parquet's INT96.
+        True if the file has timestamps of Parquet's type INT96.
 
     Returns
     -------
@@ -127,7 +127,7 @@ def in_unit(value: int, stored: pa.DataType, wanted: pa.DataType, *, up: bool) -
     stored, wanted
         Types for which `readable` returns None, of an order column.
     up
-        True: round up; False: round down.
+        True to round up, False to round down.
     """
     if pa.types.is_date64(stored) and pa.types.is_date32(wanted):
         times, by = 1, _MS_PER_DAY

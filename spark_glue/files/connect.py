@@ -1,4 +1,4 @@
-"""Stored files behind a DataFrame of Spark Connect, from the plan that the client sends."""
+"""Stored files that a DataFrame of Spark Connect reads, from the plan that the client sends."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from spark_glue.files.stored_filters import (
     AndFilter,
     BeginsWith,
     ColumnComparison,
+    ConstantFilter,
     FileFilter,
     IsTrue,
-    KnownFilter,
     NotFilter,
     NullFilter,
     OneOf,
@@ -52,8 +52,8 @@ def read_plan(df: DataFrame) -> ReadPlan:
     relation = plan.to_proto(df.sparkSession.client).root
     while plan._child is not None:
         plan = plan._child
-    made: Any = type(df)
-    base: DataFrame = made(plan, df.sparkSession)
+    frame_type: Any = type(df)
+    base: DataFrame = frame_type(plan, df.sparkSession)
     paths, leaf_schema = _leaf(base, relation)
     schema = base.schema
     walker = _Walker(schema.names)
@@ -85,7 +85,7 @@ def reads_files(df: DataFrame) -> bool:
 
 
 def _leaf(base: DataFrame, relation: Any) -> tuple[list[str], set[str]]:
-    """Return the files that the plan reads, and the columns that their folders tell."""
+    """Return the files that the plan reads, and the columns encoded in their folders."""
     while (kind := relation.WhichOneof("rel_type")) != "read":
         if kind not in _PASSED:
             raise DirectReadError(f"its plan has {kind}, which is no choice of columns and no filter")
@@ -116,7 +116,7 @@ def _check_apart(paths: Sequence[str]) -> None:
 
 
 def _table_files(base: DataFrame, table: Any) -> tuple[list[str], set[str]]:
-    """Return the files of a table of Parquet, and the columns that their folders tell."""
+    """Return the files of a table of Parquet, and the columns encoded in their folders."""
     name = table.unparsed_identifier
     if table.options:
         raise DirectReadError(f"the table {name} is read with options")
@@ -129,13 +129,13 @@ def _table_files(base: DataFrame, table: Any) -> tuple[list[str], set[str]]:
 
 
 def _hive_columns(files: list[str], roots: list[str]) -> set[str]:
-    """Return the columns that the folders of files tell, below the longest of `roots` that a file is in."""
-    found = set()
+    """Return the columns encoded in the folders of files, below the longest of `roots` that a file is in."""
+    columns = set()
     for file in files:
         path = address_of(file).path
         root = max((root for root in roots if path.startswith(root)), key=len, default=path)
-        found |= {unquote(part.partition("=")[0]) for part in path[len(root) :].split("/")[:-1] if "=" in part}
-    return found
+        columns |= {unquote(part.partition("=")[0]) for part in path[len(root) :].split("/")[:-1] if "=" in part}
+    return columns
 
 
 _PASSED = ("project", "filter", "subquery_alias", "with_columns_renamed", "drop")
@@ -178,73 +178,74 @@ class _Walker:
             return {name: stored for name, stored in columns.items() if name not in dropped}
         return columns
 
-    def _projected_columns(self, found: Any, columns: dict[str, str]) -> dict[str, str]:
-        """Return the columns that an expression of a projection stands for."""
-        kind = found.WhichOneof("expr_type")
-        if kind == "unresolved_star" and not found.unresolved_star.unparsed_target:
+    def _projected_columns(self, expression: Any, columns: dict[str, str]) -> dict[str, str]:
+        """Return the columns that an expression of a projection denotes."""
+        kind = expression.WhichOneof("expr_type")
+        if kind == "unresolved_star" and not expression.unresolved_star.unparsed_target:
             return columns
-        if kind == "alias" and len(found.alias.name) == 1:
-            return {found.alias.name[0]: self._stored_name(found.alias.expr, columns)}
-        return {_column_name_of(found): self._stored_name(found, columns)}
+        if kind == "alias" and len(expression.alias.name) == 1:
+            return {expression.alias.name[0]: self._stored_name(expression.alias.expr, columns)}
+        return {_column_name_of(expression): self._stored_name(expression, columns)}
 
-    def _condition_of_plan(self, found: Any, columns: dict[str, str]) -> FileFilter:
+    def _condition_of_plan(self, expression: Any, columns: dict[str, str]) -> FileFilter:
         """Return a condition of a filter."""
-        kind = found.WhichOneof("expr_type")
+        kind = expression.WhichOneof("expr_type")
         if kind == "literal":
-            return KnownFilter(_connect_literal(found).as_py())
+            return ConstantFilter(_connect_literal(expression).as_py())
         if kind == "unresolved_attribute":
-            return IsTrue(self._stored_name(found, columns))
+            return IsTrue(self._stored_name(expression, columns))
         if kind != "unresolved_function":
-            raise _not_pushed(found)
-        name, given = found.unresolved_function.function_name.lower(), list(found.unresolved_function.arguments)
-        if name in ("and", "or") and len(given) == 2:
-            both = self._condition_of_plan(given[0], columns), self._condition_of_plan(given[1], columns)
+            raise _not_pushed_error(expression)
+        called = expression.unresolved_function
+        name, args = called.function_name.lower(), list(called.arguments)
+        if name in ("and", "or") and len(args) == 2:
+            both = self._condition_of_plan(args[0], columns), self._condition_of_plan(args[1], columns)
             return AndFilter(*both) if name == "and" else OrFilter(*both)
         if name in ("not", "!"):
-            return NotFilter(self._condition_of_plan(given[0], columns))
+            return NotFilter(self._condition_of_plan(args[0], columns))
         if name in ("isnull", "isnotnull"):
-            null = NullFilter(self._stored_name(given[0], columns))
+            null = NullFilter(self._stored_name(args[0], columns))
             return null if name == "isnull" else NotFilter(null)
         if name == "!=":
-            equal = self._comparison_of_plan("=", given, columns)
+            equal = self._comparison_of_plan("=", args, columns)
             return NotFilter(equal)
         if name in _COMPARISONS:
-            return self._comparison_of_plan(_COMPARISONS[name], given, columns)
+            return self._comparison_of_plan(_COMPARISONS[name], args, columns)
         if name == "in":
-            values = tuple(map(_connect_literal, given[1:]))
-            return OneOf(self._stored_name(given[0], columns), values)
+            values = tuple(map(_connect_literal, args[1:]))
+            return OneOf(self._stored_name(args[0], columns), values)
         if name == "startswith":
-            value = _connect_literal(given[1])
+            value = _connect_literal(args[1])
             if pa.types.is_string(value.type) and value.is_valid:
-                return BeginsWith(self._stored_name(given[0], columns), value.as_py())
-        raise _not_pushed(found)
+                return BeginsWith(self._stored_name(args[0], columns), value.as_py())
+        raise _not_pushed_error(expression)
 
-    def _stored_name(self, found: Any, columns: dict[str, str]) -> str:
+    def _stored_name(self, expression: Any, columns: dict[str, str]) -> str:
         """Return the stored name of the column that an expression names, exactly.
 
         A column of a DataFrame, such as ``df.x``, is the one that this DataFrame calls so, whatever it is called since.
         """
-        name = _column_name_of(found)
-        if found.unresolved_attribute.HasField("plan_id"):
-            columns = self._of_plan.get(found.unresolved_attribute.plan_id, {})
+        name = _column_name_of(expression)
+        if expression.unresolved_attribute.HasField("plan_id"):
+            columns = self._of_plan.get(expression.unresolved_attribute.plan_id, {})
         if name not in columns:
             raise _no_column(name)
         return columns[name]
 
-    def _comparison_of_plan(self, operator: str, given: list[Any], columns: dict[str, str]) -> ColumnComparison:
-        left, right = given
+    def _comparison_of_plan(self, operator: str, args: list[Any], columns: dict[str, str]) -> ColumnComparison:
+        left, right = args
         if left.WhichOneof("expr_type") == "literal":
             operator, left, right = MIRRORED_OPS[operator], right, left
         return ColumnComparison(operator, self._stored_name(left, columns), _connect_literal(right))
 
 
-def _column_name_of(found: Any) -> str:
+def _column_name_of(expression: Any) -> str:
     """Return the name of the column that an expression is."""
-    if found.WhichOneof("expr_type") != "unresolved_attribute":
-        raise DirectReadError(f"it computes {_connect_text(found)}")
-    text = str(found.unresolved_attribute.unparsed_identifier)
+    if expression.WhichOneof("expr_type") != "unresolved_attribute":
+        raise DirectReadError(f"it computes {_connect_text(expression)}")
+    text = str(expression.unresolved_attribute.unparsed_identifier)
     whole = _NAME.fullmatch(text)
-    if whole is None or found.unresolved_attribute.is_metadata_column:
+    if whole is None or expression.unresolved_attribute.is_metadata_column:
         raise _no_column(text)
     return text if whole[1] is None else whole[1].replace("``", "`")
 
@@ -253,15 +254,15 @@ def _no_column(name: str) -> DirectReadError:
     return DirectReadError(f"it reads {name!r}, which is no column of the files by that name")
 
 
-def _connect_literal(found: Any) -> pa.Scalar:
+def _connect_literal(expression: Any) -> pa.Scalar:
     """Return the value of a literal."""
-    if found.WhichOneof("expr_type") != "literal":
-        raise _not_pushed(found)
-    kind, literal = found.literal.WhichOneof("literal_type"), found.literal
+    if expression.WhichOneof("expr_type") != "literal":
+        raise _not_pushed_error(expression)
+    kind, literal = expression.literal.WhichOneof("literal_type"), expression.literal
     if kind == "null":
         return pa.scalar(None)
     if kind not in _LITERALS:
-        raise _not_pushed(found)
+        raise _not_pushed_error(expression)
     return pa.scalar(getattr(literal, kind), _LITERALS[kind])
 
 
@@ -280,24 +281,24 @@ _LITERALS = {
 }
 
 
-def _not_pushed(found: Any) -> DirectReadError:
-    if found.WhichOneof("expr_type") == "expression_string":
+def _not_pushed_error(expression: Any) -> DirectReadError:
+    if expression.WhichOneof("expr_type") == "expression_string":
         return DirectReadError(
-            f"its filter {_connect_text(found)!r} is text, which the server parses: col('x') > 1 is not"
+            f"its filter {_connect_text(expression)!r} is text, which the server parses: col('x') > 1 is not"
         )
-    return DirectReadError(f"its filter {_connect_text(found)} is one that Spark evaluates")
+    return DirectReadError(f"its filter {_connect_text(expression)} is one that Spark evaluates")
 
 
-def _connect_text(found: Any) -> str:
+def _connect_text(expression: Any) -> str:
     """Return an expression as text of one line."""
-    kind = found.WhichOneof("expr_type")
+    kind = expression.WhichOneof("expr_type")
     if kind == "unresolved_function":
-        called = found.unresolved_function
+        called = expression.unresolved_function
         return f"{called.function_name}({', '.join(map(_connect_text, called.arguments))})"
     if kind == "unresolved_attribute":
-        return str(found.unresolved_attribute.unparsed_identifier)
+        return str(expression.unresolved_attribute.unparsed_identifier)
     if kind == "literal":
-        return str(getattr(found.literal, found.literal.WhichOneof("literal_type"), "?"))
+        return str(getattr(expression.literal, expression.literal.WhichOneof("literal_type"), "?"))
     if kind == "expression_string":
-        return str(found.expression_string.expression)
+        return str(expression.expression_string.expression)
     return str(kind)

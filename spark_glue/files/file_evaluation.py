@@ -1,7 +1,7 @@
 """Evaluation of one piece of the work on stored events.
 
-Rows that are in order as they lie are evaluated as a range of the stream.  Once some are not, the stretch begins anew:
-its rows are put in order, carry their numbers, and the results that were given already are passed over.
+Rows that are stored in order are evaluated as a range of the stream.  Once some are not, the range begins anew:
+its rows are sorted, carry their numbers, and the results that were already yielded are skipped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from spark_glue.work import WorkEvaluator
 
 SKIP_FROM = 8
-"""Row groups without needed types are left out if they hold one row in so many: a gap costs a column of positions."""
+"""Row groups without needed types are skipped if they have one row in this many: a gap costs a column of positions."""
 
 
 def evaluate_piece(plan: FilePlan, number: int, report: Any = None) -> Iterator[pa.RecordBatch]:
@@ -46,7 +46,7 @@ def evaluate_piece(plan: FilePlan, number: int, report: Any = None) -> Iterator[
     Raises
     ------
     CerError
-        If a file changed, cannot be read or has a NULL in the first column of the order, or the events do not fit
+        If a file changed, cannot be read or has a NULL in the first column of the order, or the events do not match
         the query.
     """
     return PieceEvaluation(plan, number).results(report)
@@ -70,14 +70,14 @@ class PieceEvaluation:
     def __init__(self, plan: FilePlan, number: int) -> None:
         self._plan, self._number = plan, number
         self._piece = plan.pieces[number]
-        schema = plan.found.scan.schema
+        schema = plan.footers.scan.schema
         self._part = self._piece.part
         read = list(dict.fromkeys([*self._part.columns, *plan.order]))
-        self._groups = RowGroups(plan.found, read, plan.opener, plan.limits.batch)
-        self._ordered = OrderedReader(self._groups, plan.order, plan.limits.held, plan.limits.memory)
+        self._groups = RowGroups(plan.footers, read, plan.opener, plan.limits.batch)
+        self._ordered = OrderedReader(self._groups, plan.order, plan.limits.buffered_rows, plan.limits.memory)
         tops = set(columns_with(schema, self._part.columns))
         self._columns = [name for name in schema.names if name in tops]
-        self._first_number = 0  # of the matches of the next stretch
+        self._first_number = 0  # of the matches of the next range
         self.n_rows: int
         self.n_matches: int
         self.n_rows = self.n_matches = 0
@@ -86,8 +86,8 @@ class PieceEvaluation:
     def results(self, report: Any = None) -> Iterator[pa.RecordBatch]:
         """Yield the matches; see `evaluate_piece`."""
         try:
-            for stretch in self._piece.stretches:
-                for batch in self._evaluate_range(stretch):
+            for split_range in self._piece.split_ranges:
+                for batch in self._evaluate_range(split_range):
                     yield self._declared_results(batch)
                 self._first_number = self.n_matches
             self._groups.close()
@@ -101,25 +101,25 @@ class PieceEvaluation:
         batch = plain_batch(apart(batch, self._number, self._first_number) if self._part.work.numbered else batch)
         return batch if batch.schema.equals(self._plan.schema) else batch.cast(self._plan.schema)
 
-    def _evaluate_range(self, stretch: SplitRange) -> Iterator[pa.RecordBatch]:
+    def _evaluate_range(self, split_range: SplitRange) -> Iterator[pa.RecordBatch]:
         n_rows, n_matches = self.n_rows, self.n_matches
-        n_given = 0
-        if stretch.presorted:
+        n_yielded = 0
+        if split_range.presorted:
             try:
-                for batch in self._as_they_lie(stretch):
+                for batch in self._evaluate_in_stored_order(split_range):
                     yield batch
-                    n_given += batch.num_rows
+                    n_yielded += batch.num_rows
                 return
             except UnsortedInputError:
                 self.n_rows, self.n_matches = n_rows, n_matches
-        for batch in self._matches_of_range(stretch, self._ordered.in_order(stretch), ROW_COLUMN):
-            known = min(n_given, batch.num_rows)
-            n_given -= known
-            if known < batch.num_rows:
-                yield batch.slice(known)
+        for batch in self._matches_of_range(split_range, self._ordered.in_order(split_range), ROW_COLUMN):
+            n_repeated = min(n_yielded, batch.num_rows)
+            n_yielded -= n_repeated
+            if n_repeated < batch.num_rows:
+                yield batch.slice(n_repeated)
 
-    def _as_they_lie(self, stretch: SplitRange) -> Iterator[pa.RecordBatch]:
-        """Yield the results of a stretch whose rows are in order as they lie.
+    def _evaluate_in_stored_order(self, split_range: SplitRange) -> Iterator[pa.RecordBatch]:
+        """Yield the matches of a range whose rows are stored in order.
 
         Raises
         ------
@@ -128,45 +128,45 @@ class PieceEvaluation:
         """
         types = self._part.types
         if types is not None:
-            n_skipped = sum(unit.n_rows for unit in stretch.units if unit.without(types))
-            types = types if n_skipped and n_skipped * SKIP_FROM >= stretch.n_rows else None
-        follow = all(unit.first + unit.n_rows == after.first for unit, after in pairwise(stretch.units))
+            n_skipped = sum(unit.n_rows for unit in split_range.units if unit.without(types))
+            types = types if n_skipped and n_skipped * SKIP_FROM >= split_range.n_rows else None
+        follow = all(unit.first + unit.n_rows == after.first for unit, after in pairwise(split_range.units))
         positions = None if types is None and follow else POSITION
-        rows = self._ordered.presorted(stretch, types, numbered=positions is not None)
-        yield from self._matches_of_range(stretch, rows, positions)
+        rows = self._ordered.presorted(split_range, types, numbered=positions is not None)
+        yield from self._matches_of_range(split_range, rows, positions)
 
     def _matches_of_range(
-        self, stretch: SplitRange, rows: Iterator[FileRows], positions: str | None
+        self, split_range: SplitRange, rows: Iterator[FileRows], positions: str | None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the results of the rows of a stretch in their order.
+        """Yield the matches of the rows of a range in their order.
 
         Parameters
         ----------
-        stretch
+        split_range
         rows
         positions
             Column of the evaluator for the numbers of the rows; if None, they are consecutive.
         """
-        held: list[FileRows] = []
-        n_held = 0
+        buffered: list[FileRows] = []
+        n_buffered = 0
         evaluator: WorkEvaluator | None = None
         n_outside = 0
         for each in prefetch(gathered(rows, self._plan.limits.gathered)):
             assert isinstance(each, FileRows)
             self.n_rows += each.batch.num_rows
             if evaluator is None:
-                held.append(each)
-                n_held += 0 if each.own else each.batch.num_rows
-                if not each.own and n_held <= self._plan.limits.held:
+                buffered.append(each)
+                n_buffered += 0 if each.own else each.batch.num_rows
+                if not each.own and n_buffered <= self._plan.limits.buffered_rows:
                     continue
                 # too long a window is evaluated at once, and what ends in it is not reported
-                report_from = 0 if not each.own else n_held if positions == ROW_COLUMN else each.first
-                evaluator = self._evaluator_from(held, report_from, positions)
-                ready, held = held, []
+                report_from = 0 if not each.own else n_buffered if positions == ROW_COLUMN else each.first
+                evaluator = self._evaluator_from(buffered, report_from, positions)
+                ready, buffered = buffered, []
             else:
                 ready = [each]
             for some in ready:
-                for batch in self._pushed(evaluator, some, positions):
+                for batch in self._push_rows(evaluator, some, positions):
                     if some.own:
                         yield batch
                 if not some.own:
@@ -176,33 +176,33 @@ class PieceEvaluation:
             self.n_matches += evaluator.total_matches - n_outside
 
     def _evaluator_from(self, rows: list[FileRows], report_from: int, positions: str | None) -> WorkEvaluator:
-        """Return the evaluator of a stretch that begins with some rows."""
+        """Return the evaluator of a range that begins with some rows."""
         part = self._part
         mine = (self._piece.number, part.n_pieces)
         options = EvaluationOptions(
-            shard=mine if part.share == "ends" else None,
-            key_shard=mine if part.share == "keys" else None,
+            shard=mine if part.sharded_by == "ends" else None,
+            key_shard=mine if part.sharded_by == "keys" else None,
             start_position=rows[0].first if positions is None else 0,
             report_from=report_from,
             position_column=POSITION if positions == POSITION else None,
         )
         return part.work.evaluator(options, self._plan.schema)
 
-    def _sent(self, batch: pa.RecordBatch, positions: str | None) -> pa.RecordBatch:
+    def _columns_to_push(self, batch: pa.RecordBatch, positions: str | None) -> pa.RecordBatch:
         """Return the columns that are read, and the numbers of the rows in a column of this name."""
         sent = batch.select(self._columns)
         return sent if positions is None else sent.append_column(positions, batch.column(POSITION))
 
-    def _pushed(self, evaluator: WorkEvaluator, rows: FileRows, positions: str | None) -> Iterator[pa.RecordBatch]:
+    def _push_rows(self, evaluator: WorkEvaluator, rows: FileRows, positions: str | None) -> Iterator[pa.RecordBatch]:
         try:
-            yield from self._timed(evaluator.push_batches(self._sent(rows.batch, positions)))
+            yield from self._timed(evaluator.push_batches(self._columns_to_push(rows.batch, positions)))
         except EventsError as error:
             raise type(error)(f"{self._groups.locate(rows.first)} or a later one: {error}") from None
 
-    def _timed(self, found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _timed(self, matches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         while True:
             begun = time.perf_counter()
-            batch = next(found, None)
+            batch = next(matches, None)
             self._seconds += time.perf_counter() - begun
             if batch is None:
                 return

@@ -1,4 +1,4 @@
-"""Job over stored files: Spark deals numbers of pieces to tasks, which read and evaluate them by themselves.
+"""Job over stored files: Spark distributes numbers of pieces to tasks, which read and evaluate these themselves.
 
 No row of the events comes from Spark: `DataFrame.mapInArrow` hands a task the numbers of its pieces alone.
 """
@@ -18,7 +18,7 @@ from spark_glue.files.file_plan import FilePlan
 from spark_glue.files.footers import find_footers, surveyed
 from spark_glue.files.opening import Opener
 from spark_glue.files.pieces import plan
-from spark_glue.files.stored_events import FoundFiles, Scan
+from spark_glue.files.stored_events import FileFooters, Scan
 from spark_glue.files.stored_formats import Bounds
 from spark_glue.schema import to_spark
 from spark_glue.sessions import job_description, short, tasks_at_once
@@ -65,7 +65,7 @@ class FileTask:
 
 
 MAX_SURVEYED_HERE = 32
-"""Most row groups without statistics whose order column this process reads itself; a job reads those of more."""
+"""Most row groups without statistics whose order column this process reads itself; a job reads more."""
 _PER_TASK = 4
 
 
@@ -77,7 +77,7 @@ def plan_files(
     Parameters
     ----------
     spark
-        Session that reads the order column where footers do not tell its bounds.
+        Session that reads the order column where footers lack its bounds.
     scan, work, order, distribution, n_tasks
         As for `spark_glue.files.pieces.plan`.
 
@@ -86,13 +86,13 @@ def plan_files(
     DirectReadError
         If tasks cannot read the files by themselves, or not fast enough.
     CerError
-        If the query does not fit the events.
+        If the query does not match the schema of the events.
     """
     opener = Opener(scan.options)
     return plan(_row_groups_of(spark, scan, work, order, opener), work, order, distribution, n_tasks, opener=opener)
 
 
-def _row_groups_of(spark: SparkSession, scan: Scan, work: Work, order: Sequence[str], opener: Opener) -> FoundFiles:
+def _row_groups_of(spark: SparkSession, scan: Scan, work: Work, order: Sequence[str], opener: Opener) -> FileFooters:
     """Return the row groups of a scan, after a check of the columns that are read in all files."""
     # filters may be on columns that the events do not have: they are checked under names of their own
     hidden = {f"$filter {f.name}": f for f in scan.filter_columns}
@@ -102,9 +102,9 @@ def _row_groups_of(spark: SparkSession, scan: Scan, work: Work, order: Sequence[
         stored={**scan.stored, **{name: f.name for name, f in hidden.items()}},
     )
     tops = [name for name in scan.schema.names if name in _tops(scan, work, order)]
-    survey = partial(_surveyed, spark, work, opener, scan.stored.get(order[0], order[0]), order[0], scan)
-    found = find_footers(checked, work.type_column, order[0], columns=[*tops, *hidden], survey=survey, opener=opener)
-    return replace(found, scan=scan)
+    survey = partial(_survey_bounds, spark, work, opener, scan.stored.get(order[0], order[0]), order[0], scan)
+    footers = find_footers(checked, work.type_column, order[0], columns=[*tops, *hidden], survey=survey, opener=opener)
+    return replace(footers, scan=scan)
 
 
 def _tops(scan: Scan, work: Work, order: Sequence[str]) -> set[str]:
@@ -112,7 +112,7 @@ def _tops(scan: Scan, work: Work, order: Sequence[str]) -> set[str]:
     return set(columns_with(scan.schema, [*work.columns(scan.schema), *order]))
 
 
-def _surveyed(
+def _survey_bounds(
     spark: SparkSession,
     work: Work,
     opener: Opener,
@@ -121,7 +121,7 @@ def _surveyed(
     scan: Scan,
     groups: list[tuple[str, int]],
 ) -> Sequence[Bounds]:
-    """Return the bounds of the order column in row groups whose footers do not tell them."""
+    """Return the bounds of the order column in row groups whose footers lack them."""
     task = _Survey(opener, tuple(groups), column, scan.schema.field(name).type)
     if len(groups) <= MAX_SURVEYED_HERE:
         return [task.bounds(number) for number in range(len(groups))]
@@ -129,8 +129,8 @@ def _surveyed(
     numbers = spark.range(0, len(groups), 1, n_tasks)
     with job_description(spark, f"{short(work.text)}: read {name} of {len(groups):,} row groups without statistics"):
         table = numbers.mapInArrow(task, "number long, low long, high long, n_nulls long").toArrow()
-    found = {row["number"]: (row["low"], row["high"], row["n_nulls"]) for row in table.to_pylist()}
-    return [found[number] for number in range(len(groups))]
+    bounds = {row["number"]: (row["low"], row["high"], row["n_nulls"]) for row in table.to_pylist()}
+    return [bounds[number] for number in range(len(groups))]
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class _Survey:
             yield pa.record_batch([pa.array(list(column), pa.int64()) for column in columns], names=list(names))
 
 
-def found_of(spark: SparkSession, made: FilePlan, report: Any = None) -> DataFrame:
+def matches_of_plan(spark: SparkSession, plan: FilePlan, report: Any = None) -> DataFrame:
     """Return the matches of a plan as a DataFrame, a task for each piece."""
-    numbers = spark.range(0, made.n_pieces, 1, made.n_pieces)
-    return numbers.mapInArrow(FileTask(made, report), to_spark(made.schema))
+    numbers = spark.range(0, plan.n_pieces, 1, plan.n_pieces)
+    return numbers.mapInArrow(FileTask(plan, report), to_spark(plan.schema))

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spark_glue.files.layout import SplitRange
 from spark_glue.files.opening import Opener
-from spark_glue.files.stored_events import FoundFiles
+from spark_glue.files.stored_events import FileFooters
 
 if TYPE_CHECKING:
     from spark_glue.work import Work
@@ -21,8 +21,8 @@ class Limits:
 
     Attributes
     ----------
-    held
-        Most rows to put in order in memory, and most rows of a window to hold until its range begins.
+    buffered_rows
+        Maximum rows to sort in memory, and of a window to buffer until its range begins.
     batch
         Most rows of a batch.
     gathered
@@ -33,7 +33,7 @@ class Limits:
         Most times that the rows are read by all tasks of ranges together.
     """
 
-    held: int = 1 << 22
+    buffered_rows: int = 1 << 22
     batch: int = 1 << 20
     gathered: int = 1 << 16
     memory: int = 1 << 28
@@ -51,15 +51,15 @@ class Part:
         Columns and fields that it reads.
     types : tuple of str or None
         Types of the events that it needs, if row groups without them can be left out; if None, all are read.
-    share : str or None
-        "ends": each of its pieces has its share of the work; "keys": it evaluates its share of the keys; None for all.
+    sharded_by : str or None
+        "ends": each of its pieces has its shard of the work; "keys": it evaluates its shard of the keys; None for all.
     n_pieces : int
     """
 
     work: Work
     columns: tuple[str, ...]
     types: tuple[str, ...] | None
-    share: str | None
+    sharded_by: str | None
     n_pieces: int
 
 
@@ -69,20 +69,20 @@ class Piece:
 
     Attributes
     ----------
-    stretches : tuple of Stretch
+    split_ranges : tuple of SplitRange
     part : Part
     number : int
         Number among the pieces of its part.
     """
 
-    stretches: tuple[SplitRange, ...]
+    split_ranges: tuple[SplitRange, ...]
     part: Part
     number: int
 
     @property
     def n_rows(self) -> int:
         """Number of rows in its row groups."""
-        return sum(stretch.n_rows for stretch in self.stretches)
+        return sum(split_range.n_rows for split_range in self.split_ranges)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class FilePlan:
 
     Attributes
     ----------
-    found : FoundFiles
+    footers : FileFooters
         The files, without their row groups.
     order : tuple of str
         Columns that order the stream.
@@ -102,7 +102,7 @@ class FilePlan:
     presorted : bool
         True if no two row groups overlap, so that no rows of different ones need a sort.
     in_order
-        Words on how the rows are put in order.
+        Description of how the rows are sorted.
     pieces : tuple of Piece
     schema : pyarrow.Schema
         Columns of the results.
@@ -110,7 +110,7 @@ class FilePlan:
     opener : Opener
     """
 
-    found: FoundFiles
+    footers: FileFooters
     order: tuple[str, ...]
     distribution: str
     reason: str
@@ -125,7 +125,7 @@ class FilePlan:
     @property
     def n_rows(self) -> int:
         """Number of rows in the files."""
-        return self.found.n_rows
+        return self.footers.n_rows
 
     @property
     def n_pieces(self) -> int:

@@ -1,4 +1,4 @@
-"""Facts that the paths of files tell: values of hive folders, and numbers of buckets."""
+"""Facts encoded in the paths of files: values of hive folders, and numbers of buckets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
 
 
 def folder_values(path: str, kinds: Mapping[str, pa.DataType | None]) -> tuple[tuple[str, Any], ...]:
-    """Return the values that the folders of a file tell.
+    """Return the values encoded in the folders of a file.
 
     Parameters
     ----------
@@ -37,22 +37,23 @@ def folder_values(path: str, kinds: Mapping[str, pa.DataType | None]) -> tuple[t
     Raises
     ------
     DirectReadError
-        If a folder of a column is missing, or its text is no value of the type, or of one that folders do not tell.
+        If a folder of a column is missing, or its text is no value of the type, or the type cannot be encoded in
+        folders.
     """
     strings: dict[str, str] = {}
     for part in address_of(path).path.split("/")[:-1]:
         name, separator, value = part.partition("=")
         if separator:
-            strings[_unescaped(name)] = _unescaped(value)
+            strings[_unescape(name)] = _unescape(value)
     missing = [name for name in kinds if name not in strings]
     if missing:
         raise DirectReadError(f"{path}: no folder tells the column {missing[0]!r}")
     return tuple((name, _value_of_folder(path, name, strings[name], kind)) for name, kind in kinds.items())
 
 
-def _unescaped(text: str) -> str:
-    """Return the text of an escaped one: Spark escapes single characters of ASCII."""
-    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+def _unescape(text: str) -> str:
+    """Return the unescaped text: Spark escapes single characters of ASCII."""
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
 
 
 def _value_of_folder(path: str, name: str, text: str, kind: pa.DataType | None) -> Any:
@@ -101,7 +102,7 @@ def bucket_of(path: str) -> int:
     DirectReadError
         If the name has none.
     """
-    found = _BUCKET.fullmatch(address_of(path).path.rsplit("/", 1)[-1])
-    if found is None:
+    match = _BUCKET.fullmatch(address_of(path).path.rsplit("/", 1)[-1])
+    if match is None:
         raise DirectReadError(f"{path}: the name tells no bucket, and the table is bucketed")
-    return int(found[1])
+    return int(match[1])

@@ -1,4 +1,4 @@
-"""Facts of stored files from their footers: row groups, and bounds of the columns that order and tell types.
+"""Facts of stored files from their footers: row groups, and bounds of the columns of order and types.
 
 No data pages are read, except of the order column where a file has no statistics of it.
 """
@@ -19,7 +19,7 @@ from cer_gpu.errors import EventsError
 from spark_glue.files.casting import in_unit, orders
 from spark_glue.files.folders import bucket_of, folder_values
 from spark_glue.files.opening import Opener, reading
-from spark_glue.files.stored_events import DirectReadError, File, FoundFiles, Group, Scan
+from spark_glue.files.stored_events import DirectReadError, File, FileFooters, Group, Scan
 from spark_glue.files.stored_formats import STORED_FORMATS, Bounds, GroupFacts, ScanColumns, as_integers
 
 THREADS = 16
@@ -36,14 +36,14 @@ def find_footers(
     columns: Sequence[str] | None = None,
     survey: _Survey | None = None,
     opener: Opener | None = None,
-) -> FoundFiles:
+) -> FileFooters:
     """Find the files of a scan, their row groups, and the bounds of their columns of order and of types.
 
     Parameters
     ----------
     scan
     type_column
-        Column of the events that tells their types, or None.
+        Column of the events that has their types, or None.
     order_column
         First column of the order.
     columns
@@ -57,7 +57,7 @@ def find_footers(
     Raises
     ------
     DirectReadError
-        If the order column cannot put files in order, or a file does not have the columns in types that a task can read
+        If the order column cannot order files, or a file does not have the columns in types that a task can read
         as Spark does.
     EventsError
         If there is no such file.
@@ -76,7 +76,7 @@ def find_footers(
                 bounds = list(pool.map(footers.survey, unknown))
         finally:
             pool.shutdown(cancel_futures=True)
-    return _found_files(scan, read, dict(zip(unknown, bounds, strict=True)))
+    return _file_footers(scan, read, dict(zip(unknown, bounds, strict=True)))
 
 
 def surveyed(opener: Opener, path: str, group: int, column: str, kind: pa.DataType) -> Bounds:
@@ -107,14 +107,14 @@ def surveyed(opener: Opener, path: str, group: int, column: str, kind: pa.DataTy
     with reading(path):
         for values in opener.format(path).values(opener, path, group, column):
             n_nulls += values.null_count
-            found = pc.min_max(as_integers(values))
-            if found["min"].is_valid:
-                lows.append(in_unit(found["min"].as_py(), values.type, kind, up=False))
-                highs.append(in_unit(found["max"].as_py(), values.type, kind, up=True))
+            bounds = pc.min_max(as_integers(values))
+            if bounds["min"].is_valid:
+                lows.append(in_unit(bounds["min"].as_py(), values.type, kind, up=False))
+                highs.append(in_unit(bounds["max"].as_py(), values.type, kind, up=True))
     return min(lows, default=None), max(highs, default=None), n_nulls
 
 
-def _found_files(scan: Scan, read: list[_Footer], surveys: dict[tuple[str, int], Bounds]) -> FoundFiles:
+def _file_footers(scan: Scan, read: list[_Footer], surveys: dict[tuple[str, int], Bounds]) -> FileFooters:
     files, groups = [], []
     first = 0
     for i, footer in enumerate(read):
@@ -126,7 +126,7 @@ def _found_files(scan: Scan, read: list[_Footer], surveys: dict[tuple[str, int],
             low, high, n_nulls = part.bounds or surveys[footer.path, part.number]
             groups.append(Group(i, part.number, start, part.n_rows, low, high, n_nulls, part.types))
         first += n_rows
-    return FoundFiles(scan, tuple(files), tuple(groups))
+    return FileFooters(scan, tuple(files), tuple(groups))
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class _Footers:
         DirectReadError
         EventsError
         """
-        with _as_reasons():
+        with _reading_errors():
             size, stamp = self.opener.stat(path)  # before the footer: a change after it will be noticed
             footer = _Footer(path, size, stamp, folder_values(path, self.folders), self._bucket(path))
             with reading(path):
@@ -192,7 +192,7 @@ class _Footers:
         DirectReadError
         EventsError
         """
-        with _as_reasons():
+        with _reading_errors():
             return surveyed(self.opener, *at, self.columns.order, self.columns.order_type)
 
     def _bucket(self, path: str) -> int | None:
@@ -200,7 +200,7 @@ class _Footers:
 
 
 @contextlib.contextmanager
-def _as_reasons() -> Iterator[None]:
+def _reading_errors() -> Iterator[None]:
     """Raise an error of reading as a `DirectReadError`, unless there is no such file: Spark may know a way."""
     try:
         yield

@@ -1,9 +1,9 @@
-"""Order of stored row groups by the bounds of their first order column, and the places where the stream can be cut.
+"""Order of stored row groups by the bounds of their first order column, and the points where the stream can be cut.
 
-Row groups are taken by their least values.  Rows of one are read as they lie where the next one begins no earlier than
-it ends; where row groups overlap, the rows that the next one may precede are held until it is read (`ordered_rows`).  A
-cut is a row group and a value: the rows before it are those of smaller values, or, if it is clean, those of the row
-groups before it.  This module needs no Spark.
+Row groups are read by their least values.  Rows of one are read in stored order where the next one begins no earlier
+than it ends; where row groups overlap, the rows that the next one may precede are buffered until it is read
+(`ordered_rows`).  A cut is a row group and a value: the rows before it are the rows of smaller values, or, if it is
+clean, those of the row groups before it.  This module needs no Spark.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spark_glue.files.stored_events import Group
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Row group with its place among the rows of all files.
+    """Row group with its position among the rows of all files.
 
     Attributes
     ----------
@@ -87,11 +87,11 @@ class Layout:
     @cached_property
     def highs(self) -> tuple[int, ...]:
         """Greatest value of all row groups up to each."""
-        found, high = [], LEAST_INT64
+        highs, high = [], LEAST_INT64
         for unit in self.units:
             high = max(high, unit.high)
-            found.append(high)
-        return tuple(found)
+            highs.append(high)
+        return tuple(highs)
 
     @cached_property
     def presorted(self) -> bool:
@@ -103,38 +103,38 @@ class Layout:
         """True if some row group begins before another one ends."""
         return any(high > unit.low for high, unit in zip(self.highs[:-1], self.units[1:], strict=True))
 
-    def cuts(self) -> Iterator[CutPlace]:
-        """Yield the places where the stream can be cut, ascending: before each row group with another least value.
+    def cuts(self) -> Iterator[CutPoint]:
+        """Yield the points where the stream can be cut, ascending: before each row group with another least value.
 
-        A cut is clean between row groups that do not meet, or whose rows of equal values lie in order.
+        A cut is clean between row groups that do not meet, or whose rows of equal values are in order.
         """
         for i in range(1, len(self.units)):
             unit, high = self.units[i], self.highs[i - 1]
             meets = high >= unit.low
             if not meets or self.flows:
-                yield CutPlace(i, unit.low, clean=True)
+                yield CutPoint(i, unit.low, clean=True)
             elif unit.low > self.units[i - 1].low:
-                yield CutPlace(i, unit.low, clean=False)
+                yield CutPoint(i, unit.low, clean=False)
 
     def reaching(self, begin: int, end: int, low: int) -> tuple[Unit, ...]:
         """Return the row groups from number `begin` up to `end` (in this layout) that may have values from `low` on."""
         return tuple(unit for unit in self.units[begin:end] if unit.high >= low)
 
-    def most_held(self, units: Sequence[Unit], low: int, high: int) -> int:
-        """Return about how many rows with values in [low, high) must be held at once, to be put in order.
+    def max_buffered_rows(self, units: Sequence[Unit], low: int, high: int) -> int:
+        """Return about how many rows with values in [low, high) must be buffered at once, to be sorted.
 
-        A row group that meets no other is not held, except for one batch of it.
+        A row group that overlaps no other is not buffered, except for one batch of it.
         """
-        most = n_held = 0
-        held: list[tuple[int, int]] = []
+        n_max = n_buffered = 0
+        open_units: list[tuple[int, int]] = []
         for unit in units:
-            while held and (held[0][0] < unit.low or (held[0][0] == unit.low and self.flows)):
-                n_held -= heapq.heappop(held)[1]
+            while open_units and (open_units[0][0] < unit.low or (open_units[0][0] == unit.low and self.flows)):
+                n_buffered -= heapq.heappop(open_units)[1]
             n = unit.rows_within(low, high)
-            n_held += n
-            heapq.heappush(held, (unit.high, n))
-            most = max(most, n_held if len(held) > 1 else 0)
-        return most
+            n_buffered += n
+            heapq.heappush(open_units, (unit.high, n))
+            n_max = max(n_max, n_buffered if len(open_units) > 1 else 0)
+        return n_max
 
     @property
     def flows(self) -> bool:
@@ -143,7 +143,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class CutPlace:
+class CutPoint:
     """Place where a stream can be cut.
 
     Attributes
@@ -153,7 +153,7 @@ class CutPlace:
     value : int
         Its least value.
     clean : bool
-        True: the rows before the cut are just those of the row groups before; False: those of smaller values.
+        True if the rows before the cut are exactly the row groups before; False if they are the rows of smaller values.
     """
 
     unit: int
@@ -170,19 +170,19 @@ class SplitRange:
     units : tuple of Unit
         In the order of their layout.
     n_before : int
-        Number of the first row groups whose rows all lie before the range.
+        Number of the first row groups whose rows are all before the range.
     low : int or None
-        Rows with smaller values lie before the range, too; None if `n_before` counts all of them.
+        Rows with smaller values are before the range, too; None if `n_before` counts all of them.
     begin : int
         Rows with smaller values are left out.
     end : int
         Rows with this value and larger ones are left out.
     presorted : bool
-        True: the rows are in order as they lie, so far as bounds tell.
+        True if the rows are stored in order, as far as bounds show.
     flows : bool
-        True: so are those of equal values in two row groups, even if some row group is not in order.
+        True if rows of equal values in two row groups are, too, even if some row group is not in order.
     on_disk : bool
-        True: the rows that must be put in order may not fit the memory.
+        True if the rows that must be sorted may exceed the memory.
     """
 
     units: tuple[Unit, ...]

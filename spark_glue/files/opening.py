@@ -51,7 +51,7 @@ class Opener:
         object.__setattr__(self, "options", relevant(self.options))
 
     def parquet(self, path: str, **options: Any) -> pq.ParquetFile:
-        """Open a Parquet file; `options` are those of `pyarrow.parquet.ParquetFile`.
+        """Open a Parquet file; `options` as in `pyarrow.parquet.ParquetFile`.
 
         Timestamps of Parquet's INT96 come in microseconds, as in Spark.
 
@@ -113,17 +113,17 @@ class Opener:
         EventsError
             If the file cannot be read.
         """
-        found = named_format(path)
-        if found is None:
+        stored_format = named_format(path)
+        if stored_format is None:
             with reading(path):
                 own, place = self.place(path)
                 with own.open_input_file(place) as file:
                     head = file.read(max(len(format.magic) for format in STORED_FORMATS))
-            found = next((format for format in STORED_FORMATS if head.startswith(format.magic)), None)
-        if found is None:
+            stored_format = next((format for format in STORED_FORMATS if head.startswith(format.magic)), None)
+        if stored_format is None:
             titles = " nor ".join(f"{format.title} file" for format in STORED_FORMATS)
             raise DirectReadError(f"{path}: neither {titles}")
-        return found
+        return stored_format
 
     def stat(self, path: str) -> tuple[int, int]:
         """Return the size of a file in bytes, and the time of its last change in nanoseconds (0: not known).
@@ -136,8 +136,8 @@ class Opener:
         local = self.local(path)
         with reading(path):
             if local is not None:
-                found = os.stat(local)
-                return found.st_size, found.st_mtime_ns
+                status = os.stat(local)
+                return status.st_size, status.st_mtime_ns
             own, place = self.place(path)
             info = own.get_file_info(place)
             if info.type != fs.FileType.File:
@@ -150,7 +150,7 @@ class Opener:
         Parameters
         ----------
         paths
-            Files; folders, whose files are taken with those of all their folders, if their names end in .parquet, .pq,
+            Files; folders, whose files are read recursively if their names end in .parquet, .pq,
             .parq, .arrow, .feather or .ipc and no name on the way begins with ``.`` or ``_`` (but ``_column=value``
             does); and globs of either, with ``*``, ``**``, ``?``, ``[abc]`` and ``{a,b}``.
 
@@ -192,13 +192,13 @@ class Opener:
                 f"{path}: a table of {listed.table}, whose files may hold rows that were deleted since\n"
                 f"hint: give a DataFrame: {hint}"
             )
-        found = [
+        paths = [
             uri_in_store(address, place, each) for each, names in listed.files if named_format(names[-1]) is not None
         ]
-        if not found:
+        if not paths:
             endings = ", ".join(ending for format in STORED_FORMATS for ending in format.endings)
             raise EventsError(f"{path}: no file of events there\nhint: expected names that end in {endings}")
-        return found
+        return paths
 
     def local(self, path: str) -> str | None:
         """Return the path of a file of this machine, or None if another store has it."""

@@ -1,6 +1,6 @@
-"""Rows of a stretch of the stream in its order.
+"""Rows of a range of the stream in its order.
 
-Rows are checked as they are read.  Those that lie in order are passed on; others are put in order: within a row group,
+Rows are checked as they are read.  Rows in order are passed on; others are sorted: within a row group,
 or among the row groups that overlap, in memory or, where they may be too many, on disk.  Rows that agree on all columns
 of the order keep the order of their numbers.
 """
@@ -39,13 +39,13 @@ class UnsortedInputError(Exception):
 
 @dataclass(frozen=True)
 class FileRows:
-    """Rows of a stretch that follow one another in its order.
+    """Rows of a range that follow one another in its order.
 
     Attributes
     ----------
     batch : pyarrow.RecordBatch
     own : bool
-        True: they are of the range; False: of the window before it.
+        True if they are of the range, False if of the window before it.
     first : int
         Number of the first one, over all files.
     """
@@ -56,39 +56,40 @@ class FileRows:
 
 
 class OrderedReader:
-    """Reader of the rows of stretches in their order.
+    """Reader of the rows of ranges in their order.
 
     Parameters
     ----------
     groups
-        Reader of row groups, whose columns include those of the order.
+        Reader of row groups, whose columns include the order columns.
     order
         Columns that order the stream.
-    most_held
+    max_buffered_rows
         Most rows of a row group to sort in memory.
     memory
         Bytes that a sort on disk may hold.
     """
 
     def __init__(
-        self, groups: RowGroups, order: Sequence[str], most_held: int = 1 << 22, memory: int = 1 << 28
+        self, groups: RowGroups, order: Sequence[str], max_buffered_rows: int = 1 << 22, memory: int = 1 << 28
     ) -> None:
-        self._groups, self._order, self._most_held, self._memory = groups, list(order), most_held, memory
+        self._groups, self._order = groups, list(order)
+        self._max_buffered_rows, self._memory = max_buffered_rows, memory
 
-    # ---- rows as they lie ------------------------------------------------------------------------------------
+    # ---- rows in stored order --------------------------------------------------------------------------------
 
     def presorted(
-        self, stretch: SplitRange, types: Sequence[str] | None = None, *, numbered: bool = False
+        self, split_range: SplitRange, types: Sequence[str] | None = None, *, numbered: bool = False
     ) -> Iterator[FileRows]:
-        """Yield the rows of a stretch as they lie, while they are in order.
+        """Yield the rows of a range in stored order, while they are in the order of the stream.
 
         Parameters
         ----------
-        stretch
+        split_range
         types
             Row groups that have no row of these types are left out; if None, all are read.
         numbered
-            True: the rows have the column `POSITION`.
+            True if the rows have the column `POSITION`.
 
         Raises
         ------
@@ -96,100 +97,101 @@ class OrderedReader:
             At the first row group that is not in order; the rows before are the first ones of the order.
         """
         last: list[pa.Array] | None = None
-        held: list[FileRows] = []  # rows that agree with the next row group's on the first column, until it is checked
-        for i, unit in enumerate(stretch.units):
+        # rows that agree with the next row group's on the first column, until it is checked
+        buffered: list[FileRows] = []
+        for i, unit in enumerate(split_range.units):
             if types is not None and unit.without(types):
                 continue
             several = unit.n_rows > self._groups.rows_at_once(unit)
             if several and not self._lies_in_order(unit):
                 raise UnsortedInputError
-            bound = MAX_INT64 + 1 if len(self._order) == 1 else _next_low(stretch, i)
+            bound = MAX_INT64 + 1 if len(self._order) == 1 else _next_low(split_range, i)
             row = unit.first
             for batch in self._groups.batches(unit, numbered=numbered):
                 n = batch.num_rows
                 if not n:
                     continue
                 if n < unit.n_rows and not several:
-                    raise UnsortedInputError  # rows of a later batch may precede those of this one
+                    raise UnsortedInputError  # rows of a later batch may precede this one's
                 keys = [self._first_order_column(batch, row), *self._sort_keys(batch, 1)]
-                if not ascending(keys) or (last is not None and not _not_after(last, keys)):
+                if not ascending(keys) or (last is not None and not _is_not_after(last, keys)):
                     raise UnsortedInputError
                 last = [key.slice(n - 1) for key in keys]
                 values = integers(keys[0])
                 self._check_bounds(unit, row, values[[0, -1]])
                 if unit.low < bound:
-                    yield from held
-                    held = []
-                begin, end = _span_within(values, stretch.begin, stretch.end)
-                split = end if i < stretch.n_before else begin
-                if stretch.low is not None and i >= stretch.n_before:
-                    split = int(np.clip(_rank(values, stretch.low), begin, end))
-                known = int(np.clip(_rank(values, bound), begin, end))
-                for first, stop in pairwise(sorted({begin, split, known, end})):
+                    yield from buffered
+                    buffered = []
+                begin, end = _span_within(values, split_range.begin, split_range.end)
+                split = end if i < split_range.n_before else begin
+                if split_range.low is not None and i >= split_range.n_before:
+                    split = int(np.clip(_rank(values, split_range.low), begin, end))
+                checked = int(np.clip(_rank(values, bound), begin, end))
+                for first, stop in pairwise(sorted({begin, split, checked, end})):
                     rows = FileRows(batch.slice(first, stop - first), first >= split, row + first)
-                    if first < known:
+                    if first < checked:
                         yield rows
                     else:
-                        held.append(rows)
-                if sum(rows.batch.num_rows for rows in held) > self._most_held:
+                        buffered.append(rows)
+                if sum(rows.batch.num_rows for rows in buffered) > self._max_buffered_rows:
                     raise UnsortedInputError
                 row += n
-        yield from held
+        yield from buffered
 
     # ---- rows in any order -----------------------------------------------------------------------------------
 
-    def in_order(self, stretch: SplitRange) -> Iterator[FileRows]:
-        """Yield the rows of a stretch, with the column `POSITION`, in their order."""
-        found = self._on_disk(stretch) if stretch.on_disk else self._swept(stretch)
-        for batch, own in found:
+    def in_order(self, split_range: SplitRange) -> Iterator[FileRows]:
+        """Yield the rows of a range, with the column `POSITION`, in their order."""
+        batches = self._on_disk(split_range) if split_range.on_disk else self._swept(split_range)
+        for batch, own in batches:
             if not batch.num_rows:
                 continue
             split = 0 if own else batch.num_rows
-            if own and stretch.low is not None:
-                split = _rank(integers(array_of(batch, self._order[0])), stretch.low)
+            if own and split_range.low is not None:
+                split = _rank(integers(array_of(batch, self._order[0])), split_range.low)
             first = batch.column(POSITION)[0].as_py()
             if split:
                 yield FileRows(batch.slice(0, split), False, first)
             if split < batch.num_rows:
                 yield FileRows(batch.slice(split), True, first)
 
-    def _swept(self, stretch: SplitRange) -> Iterator[tuple[pa.RecordBatch, bool]]:
-        """Yield the rows in order, with True for those of row groups after the window.
+    def _swept(self, split_range: SplitRange) -> Iterator[tuple[pa.RecordBatch, bool]]:
+        """Yield the rows in order, with True for rows of row groups after the window.
 
-        Rows are held until the row groups that may have rows before them are read.
+        Rows are buffered until the row groups that may have rows before them are read.
         """
-        held: list[pa.RecordBatch] = []
+        buffered: list[pa.RecordBatch] = []
         least = MAX_INT64
-        units = stretch.units
+        units = split_range.units
         for i, unit in enumerate(units):
-            own = i >= stretch.n_before
+            own = i >= split_range.n_before
             # rows with values before the bound are complete
-            bound = units[i + 1].low + stretch.flows if i + 1 < len(units) else MAX_INT64 + 1
-            if not held and unit.high < bound:
-                for batch in self._sorted_group(unit, stretch):
+            bound = units[i + 1].low + split_range.flows if i + 1 < len(units) else MAX_INT64 + 1
+            if not buffered and unit.high < bound:
+                for batch in self._sorted_group(unit, split_range):
                     yield batch, own
                 continue
-            for batch in self._rows_of_unit(unit, stretch):
+            for batch in self._rows_of_unit(unit, split_range):
                 if batch.num_rows:
-                    held.append(batch)
+                    buffered.append(batch)
                     least = min(least, int(integers(array_of(batch, self._order[0])).min()))
-            if held and least < bound:
-                rows = self._sort_batches(held)
+            if buffered and least < bound:
+                rows = self._sort_batches(buffered)
                 values = integers(array_of(rows, self._order[0]))
                 complete = _rank(values, bound)
                 yield rows.slice(0, complete), own
-                held = [rows.slice(complete)] if complete < len(values) else []
+                buffered = [rows.slice(complete)] if complete < len(values) else []
                 least = int(values[complete]) if complete < len(values) else MAX_INT64
 
-    def _sorted_group(self, unit: Unit, stretch: SplitRange) -> Iterator[pa.RecordBatch]:
+    def _sorted_group(self, unit: Unit, split_range: SplitRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one row group in order."""
         if unit.n_rows > self._groups.rows_at_once(unit) and self._lies_in_order(unit):
-            yield from self._rows_of_unit(unit, stretch)
+            yield from self._rows_of_unit(unit, split_range)
             return
-        if unit.n_rows > self._most_held:
-            yield from self._sorted_on_disk(self._rows_of_unit(unit, stretch))
+        if unit.n_rows > self._max_buffered_rows:
+            yield from self._sorted_on_disk(self._rows_of_unit(unit, split_range))
             return
-        batches = [batch for batch in self._rows_of_unit(unit, stretch) if batch.num_rows]
+        batches = [batch for batch in self._rows_of_unit(unit, split_range) if batch.num_rows]
         if len(batches) == 1 and ascending(self._sort_keys(batches[0])):
             yield batches[0]
         elif batches:
@@ -204,25 +206,25 @@ class OrderedReader:
         for batch in self._groups.batches(unit, columns=self._order):
             if batch.num_rows and not array_of(batch, self._order[0]).null_count:
                 keys = self._sort_keys(batch)
-                if not ascending(keys) or (last is not None and not _not_after(last, keys)):
+                if not ascending(keys) or (last is not None and not _is_not_after(last, keys)):
                     return False
                 last = [key.slice(batch.num_rows - 1) for key in keys]
         return True
 
-    def _rows_of_unit(self, unit: Unit, stretch: SplitRange) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a row group that are in the range or its window, as they lie."""
+    def _rows_of_unit(self, unit: Unit, split_range: SplitRange) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a row group that are in the range or its window, in stored order."""
         row = unit.first
         for batch in self._groups.batches(unit, numbered=True):
             if batch.num_rows:
                 row = batch.column(POSITION)[0].as_py()
                 values = integers(self._first_order_column(batch, row))
-                least, most = values.min(), values.max()
-                self._check_bounds(unit, row, np.array([least, most]))
-                if least < stretch.begin or most >= stretch.end:
-                    kept = values >= max(stretch.begin, LEAST_INT64)
-                    if stretch.end <= MAX_INT64:
-                        kept &= values < stretch.end
-                    batch = batch.filter(pa.array(kept))
+                least, greatest = values.min(), values.max()
+                self._check_bounds(unit, row, np.array([least, greatest]))
+                if least < split_range.begin or greatest >= split_range.end:
+                    mask = values >= max(split_range.begin, LEAST_INT64)
+                    if split_range.end <= MAX_INT64:
+                        mask &= values < split_range.end
+                    batch = batch.filter(pa.array(mask))
             yield batch
 
     def _sort_batches(self, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -241,10 +243,10 @@ class OrderedReader:
 
     # ---- on disk ---------------------------------------------------------------------------------------------
 
-    def _on_disk(self, stretch: SplitRange) -> Iterator[tuple[pa.RecordBatch, bool]]:
-        """Yield the rows in order, sorted on disk; `SplitRange.low` tells those of the window."""
-        units = sorted(stretch.units, key=lambda unit: unit.first)
-        for batch in self._sorted_on_disk(batch for unit in units for batch in self._rows_of_unit(unit, stretch)):
+    def _on_disk(self, split_range: SplitRange) -> Iterator[tuple[pa.RecordBatch, bool]]:
+        """Yield the rows in order, sorted on disk; rows below `SplitRange.low` are of the window."""
+        units = sorted(split_range.units, key=lambda unit: unit.first)
+        for batch in self._sorted_on_disk(batch for unit in units for batch in self._rows_of_unit(unit, split_range)):
             yield batch, True
 
     def _sorted_on_disk(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -254,25 +256,25 @@ class OrderedReader:
         if head is None:
             return
         source = Source(head.schema, lambda columns: itertools.chain([head], coming))
-        held: list[pa.RecordBatch] = []  # rows that agree on the first column, which others may follow
-        held_value = LEAST_INT64
+        buffered: list[pa.RecordBatch] = []  # rows that agree on the first column, which others may follow
+        buffered_value = LEAST_INT64
         for batch in sort_source(source, _KEY, memory=self._memory).batches(head.schema.names):
             rows = batch.select([name for name in head.schema.names if name != _KEY])
             if len(self._order) == 1:
                 yield rows
                 continue
             values = batch.column(_KEY).to_numpy()
-            if held and int(values[0]) != held_value:
-                yield self._sort_batches(held)
-                held = []
-            held_value = int(values[-1])
-            complete = _rank(values, held_value)
+            if buffered and int(values[0]) != buffered_value:
+                yield self._sort_batches(buffered)
+                buffered = []
+            buffered_value = int(values[-1])
+            complete = _rank(values, buffered_value)
             if complete:
-                yield self._sort_batches([*held, rows.slice(0, complete)])
-                held = []
-            held.append(rows.slice(complete))
-        if held:
-            yield self._sort_batches(held)
+                yield self._sort_batches([*buffered, rows.slice(0, complete)])
+                buffered = []
+            buffered.append(rows.slice(complete))
+        if buffered:
+            yield self._sort_batches(buffered)
 
     def _with_key(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch.append_column(_KEY, pa.array(integers(array_of(batch, self._order[0]))))
@@ -306,22 +308,22 @@ class OrderedReader:
 
 def gathered(rows: Iterable[FileRows], n_rows: int) -> Iterator[FileRows]:
     """Yield the same rows in batches of at least `n_rows` rows, except for the last ones of a window and of a range."""
-    held: list[FileRows] = []
-    n_held = 0
+    buffered: list[FileRows] = []
+    n_buffered = 0
     for each in rows:
-        if held and each.own != held[0].own:
-            yield _as_one(held)
-            held, n_held = [], 0
-        held.append(each)
-        n_held += each.batch.num_rows
-        if n_held >= n_rows:
-            yield _as_one(held)
-            held, n_held = [], 0
-    if held:
-        yield _as_one(held)
+        if buffered and each.own != buffered[0].own:
+            yield _concat_rows(buffered)
+            buffered, n_buffered = [], 0
+        buffered.append(each)
+        n_buffered += each.batch.num_rows
+        if n_buffered >= n_rows:
+            yield _concat_rows(buffered)
+            buffered, n_buffered = [], 0
+    if buffered:
+        yield _concat_rows(buffered)
 
 
-def _as_one(rows: list[FileRows]) -> FileRows:
+def _concat_rows(rows: list[FileRows]) -> FileRows:
     return (
         rows[0] if len(rows) == 1 else FileRows(_join_batches(each.batch for each in rows), rows[0].own, rows[0].first)
     )
@@ -331,8 +333,8 @@ def integers(array: pa.Array) -> Int64:
     """Return values of integers, times or dates, none of them NULL, as integers of 64 bits."""
     if pa.types.is_temporal(array.type):
         array = array.view(pa.int64() if array.type.bit_width == 64 else pa.int32())
-    found: Int64 = array.to_numpy().astype(np.int64, copy=False)
-    return found
+    values: Int64 = array.to_numpy().astype(np.int64, copy=False)
+    return values
 
 
 def ascending(keys: Sequence[pa.Array]) -> bool:
@@ -351,13 +353,13 @@ def ascending(keys: Sequence[pa.Array]) -> bool:
     return True
 
 
-def _not_after(last: Sequence[pa.Array], keys: Sequence[pa.Array]) -> bool:
+def _is_not_after(last: Sequence[pa.Array], keys: Sequence[pa.Array]) -> bool:
     """Return True if a row, columns of one value each, is not after the first row of the columns `keys`."""
     return ascending([pa.concat_arrays([one, key.slice(0, 1)]) for one, key in zip(last, keys, strict=True)])
 
 
 def _falls(left: pa.Array, right: pa.Array, *, with_ties: bool) -> tuple[bool, Int64]:
-    """Return True if some value is less than the one before it, and the places of equal ones."""
+    """Return True if some value is less than the one before it, and the indices of equal ones."""
     none = np.empty(0, np.int64)
     if not left.null_count and not right.null_count and not is_string(left.type) and _has_integers(left.type):
         a, b = integers(left), integers(right)
@@ -379,9 +381,9 @@ def _has_integers(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
-def _next_low(stretch: SplitRange, number: int) -> int:
-    """Return the least value that a row group after one of a stretch may have."""
-    return stretch.units[number + 1].low if number + 1 < len(stretch.units) else MAX_INT64 + 1
+def _next_low(split_range: SplitRange, number: int) -> int:
+    """Return the least value that a row group after one of a range may have."""
+    return split_range.units[number + 1].low if number + 1 < len(split_range.units) else MAX_INT64 + 1
 
 
 def _rank(values: Int64, bound: int) -> int:
@@ -392,16 +394,16 @@ def _rank(values: Int64, bound: int) -> int:
 
 
 def _span_within(values: Int64, low: int, high: int) -> tuple[int, int]:
-    """Return the places of ascending values in [low, high)."""
+    """Return the range of indices of ascending values in [low, high)."""
     begin = 0 if low <= int(values[0]) else _rank(values, low)
     end = len(values) if int(values[-1]) < high else _rank(values, high)
     return begin, max(begin, end)
 
 
 def _join_batches(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return the rows of batches as one, with one dictionary for each column of text."""
+    """Return the rows of batches as one, with one dictionary for each string column."""
     batches = list(batches)
     if any(batch.schema != batches[0].schema for batch in batches):
-        batches = [plain_batch(batch) for batch in batches]  # files differ in the layout of texts
+        batches = [plain_batch(batch) for batch in batches]  # files differ in the layout of strings
     table: Any = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
     return table.to_batches()[0]

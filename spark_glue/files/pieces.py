@@ -30,9 +30,9 @@ from spark_glue.distribution import (
     times_beside,
 )
 from spark_glue.files.file_plan import FilePlan, Limits, Part, Piece
-from spark_glue.files.layout import CutPlace, Layout, SplitRange, Unit, unit_of
+from spark_glue.files.layout import CutPoint, Layout, SplitRange, Unit, unit_of
 from spark_glue.files.opening import Opener
-from spark_glue.files.stored_events import DirectReadError, FoundFiles
+from spark_glue.files.stored_events import DirectReadError, FileFooters
 from spark_glue.stage import plain_schema
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def ranges_of(
     counts: bool,
     after_one: bool,
     presorted: bool,
-    most_held: int,
+    max_buffered_rows: int,
     times_read: int,
 ) -> list[SplitRange]:
     """Return ranges of a stream, of about equal rows: at most one for each task.
@@ -59,14 +59,14 @@ def ranges_of(
     length
         Length of the window.
     counts
-        True: it is measured in events; False: in units of the first column of the order.
+        True if it is measured in events, False if in units of the first column of the order.
     after_one
-        True: a range reads one row before its own at least, so that what must not decrease is seen to do so: rows
+        True if a range reads at least one row before its own, so that a decrease of the time is detected: rows
         between two ranges are then read together by the second one.
     presorted
-        False: rows are never read as they lie, for some are no events.
-    most_held
-        Most rows to put in order in memory.
+        False if rows are never read in stored order, for some are no events.
+    max_buffered_rows
+        Maximum rows to sort in memory.
     times_read
         Most times that the rows are read by all tasks together.
 
@@ -77,24 +77,24 @@ def ranges_of(
     """
     cuts = _chosen_cuts(layout, n_tasks)
     whole = SplitRange(layout.units, presorted=presorted and layout.presorted, flows=layout.flows)
-    stretches = [
+    split_ranges = [
         _range_after(layout, whole, begin, end, length, counts, after_one)
         for begin, end in itertools.pairwise([None, *cuts, None])
     ]
-    n_read = sum(stretch.n_rows for stretch in stretches)
+    n_read = sum(split_range.n_rows for split_range in split_ranges)
     if n_read > times_read * layout.n_rows:
         raise DirectReadError(
-            f"row groups overlap, or the window is long: {len(stretches)} tasks would read {n_read:,} rows of "
+            f"row groups overlap, or the window is long: {len(split_ranges)} tasks would read {n_read:,} rows of "
             f"{layout.n_rows:,}"
         )
-    return [_on_disk(layout, stretch, most_held) for stretch in stretches]
+    return [_on_disk(layout, split_range, max_buffered_rows) for split_range in split_ranges]
 
 
 def _range_after(
     layout: Layout,
     whole: SplitRange,
-    begin: CutPlace | None,
-    end: CutPlace | None,
+    begin: CutPoint | None,
+    end: CutPoint | None,
     length: int,
     counts: bool,
     after_one: bool,
@@ -106,7 +106,7 @@ def _range_after(
         return replace(whole, units=layout.units[:last], end=limit)
     low = _window_start(layout, begin, length, counts=counts)
     if after_one:
-        # rows of the last row group that lies before the range are at or before its last one
+        # rows of the last row group before the range are at or before its last one
         before = [unit.low for unit in layout.units[: begin.unit] if begin.clean or unit.high < begin.value]
         low = min(low, before[-1] if before else LEAST_INT64)
     window = tuple(unit for unit in layout.units[: begin.unit] if unit.high >= low)
@@ -116,7 +116,7 @@ def _range_after(
     return replace(whole, units=window + own, low=begin.value, begin=low, end=limit)
 
 
-def _window_start(layout: Layout, begin: CutPlace, length: int, *, counts: bool) -> int:
+def _window_start(layout: Layout, begin: CutPoint, length: int, *, counts: bool) -> int:
     """Return a value such that the rows with it and larger ones hold the window before a cut."""
     if not counts:
         return max(begin.value - length, LEAST_INT64)
@@ -129,17 +129,17 @@ def _window_start(layout: Layout, begin: CutPlace, length: int, *, counts: bool)
     return LEAST_INT64
 
 
-def _on_disk(layout: Layout, stretch: SplitRange, most_held: int) -> SplitRange:
-    """Return a range that is sorted on disk if it may not fit the memory."""
-    if layout.most_held(stretch.units, stretch.begin, stretch.end) <= most_held:
-        return stretch
-    if not stretch.n_before:
-        return replace(stretch, on_disk=True)
-    # row groups meet, so that the first value of the range tells its rows
-    return replace(stretch, on_disk=True, low=stretch.units[stretch.n_before].low, n_before=0)
+def _on_disk(layout: Layout, split_range: SplitRange, max_buffered_rows: int) -> SplitRange:
+    """Return a range that is sorted on disk if it may exceed the memory."""
+    if layout.max_buffered_rows(split_range.units, split_range.begin, split_range.end) <= max_buffered_rows:
+        return split_range
+    if not split_range.n_before:
+        return replace(split_range, on_disk=True)
+    # row groups overlap, so that the first value of the range separates its rows
+    return replace(split_range, on_disk=True, low=split_range.units[split_range.n_before].low, n_before=0)
 
 
-def _chosen_cuts(layout: Layout, n_tasks: int) -> list[CutPlace]:
+def _chosen_cuts(layout: Layout, n_tasks: int) -> list[CutPoint]:
     """Return cuts for ranges of about equal rows, ascending.
 
     A cut between row groups is taken where one is near; else row groups that overlap are cut at a value.
@@ -150,7 +150,7 @@ def _chosen_cuts(layout: Layout, n_tasks: int) -> list[CutPlace]:
     values, before = _rows_before(layout)
     firsts = list(itertools.accumulate((unit.n_rows for unit in layout.units), initial=0))
     at = np.array([firsts[cut.unit] if cut.clean else np.interp(cut.value, values, before) for cut in cuts])
-    found: list[CutPlace] = []
+    chosen: list[CutPoint] = []
     for k in range(1, n_tasks):
         target = k * layout.n_rows / n_tasks
         cut = None
@@ -160,26 +160,26 @@ def _chosen_cuts(layout: Layout, n_tasks: int) -> list[CutPlace]:
                 cut = cuts[nearest]
         if cut is None:
             cut = _at_value(layout, int(np.interp(target, before, values)))
-        if cut is None or (found and not _follows(found[-1], cut)):
+        if cut is None or (chosen and not _follows(chosen[-1], cut)):
             continue
-        found.append(cut)
-    return found
+        chosen.append(cut)
+    return chosen
 
 
-def _follows(before: CutPlace, cut: CutPlace) -> bool:
+def _follows(before: CutPoint, cut: CutPoint) -> bool:
     """Return True if a cut comes after another one, with a row group or a value between them."""
     return cut.value > before.value or (cut.clean and before.clean and cut.unit > before.unit)
 
 
-def _at_value(layout: Layout, value: int) -> CutPlace | None:
+def _at_value(layout: Layout, value: int) -> CutPoint | None:
     """Return the cut at a value if several row groups have it; in a single one, it would only be read twice."""
     if sum(unit.low < value <= unit.high for unit in layout.units) < 2:
         return None
-    return CutPlace(bisect_left([unit.low for unit in layout.units], value), value, clean=False)
+    return CutPoint(bisect_left([unit.low for unit in layout.units], value), value, clean=False)
 
 
 def _rows_before(layout: Layout) -> tuple[Sequence[int], np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    """Return ascending values, and about how many rows lie before each: those of a row group are spread evenly."""
+    """Return ascending values, and about how many rows are before each: rows of a row group are spread evenly."""
     lows = np.array([unit.low for unit in layout.units], np.float64)
     ends = np.array([unit.high for unit in layout.units], np.float64) + 1
     ends = np.maximum(ends, np.nextafter(lows, np.inf))
@@ -192,17 +192,17 @@ def _rows_before(layout: Layout) -> tuple[Sequence[int], np.ndarray[tuple[int], 
 
 
 @dataclass(frozen=True)
-class _Distributed:
+class _SplitPlan:
     """Stretches of each piece by one distribution, with words on them."""
 
     work: Work
-    stretches: Sequence[tuple[SplitRange, ...]]
+    split_ranges: Sequence[tuple[SplitRange, ...]]
     way: str
-    share: str | None = None
+    sharded_by: str | None = None
 
 
 def plan(
-    found: FoundFiles,
+    footers: FileFooters,
     work: Work,
     order: Sequence[str],
     distribution: str,
@@ -217,12 +217,12 @@ def plan(
 
     * *range*: a piece reads a range of the stream and the window before it.  Ranges begin between row groups where
       these do not overlap, else at a value of the first column of the order; row groups around it are read twice.
-    * *key*: a piece reads folders or buckets of some keys; or all rows, and evaluates its share of the keys.
-    * *broadcast*: a piece reads all rows, and lists its share of the matches.
+    * *key*: a piece reads folders or buckets of some keys; or all rows, and evaluates its shard of the keys.
+    * *broadcast*: a piece reads all rows, and reports its shard of the matches.
 
     Parameters
     ----------
-    found
+    footers
     work
     order
         Columns that order the stream.
@@ -238,63 +238,63 @@ def plan(
     OptionError
         If the distribution is unknown, or not exact.
     QueryTypeError
-        If a query does not fit the events, or the first column of the order is NULL somewhere.
+        If a query does not match the schema of the events, or the first column of the order is NULL somewhere.
     DirectReadError
         If tasks cannot read the files by themselves, or not fast enough.
     """
     limits = limits or Limits()
-    schema = found.scan.schema
-    work.columns(schema)  # refuses work that does not fit
-    _check_order(found, order)
+    schema = footers.scan.schema
+    work.columns(schema)  # refuses work that does not match the schema
+    _check_order(footers, order)
     n_tasks = min(n_tasks, MAX_SHARDS)
-    units = [unit_of(group, found.files[group.file].first) for group in found.groups]
+    units = [unit_of(group, footers.files[group.file].first) for group in footers.groups]
     layout = Layout.from_units(units, single=len(order) == 1)
-    chosen, reason, distributed = _distributed(found, work, order, distribution, n_tasks, limits, layout)
-    pieces = [piece for each in distributed for piece in _pieces_of(each, found, order)]
+    chosen, reason, distributed = _choose_distribution(footers, work, order, distribution, n_tasks, limits, layout)
+    pieces = [piece for each in distributed for piece in _pieces_of(each, footers, order)]
     return FilePlan(
-        found=replace(found, groups=()),
+        footers=replace(footers, groups=()),
         order=tuple(order),
         distribution=chosen,
         reason=reason,
         way="; ".join(each.way for each in distributed),
         presorted=not layout.overlaps,
-        in_order=_order_words(layout, pieces, bool(found.scan.filters)),
+        in_order=_order_words(layout, pieces, bool(footers.scan.filters)),
         pieces=tuple(pieces),
         schema=plain_schema(work.output_schema(schema)),
         limits=limits,
-        opener=opener or Opener(found.scan.options),
+        opener=opener or Opener(footers.scan.options),
     )
 
 
-def _pieces_of(distributed: _Distributed, found: FoundFiles, order: Sequence[str]) -> list[Piece]:
+def _pieces_of(distributed: _SplitPlan, footers: FileFooters, order: Sequence[str]) -> list[Piece]:
     """Return the pieces of some work."""
     work = distributed.work
-    may_skip = not found.scan.filters and not times_beside(work, order[0])
+    may_skip = not footers.scan.filters and not times_beside(work, order[0])
     part = Part(
         work=work,
-        columns=tuple(work.columns(found.scan.schema)),
+        columns=tuple(work.columns(footers.scan.schema)),
         types=work.needed_types if may_skip else None,
-        share=distributed.share,
-        n_pieces=len(distributed.stretches),
+        sharded_by=distributed.sharded_by,
+        n_pieces=len(distributed.split_ranges),
     )
-    return [Piece(stretches, part, number) for number, stretches in enumerate(distributed.stretches)]
+    return [Piece(split_ranges, part, number) for number, split_ranges in enumerate(distributed.split_ranges)]
 
 
-def _check_order(found: FoundFiles, order: Sequence[str]) -> None:
-    schema = found.scan.schema
+def _check_order(footers: FileFooters, order: Sequence[str]) -> None:
+    schema = footers.scan.schema
     for name in (POSITION, ROW_COLUMN):
         if name in schema.names:
             raise QueryTypeError(f"the events have a column {name!r}, a name that is needed here", hint="rename it")
     for i, name in enumerate(order):
         kind = column_type(schema, name, None, None)
-        known = (INTEGER, TEMPORAL) if i == 0 else (INTEGER, TEMPORAL, BOOLEAN, STRING, FLOAT)
+        allowed = (INTEGER, TEMPORAL) if i == 0 else (INTEGER, TEMPORAL, BOOLEAN, STRING, FLOAT)
         is_length = pa.types.is_duration(kind) or pa.types.is_time(kind)
-        if kind_of(kind) not in known or is_length:
+        if kind_of(kind) not in allowed or is_length:
             raise DirectReadError(f"the stream is ordered by {dotted(name)!r}, which is {kind}")
-    n_nulls = sum(group.n_nulls for group in found.groups)
-    if n_nulls and not found.scan.filters:
+    n_nulls = sum(group.n_nulls for group in footers.groups)
+    if n_nulls and not footers.scan.filters:
         raise QueryTypeError(
-            f"the stream is ordered by {dotted(order[0])!r}, which is NULL in {n_nulls:,} of {found.n_rows:,} rows",
+            f"the stream is ordered by {dotted(order[0])!r}, which is NULL in {n_nulls:,} of {footers.n_rows:,} rows",
             hint="leave such events out, or give them a value",
         )
 
@@ -302,73 +302,73 @@ def _check_order(found: FoundFiles, order: Sequence[str]) -> None:
 # ---- distributions ---------------------------------------------------------------------------------------------------
 
 
-def _distributed(
-    found: FoundFiles,
+def _choose_distribution(
+    footers: FileFooters,
     work: Work,
     order: Sequence[str],
     distribution: str,
     n_tasks: int,
     limits: Limits,
     layout: Layout,
-) -> tuple[str, str, list[_Distributed]]:
-    """Return the distribution, the reason for it, and the stretches; of several works where the parts of one differ."""
+) -> tuple[str, str, list[_SplitPlan]]:
+    """Return the distribution, the reason for it, and the ranges; of several works where the parts of one differ."""
     exact = work.distribution.tasks
     if distribution not in DISTRIBUTIONS or (distribution != "auto" and exact[distribution] is not None):
         choose_distribution(work, distribution)  # raises
     if n_tasks == 1:
         chosen = next(name for name in ("range", "key", "broadcast") if exact[name] is None)
         words = "one task reads the whole stream"
-        distributed = _Distributed(work, [(_whole_stream(layout, found, limits),)], words)
+        distributed = _SplitPlan(work, [(_whole_stream(layout, footers, limits),)], words)
         return chosen if distribution == "auto" else distribution, words, [distributed]
     reasons = {
-        "range": why_not_ranges(found, work, order),
-        "key": _why_not_partition(found, work, order, n_tasks),
+        "range": why_not_ranges(footers, work, order),
+        "key": _why_not_partition(footers, work, order, n_tasks),
         "broadcast": None,
     }
-    given = (found, order, n_tasks, limits, layout)
+    args = (footers, order, n_tasks, limits, layout)
     if distribution != "auto":
         if (why := reasons[distribution]) is not None:
             raise DirectReadError(f"distribution {distribution!r} is not exact by files: {why}")
-        return distribution, "as asked", [_stretches(distribution, work, *given)]
+        return distribution, "as asked", [_distribute(distribution, work, *args)]
     chosen = next(name for name, why in reasons.items() if why is None)
     before = [f"not {name}: {why}" for name, why in reasons.items() if why is not None and name != chosen]
     reason = "; ".join(before[: list(reasons).index(chosen)])
-    if chosen == "broadcast" and (both := _by_two_ways(work, *given)) is not None:
+    if chosen == "broadcast" and (both := _range_and_broadcast(work, *args)) is not None:
         return "range", f"for {both[0].work.n_queries} of {work.n_queries} queries; {reasons['range']}", both
     reason = reason or "a range needs only the window before it, whatever the keys"
-    return chosen, reason, [_stretches(chosen, work, *given)]
+    return chosen, reason, [_distribute(chosen, work, *args)]
 
 
-def _by_two_ways(
-    work: Work, found: FoundFiles, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
-) -> list[_Distributed] | None:
-    """Deal the queries of a set for which ranges are exact by range, and the others as shares of the queries.
+def _range_and_broadcast(
+    work: Work, footers: FileFooters, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
+) -> list[_SplitPlan] | None:
+    """Distribute the queries of a set for which ranges are exact by range, and the others as shards of the queries.
 
     Return None if there are no such queries, the row groups make too few ranges, or the tasks would read as much
     together as if each read all events.
     """
-    ranged, rest = work.parted(lambda each: why_not_ranges(found, each, order) is None)
+    ranged, rest = work.parted(lambda each: why_not_ranges(footers, each, order) is None)
     if ranged is None or rest is None:
         return None
-    n_shares = min(n_tasks, rest.n_queries)
-    if 1 + n_shares >= n_tasks:  # passes over the events
+    n_shards = min(n_tasks, rest.n_queries)
+    if 1 + n_shards >= n_tasks:  # passes over the events
         return None
     try:
-        by_range = _stretches("range", ranged, found, order, n_tasks, limits, layout)
+        by_range = _distribute("range", ranged, footers, order, n_tasks, limits, layout)
     except DirectReadError:
         return None
-    if len(by_range.stretches) <= n_tasks // 2:
+    if len(by_range.split_ranges) <= n_tasks // 2:
         return None
-    by_share = _stretches("broadcast", rest, found, order, n_shares, limits, layout)
-    return [by_range, replace(by_share, way="others read all events, and have a share of the other queries")]
+    by_shard = _distribute("broadcast", rest, footers, order, n_shards, limits, layout)
+    return [by_range, replace(by_shard, way="others read all events, and have a share of the other queries")]
 
 
-def why_not_ranges(found: FoundFiles, work: Work, order: Sequence[str]) -> str | None:
+def why_not_ranges(footers: FileFooters, work: Work, order: Sequence[str]) -> str | None:
     """Return the reason why ranges of the files are not exact, or None if they are."""
     reasons = work.distribution.why_not_ranges
     if reasons is not None:
         return reasons
-    first, filters = order[0], bool(found.scan.filters)
+    first, filters = order[0], bool(footers.scan.filters)
     assert work.window is not None
     column = work.window.column
     if column is None and filters:
@@ -381,61 +381,67 @@ def why_not_ranges(found: FoundFiles, work: Work, order: Sequence[str]) -> str |
     return None
 
 
-def _why_not_partition(found: FoundFiles, work: Work, order: Sequence[str], n_tasks: int) -> str | None:
+def _why_not_partition(footers: FileFooters, work: Work, order: Sequence[str], n_tasks: int) -> str | None:
     reasons = work.distribution.why_not_keys or work.distribution.why_not_key_tasks
     if reasons is not None:
         return reasons
-    if streams_of(found, work, order) is None and n_tasks > work.most_sharers:
+    if streams_of(footers, work, order) is None and n_tasks > work.max_key_shards:
         return f"each of {n_tasks} tasks would read all events, as no folder or bucket tells the keys"
     return None
 
 
-def _stretches(
-    distribution: str, work: Work, found: FoundFiles, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
-) -> _Distributed:
+def _distribute(
+    distribution: str,
+    work: Work,
+    footers: FileFooters,
+    order: Sequence[str],
+    n_tasks: int,
+    limits: Limits,
+    layout: Layout,
+) -> _SplitPlan:
     if distribution == "range":
-        length = work.window_units(found.scan.schema)
+        length = work.window_units(footers.scan.schema)
         assert work.window is not None
         assert length is not None
-        stretches = ranges_of(
+        split_ranges = ranges_of(
             layout,
             n_tasks,
             int(length),
             counts=work.window.column is None,
             after_one=bool(times_beside(work, order[0])),
-            presorted=not found.scan.filters,
-            most_held=limits.held,
+            presorted=not footers.scan.filters,
+            max_buffered_rows=limits.buffered_rows,
             times_read=limits.times_read,
         )
-        ranges = [(stretch,) for stretch in stretches]
-        return _Distributed(work, ranges, "each task reads a range of the stream and the window before it")
-    if distribution == "key" and (streams := streams_of(found, work, order)) is not None:
-        return _by_streams(work, streams, found, n_tasks, limits, layout.single)
-    whole = _whole_stream(layout, found, limits)
+        ranges = [(split_range,) for split_range in split_ranges]
+        return _SplitPlan(work, ranges, "each task reads a range of the stream and the window before it")
+    if distribution == "key" and (streams := streams_of(footers, work, order)) is not None:
+        return _distribute_streams(work, streams, footers, n_tasks, limits, layout.single)
+    whole = _whole_stream(layout, footers, limits)
     if whole.on_disk:
         raise DirectReadError(f"row groups overlap, so that each of {n_tasks} tasks would sort {layout.n_rows:,} rows")
     everything = [(whole,)] * n_tasks
     if distribution == "key":
-        return _Distributed(work, everything, "each task reads all events, and evaluates its share of the keys", "keys")
-    return _Distributed(work, everything, f"each task reads all events, and {work.share}", "ends")
+        return _SplitPlan(work, everything, "each task reads all events, and evaluates its share of the keys", "keys")
+    return _SplitPlan(work, everything, f"each task reads all events, and {work.shard_description}", "ends")
 
 
-def _whole_stream(layout: Layout, found: FoundFiles, limits: Limits) -> SplitRange:
+def _whole_stream(layout: Layout, footers: FileFooters, limits: Limits) -> SplitRange:
     """Return the whole of a stream."""
-    stretch = SplitRange(layout.units, presorted=layout.presorted and not found.scan.filters, flows=layout.flows)
-    on_disk = layout.most_held(layout.units, stretch.begin, stretch.end) > limits.held
-    return SplitRange(layout.units, presorted=stretch.presorted, flows=stretch.flows, on_disk=on_disk)
+    split_range = SplitRange(layout.units, presorted=layout.presorted and not footers.scan.filters, flows=layout.flows)
+    on_disk = layout.max_buffered_rows(layout.units, split_range.begin, split_range.end) > limits.buffered_rows
+    return SplitRange(layout.units, presorted=split_range.presorted, flows=split_range.flows, on_disk=on_disk)
 
 
-def streams_of(found: FoundFiles, work: Work, order: Sequence[str]) -> Mapping[tuple[Any, ...], list[int]] | None:
-    """Return the files of each stream that folders or buckets tell apart by the keys of PARTITION BY.
+def streams_of(footers: FileFooters, work: Work, order: Sequence[str]) -> Mapping[tuple[Any, ...], list[int]] | None:
+    """Return the files of each stream that folders or buckets separate by the keys of PARTITION BY.
 
     Return None if they do not, or the events of all streams must be together.  Files of a folder for NULL are left out:
     an event without a key is in no partition.
     """
     if times_beside(work, order[0]):
         return None
-    scan = found.scan
+    scan = footers.scan
     # a bracket of several names takes the first that is not NULL, which may be another one than the folder's
     single_names = [
         names[0] for names in work.partition_keys if len(names) == 1 and names not in work.nullable_partition_keys
@@ -447,13 +453,13 @@ def streams_of(found: FoundFiles, work: Work, order: Sequence[str]) -> Mapping[t
     by_bucket = (
         bool(scan.bucket_by)
         and set(scan.bucket_by) <= stored
-        and all(file.bucket is not None for file in found.files)
+        and all(file.bucket is not None for file in footers.files)
         and not any(kind_of(column_type(scan.schema, shown[name], None, None)) == FLOAT for name in scan.bucket_by)
     )
     if not of_folders and not by_bucket:
         return None
     streams: dict[tuple[Any, ...], list[int]] = {}
-    for i, file in enumerate(found.files):
+    for i, file in enumerate(footers.files):
         values = dict(file.values)
         key = tuple(_self_equal_value(values[name]) for name in of_folders)
         if None not in key:
@@ -466,38 +472,38 @@ def _self_equal_value(value: Any) -> Any:
     return value if value == value else "NaN"
 
 
-def _by_streams(
+def _distribute_streams(
     work: Work,
     streams: Mapping[tuple[Any, ...], list[int]],
-    found: FoundFiles,
+    footers: FileFooters,
     n_tasks: int,
     limits: Limits,
     single: bool,
-) -> _Distributed:
-    """Deal the streams to pieces of about equal rows."""
+) -> _SplitPlan:
+    """Distribute the streams to pieces of about equal rows."""
     stream_of = {file: i for i, files in enumerate(streams.values()) for file in files}
     units: list[list[Unit]] = [[] for _ in streams]
-    for group in found.groups:
+    for group in footers.groups:
         if group.file in stream_of:
-            units[stream_of[group.file]].append(unit_of(group, found.files[group.file].first))
-    whole = [_whole_stream(Layout.from_units(each, single=single), found, limits) for each in units if each]
+            units[stream_of[group.file]].append(unit_of(group, footers.files[group.file].first))
+    whole = [_whole_stream(Layout.from_units(each, single=single), footers, limits) for each in units if each]
     loads = [(0, i) for i in range(n_tasks)]
     distributed: list[list[SplitRange]] = [[] for _ in range(n_tasks)]
-    for stretch in sorted(whole, key=lambda stretch: -stretch.n_rows):
+    for split_range in sorted(whole, key=lambda split_range: -split_range.n_rows):
         n_rows, i = heapq.heappop(loads)
-        distributed[i].append(stretch)
-        heapq.heappush(loads, (n_rows + stretch.n_rows, i))
-    stretches = [tuple(each) for each in distributed if each] or [()]
-    what = "buckets" if found.scan.bucket_by and next(iter(streams), (None,))[-1] is not None else "folders"
-    return _Distributed(work, stretches, f"each task reads {what} of some keys")
+        distributed[i].append(split_range)
+        heapq.heappush(loads, (n_rows + split_range.n_rows, i))
+    split_ranges = [tuple(each) for each in distributed if each] or [()]
+    what = "buckets" if footers.scan.bucket_by and next(iter(streams), (None,))[-1] is not None else "folders"
+    return _SplitPlan(work, split_ranges, f"each task reads {what} of some keys")
 
 
 def _order_words(layout: Layout, pieces: Sequence[Piece], filtered: bool) -> str:
-    """Return words on how the rows are put in order."""
+    """Return a description of how the rows are sorted."""
     if layout.presorted:
         return "the rows are in order as they lie, which tasks check as they read"
     words = "row groups overlap, and tasks merge them" if layout.overlaps else "row groups are read in their order"
-    if any(stretch.on_disk for piece in pieces for stretch in piece.stretches):
+    if any(split_range.on_disk for piece in pieces for split_range in piece.split_ranges):
         words += ", sorted on disk"
     n_read = sum(piece.n_rows for piece in pieces)
     if n_read > layout.n_rows:

@@ -53,7 +53,7 @@ class ReadPlan:
     columns : tuple of str
         Stored name of each column of the DataFrame, in its order.
     schema : pyspark.sql.types.StructType
-        Types of all stored columns, and of those that folders tell.
+        Types of all stored columns, and of the columns encoded in folders.
     conditions : tuple of FileFilter
         On stored columns.
     paths : tuple of str
@@ -87,10 +87,10 @@ def check_modes(spark: SparkSession, options: Mapping[str, str]) -> None:
     """
     lowered = {name.lower(): value for name, value in options.items()}
     for setting, (option, changing, usual) in _MODES.items():
-        given = option.lower() in lowered
-        value = lowered[option.lower()] if given else spark.conf.get(setting, usual) or usual
+        is_set = option.lower() in lowered
+        value = lowered[option.lower()] if is_set else spark.conf.get(setting, usual) or usual
         if value.lower() == changing.lower():
-            raise DirectReadError(f"it is read with {option if given else setting} = {value}")
+            raise DirectReadError(f"it is read with {option if is_set else setting} = {value}")
 
 
 def settings_of(schemes: Iterable[str]) -> tuple[str, ...]:
@@ -126,12 +126,12 @@ def scan_of_plan(plan: ReadPlan, schema: st.StructType) -> Scan:
     for condition in (each for whole in plan.conditions for each in conjuncts(whole)):
         read = filter_columns(condition)
         in_folders = read & set(plan.folders)
-        made = expression(condition, types)
+        file_filter = expression(condition, types)
         if not in_folders:
-            filters.append(made)
+            filters.append(file_filter)
             compared |= read
         elif in_folders == read:
-            paths = _select_files(paths, made, {name: types[name] for name in in_folders})
+            paths = _select_files(paths, file_filter, {name: types[name] for name in in_folders})
         else:
             raise DirectReadError(
                 f"one condition is on {sorted(in_folders)[0]!r}, told by folders, and on other columns"

@@ -1,7 +1,7 @@
 """Results of a job over stored files, written by its tasks: matches pass through no Java.
 
-Each task writes a hidden file of Parquet and tells its name; the driver makes the files visible of which tasks that
-ended told, so that attempts that failed, or ran twice, leave nothing.
+Each task writes a hidden Parquet file and returns its name; the driver makes the files visible that tasks which
+succeeded returned, so that attempts that failed, or ran twice, leave nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CODECS = {"none": "none", "uncompressed": "none", "snappy": "snappy", "gzip": "g
 ROW_GROUP_ROWS = 1 << 20
 """Most matches of a row group."""
 _ROW_METADATA = "org.apache.spark.sql.parquet.row.metadata"
-"""Key under which Spark keeps the types of the columns in the footer of a file."""
+"""Key under which Spark stores the types of the columns in the footer of a file."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class WritingTask:
     opener : Opener
         Way to its file system.
     schema : pyarrow.Schema
-        Columns of the results, with what Spark keeps of them.
+        Columns of the results, with their metadata of Spark.
     codec
         Compression, as pyarrow calls it.
     report
@@ -84,10 +84,10 @@ class WritingTask:
         path = f"{folder}/{hidden(name)}"
         writer: pq.ParquetWriter | None = None
         try:
-            for found in evaluate_piece(self.plan, number, self.report):
-                if found.num_rows:
+            for matches in evaluate_piece(self.plan, number, self.report):
+                if matches.num_rows:
                     writer = writer or self._writer(files, path)
-                    writer.write_batch(found.cast(self.schema), ROW_GROUP_ROWS)
+                    writer.write_batch(matches.cast(self.schema), ROW_GROUP_ROWS)
             if writer is None and number == 0:
                 writer = self._writer(files, path)
             if writer is None:
@@ -103,7 +103,7 @@ class WritingTask:
         return name
 
     def _writer(self, files: fs.FileSystem, path: str) -> pq.ParquetWriter:
-        # numbers and times of matches seldom repeat: a dictionary of them would be made to be dropped
+        # numbers and times of matches seldom repeat: a dictionary of them would be computed only to be dropped
         strings = [field.name for field in self.schema if is_string(field.type)]
         return pq.ParquetWriter(path, self.schema, filesystem=files, compression=self.codec, use_dictionary=strings)
 
@@ -113,13 +113,13 @@ def hidden(name: str) -> str:
     return f".{name}.unfinished"
 
 
-def writing_task(spark: SparkSession, made: FilePlan, folder: str, codec: str, report: Any = None) -> WritingTask:
+def writing_task(spark: SparkSession, plan: FilePlan, folder: str, codec: str, report: Any = None) -> WritingTask:
     """Return the task that writes the results of a plan into a folder.
 
     Parameters
     ----------
     spark
-    made
+    plan
     folder
         Path or URI.
     codec
@@ -132,11 +132,11 @@ def writing_task(spark: SparkSession, made: FilePlan, folder: str, codec: str, r
     DirectReadError
         If tasks cannot write there by themselves.
     """
-    opener = Opener({**made.opener.options, **settings(spark, settings_of({address_of(folder).scheme}))})
+    opener = Opener({**plan.opener.options, **settings(spark, settings_of({address_of(folder).scheme}))})
     opener.place(folder)
-    # the types of Spark, which it finds again in the footer, as those of files that it writes
-    schema = made.schema.with_metadata({_ROW_METADATA: to_spark(made.schema).json()})
-    return WritingTask(made, folder, opener, schema, CODECS[codec], report)
+    # the types of Spark, which it reads from the footer, as in files that it writes
+    schema = plan.schema.with_metadata({_ROW_METADATA: to_spark(plan.schema).json()})
+    return WritingTask(plan, folder, opener, schema, CODECS[codec], report)
 
 
 def written(spark: SparkSession, task: WritingTask) -> list[str]:

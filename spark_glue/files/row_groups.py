@@ -20,11 +20,11 @@ from cer_gpu.io.source import BATCH_ROWS
 from spark_glue.distribution import POSITION
 from spark_glue.files.layout import Unit
 from spark_glue.files.opening import Opener, check_file, reading
-from spark_glue.files.stored_events import File, FoundFiles
+from spark_glue.files.stored_events import File, FileFooters
 from spark_glue.files.stored_formats import OpenGroups
 
 MAX_OPEN = 4
-"""Most files that one reader keeps open: those that are mapped count as memory of the process."""
+"""Maximum number of files that one reader has open: mapped files count as memory of the process."""
 
 
 class RowGroups:
@@ -32,23 +32,23 @@ class RowGroups:
 
     Parameters
     ----------
-    found
+    footers
     columns
         Columns and fields of the events to read (`cer_gpu.ceql.paths`).
     opener
-    most_rows
+    max_rows
         Most rows of a batch.
 
     Attributes
     ----------
     schema : pyarrow.Schema
-        Columns of the batches, in the order of ``found.scan.schema``; strings may come with a dictionary, and structs
+        Columns of the batches, in the order of ``footers.scan.schema``; strings may come with a dictionary, and structs
         without the fields that are not read.
     """
 
-    def __init__(self, found: FoundFiles, columns: Sequence[str], opener: Opener, most_rows: int = FILE_ROWS) -> None:
-        self._found, self._opener, self._most_rows = found, opener, most_rows
-        self._scan = scan = found.scan
+    def __init__(self, footers: FileFooters, columns: Sequence[str], opener: Opener, max_rows: int = FILE_ROWS) -> None:
+        self._footers, self._opener, self._max_rows = footers, opener, max_rows
+        self._scan = scan = footers.scan
         self._columns = list(columns)
         schema = scan.schema
         tops = set(columns_with(schema, columns))
@@ -60,11 +60,11 @@ class RowGroups:
 
     def file_of(self, unit: Unit) -> File:
         """Return the file of a row group."""
-        return self._found.files[unit.file]
+        return self._footers.files[unit.file]
 
     def locate(self, row: int) -> str:
         """Return the file of a row, by its number over all files, and its number there, for a message."""
-        files = self._found.files
+        files = self._footers.files
         file = next((each for each in files if each.first <= row < each.first + each.n_rows), None)
         return f"row {row}" if file is None else f"{file.path}, row {row - file.first}"
 
@@ -78,19 +78,19 @@ class RowGroups:
             elif kind is not None and pa.types.is_primitive(kind):
                 n_bytes += kind.bit_width / 8
             else:
-                return min(BATCH_ROWS, self._most_rows)
+                return min(BATCH_ROWS, self._max_rows)
         if unit.n_rows > BATCH_ROWS:
             stored = self._file(unit).bytes_of_row(unit.number, self._stored_paths(self._columns))
             n_bytes = max(n_bytes, stored)
         usual = max(BATCH_ROWS, int(FILE_BYTES / n_bytes))
         # a row group that is a little larger is one batch, too: its order is then seen without a pass of its own
-        most = unit.n_rows if unit.n_rows <= 2 * usual else min(FILE_ROWS, usual)
-        return max(1, min(self._most_rows, most))
+        n_rows = unit.n_rows if unit.n_rows <= 2 * usual else min(FILE_ROWS, usual)
+        return max(1, min(self._max_rows, n_rows))
 
     def batches(
         self, unit: Unit, *, columns: Sequence[str] | None = None, numbered: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the events of a row group as they lie.
+        """Yield the events of a row group in stored order.
 
         Parameters
         ----------
@@ -98,12 +98,12 @@ class RowGroups:
         columns
             Columns and fields to read; by default (None) all of this reader.
         numbered
-            True: add the column `POSITION`, int64, of the numbers of the rows over all files.
+            True to add the column `POSITION`, int64, of the numbers of the rows over all files.
 
         Raises
         ------
         EventsError
-            If the file changed since it was found, or cannot be read.
+            If the file changed since it was listed, or cannot be read.
         """
         names = self._columns if columns is None else list(columns)
         wanted = pa.schema(_read_fields(self._scan.schema, [names_in(self._scan.schema, name) for name in names]))
@@ -128,7 +128,7 @@ class RowGroups:
     def close(self) -> None:
         """Check that no file that was read has changed, and close all."""
         for number in sorted(self._checked):
-            check_file(self._opener, self._found.files[number])
+            check_file(self._opener, self._footers.files[number])
         self.release()
 
     def release(self) -> None:
@@ -139,10 +139,10 @@ class RowGroups:
     # ---- files ----------------------------------------------------------------------------------------------
 
     def _file(self, unit: Unit) -> OpenGroups:
-        """Return the open file of a row group; text comes with a dictionary, unless a filter reads it."""
+        """Return the open file of a row group; strings come with a dictionary, unless a filter reads them."""
         opened = self._open.get(unit.file)
         if opened is None:
-            file, filtered = self.file_of(unit), self._of_filter()
+            file, filtered = self.file_of(unit), self._filter_columns()
             if unit.file not in self._checked:
                 check_file(self._opener, file)
                 self._checked.add(unit.file)
@@ -158,28 +158,28 @@ class RowGroups:
 
     def _raw(self, unit: Unit, names: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a row group with the columns as they are stored."""
-        paths = list(dict.fromkeys([*self._stored_paths(names), *self._of_filter()]))
+        paths = list(dict.fromkeys([*self._stored_paths(names), *self._filter_columns()]))
         yield from self._file(unit).batches(unit.number, paths, size)
 
     def _stored_name(self, name: str) -> str:
         return self._scan.stored.get(name, name)
 
     def _stored_paths(self, names: Sequence[str], *, tops: bool = False) -> list[str]:
-        """Return the paths in the files of columns and fields of the events, without those that folders tell."""
-        found = []
+        """Return the paths in the files of columns and fields of the events, without columns encoded in folders."""
+        paths = []
         for name in names:
             top, *fields = names_in(self._scan.schema, name)
             if self._stored_name(top) not in self._folders:
-                found.append(self._stored_name(top) if tops else ".".join([self._stored_name(top), *fields]))
-        return found
+                paths.append(self._stored_name(top) if tops else ".".join([self._stored_name(top), *fields]))
+        return paths
 
-    def _of_filter(self, *, with_folders: bool = False) -> list[str]:
-        """Return the stored columns that the filters read, and those that folders tell."""
+    def _filter_columns(self, *, with_folders: bool = False) -> list[str]:
+        """Return the stored columns that the filters read, and the columns encoded in folders."""
         return [name for name in self._scan.filter_columns.names if with_folders or name not in self._folders]
 
     def _passing(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of a batch, as it is stored, for which the filters are true."""
-        read = [name for name in batch.schema.names if name in self._of_filter(with_folders=True)]
+        read = [name for name in batch.schema.names if name in self._filter_columns(with_folders=True)]
         table = pa.Table.from_batches([batch.select(read or batch.schema.names[:1])])
         steps = [
             acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
@@ -195,11 +195,11 @@ class RowGroups:
         return pa.string() if shown is None else self._scan.schema.field(shown).type
 
     def _with_folders(self, raw: pa.RecordBatch, file: File, names: Sequence[str]) -> pa.RecordBatch:
-        """Return a batch with columns for the values that its folders tell."""
+        """Return a batch with columns for the values encoded in its folders."""
         if not self._folders:
             return raw
-        kept = raw.select([name for name in raw.schema.names if name not in self._folders])
-        arrays, fields = list(kept.columns), list(kept.schema)
+        stored = raw.select([name for name in raw.schema.names if name not in self._folders])
+        arrays, fields = list(stored.columns), list(stored.schema)
         for name, value in file.values:
             kind = self._kind_of_folder(name)
             arrays.append(pa.repeat(pa.scalar(value, kind), raw.num_rows))
@@ -226,18 +226,18 @@ class RowGroups:
 
 def _read_fields(holder: pa.Schema | pa.StructType, paths: Sequence[tuple[str, ...]]) -> list[pa.Field]:
     """Return the fields at paths, and those around them without their other fields."""
-    found = []
+    fields = []
     for field in holder:
         own = [path for path in paths if path[0] == field.name]
         if own and all(len(path) > 1 for path in own):
-            found.append(field.with_type(pa.struct(_read_fields(field.type, [path[1:] for path in own]))))
+            fields.append(field.with_type(pa.struct(_read_fields(field.type, [path[1:] for path in own]))))
         elif own:
-            found.append(field)
-    return found
+            fields.append(field)
+    return fields
 
 
 def _to_event_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a stored column in its type for the events; text may keep its dictionary."""
+    """Return a stored column in its type for the events; strings may keep their dictionary."""
     if array.type == kind:
         return array
     if pa.types.is_dictionary(array.type) and pa.types.is_string(array.type.value_type) and pa.types.is_string(kind):

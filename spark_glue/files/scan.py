@@ -1,4 +1,4 @@
-"""Files behind a DataFrame, or named by paths, as the `Scan` from which a job is planned.
+"""Files that a DataFrame reads, or named by paths, as the `Scan` from which a job is planned.
 
 In a classic session, they are read from the optimized plan of Catalyst.
 """
@@ -25,9 +25,9 @@ from spark_glue.files.stored_filters import (
     AndFilter,
     BeginsWith,
     ColumnComparison,
+    ConstantFilter,
     FileFilter,
     IsTrue,
-    KnownFilter,
     NotFilter,
     NullFilter,
     OneOf,
@@ -129,9 +129,9 @@ class _Walker:
     """Columns of a plan, by the numbers that Spark gives them, as columns of files."""
 
     def __init__(self, columns: dict[int, str], schema: st.StructType) -> None:
-        known = set(schema.names)
+        names = set(schema.names)
         for name in columns.values():
-            if name not in known:
+            if name not in names:
                 raise DirectReadError(f"it reads {name!r}, which Spark adds to the rows of a file")
         self.columns = columns
 
@@ -143,66 +143,68 @@ class _Walker:
             else:
                 self.column(each)
 
-    def column(self, found: Any) -> str:
+    def column(self, expression: Any) -> str:
         """Return the column of the files that an expression is."""
-        if _class_name(found) != "AttributeReference":
-            raise DirectReadError(f"it computes {_catalyst_text(found)}")
-        return self.columns[found.exprId().id()]
+        if _class_name(expression) != "AttributeReference":
+            raise DirectReadError(f"it computes {_catalyst_text(expression)}")
+        return self.columns[expression.exprId().id()]
 
-    def condition(self, found: Any) -> FileFilter:
+    def condition(self, expression: Any) -> FileFilter:
         """Return a condition of a filter."""
-        kind = _class_name(found)
+        kind = _class_name(expression)
         if kind in ("And", "Or"):
-            both = self.condition(found.left()), self.condition(found.right())
+            both = self.condition(expression.left()), self.condition(expression.right())
             return AndFilter(*both) if kind == "And" else OrFilter(*both)
         if kind == "Not":
-            return NotFilter(self.condition(found.child()))
+            return NotFilter(self.condition(expression.child()))
         if kind == "Literal":
-            return KnownFilter(_catalyst_literal(found).as_py())
+            return ConstantFilter(_catalyst_literal(expression).as_py())
         if kind == "AttributeReference":
-            return IsTrue(self.column(found))
+            return IsTrue(self.column(expression))
         if kind in ("IsNull", "IsNotNull"):
-            null = NullFilter(self._compared_column(found, found.child()))
+            null = NullFilter(self._compared_column(expression, expression.child()))
             return null if kind == "IsNull" else NotFilter(null)
         if kind in _COMPARISONS:
-            operator, left, right = _COMPARISONS[kind], found.left(), found.right()
+            operator, left, right = _COMPARISONS[kind], expression.left(), expression.right()
             if _class_name(left) == "Literal":
                 operator, left, right = MIRRORED_OPS[operator], right, left
-            return ColumnComparison(operator, self._compared_column(found, left), _catalyst_literal(right, found))
+            return ColumnComparison(
+                operator, self._compared_column(expression, left), _catalyst_literal(right, expression)
+            )
         if kind == "In":
-            column = self._compared_column(found, found.value())
-            return OneOf(column, tuple(_catalyst_literal(value, found) for value in _items(found.list())))
+            column = self._compared_column(expression, expression.value())
+            return OneOf(column, tuple(_catalyst_literal(value, expression) for value in _items(expression.list())))
         if kind == "InSet":
-            column, values = self._compared_column(found, found.child()), found.hset().iterator()
-            spark = _spark_type(found.child())
+            column, values = self._compared_column(expression, expression.child()), expression.hset().iterator()
+            spark = _spark_type(expression.child())
             listed = []
             while values.hasNext():
-                listed.append(_scalar(values.next(), spark, found))
+                listed.append(_scalar(values.next(), spark, expression))
             return OneOf(column, tuple(listed))
         if kind == "StartsWith":
-            value = _catalyst_literal(found.right(), found)
+            value = _catalyst_literal(expression.right(), expression)
             if pa.types.is_string(value.type) and value.is_valid:
-                return BeginsWith(self._compared_column(found, found.left()), value.as_py())
-        raise _not_pushed(found)
+                return BeginsWith(self._compared_column(expression, expression.left()), value.as_py())
+        raise _not_pushed_error(expression)
 
-    def _compared_column(self, condition: Any, found: Any) -> str:
+    def _compared_column(self, condition: Any, expression: Any) -> str:
         """Return the column that a condition is on; one of a collation other than binary is refused."""
-        if _class_name(found) != "AttributeReference":
-            raise _not_pushed(condition)
-        if str(found.dataType().json()).startswith('"string ') or "collat" in str(found.dataType().json()):
-            raise _not_pushed(condition)
-        return self.column(found)
+        if _class_name(expression) != "AttributeReference":
+            raise _not_pushed_error(condition)
+        if str(expression.dataType().json()).startswith('"string ') or "collat" in str(expression.dataType().json()):
+            raise _not_pushed_error(condition)
+        return self.column(expression)
 
 
-def _not_pushed(condition: Any) -> DirectReadError:
+def _not_pushed_error(condition: Any) -> DirectReadError:
     return DirectReadError(f"its filter {_catalyst_text(condition)} is one that Spark evaluates")
 
 
-def _catalyst_literal(found: Any, condition: Any = None) -> pa.Scalar:
+def _catalyst_literal(expression: Any, condition: Any = None) -> pa.Scalar:
     """Return the value of a literal."""
-    if _class_name(found) != "Literal":
-        raise _not_pushed(condition if condition is not None else found)
-    return _scalar(found.value(), _spark_type(found), condition)
+    if _class_name(expression) != "Literal":
+        raise _not_pushed_error(condition if condition is not None else expression)
+    return _scalar(expression.value(), _spark_type(expression), condition)
 
 
 def _scalar(value: Any, spark: st.DataType, condition: Any) -> pa.Scalar:
@@ -214,20 +216,20 @@ def _scalar(value: Any, spark: st.DataType, condition: Any) -> pa.Scalar:
         return pa.scalar(str(value.toString()) if hasattr(value, "toString") else str(value), kind)
     if isinstance(value, bool | int | float):
         return pa.scalar(value, kind)
-    raise _not_pushed(condition)
+    raise _not_pushed_error(condition)
 
 
-def _spark_type(found: Any) -> st.DataType:
-    field = {"name": "value", "type": json.loads(found.dataType().json()), "nullable": True, "metadata": {}}
+def _spark_type(expression: Any) -> st.DataType:
+    field = {"name": "value", "type": json.loads(expression.dataType().json()), "nullable": True, "metadata": {}}
     return st.StructType.fromJson({"fields": [field]})["value"].dataType
 
 
-def _class_name(found: Any) -> str:
-    return str(found.getClass().getSimpleName())
+def _class_name(jvm_object: Any) -> str:
+    return str(jvm_object.getClass().getSimpleName())
 
 
-def _catalyst_text(found: Any) -> str:
-    text = re.sub(r"#\d+L?", "", str(found.toString()))
+def _catalyst_text(expression: Any) -> str:
+    text = re.sub(r"#\d+L?", "", str(expression.toString()))
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
@@ -240,9 +242,9 @@ def _items(sequence: Any) -> Iterator[Any]:
 def _store_settings(df: DataFrame, relation: Any) -> dict[str, str]:
     """Return the settings of the file systems that the relation's paths are on, after a check of the others."""
     schemes = {str(path.toUri().getScheme()) for path in _items(relation.location().rootPaths())}
-    given = relation.options()
-    names = (str(name) for name in _items(given.keySet().toSeq()))
-    partition_values = {name: str(given.apply(name)) for name in names}
+    options = relation.options()
+    names = (str(name) for name in _items(options.keySet().toSeq()))
+    partition_values = {name: str(options.apply(name)) for name in names}
     check_modes(df.sparkSession, partition_values)
     own = {name: value for name, value in partition_values.items() if name.startswith("fs.")}
     return {**settings(df.sparkSession, settings_of(schemes)), **own}
@@ -291,10 +293,10 @@ def _read_plan(df: DataFrame) -> ReadPlan:
 def scan_of_paths(
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], opener: Opener | None = None
 ) -> Scan:
-    """Return the scan of files and folders, of Parquet or Arrow IPC; folders ``column=value`` tell columns.
+    """Return the scan of files and folders, of Parquet or Arrow IPC; folders ``column=value`` encode columns.
 
-    The types are those that Spark has for those of the first file, times in microseconds.  Columns that the folders
-    below a given one tell are integers, floating-point numbers or dates where all their values are such, else strings.
+    The types are those that Spark gives the first file, times in microseconds.  Columns encoded in the folders
+    below a given one are integers, floating-point numbers or dates where all their values are such, else strings.
 
     Parameters
     ----------
@@ -306,38 +308,40 @@ def scan_of_paths(
     Raises
     ------
     EventsError
-        If there is no file, one cannot be read, or folders tell other columns for one file than for another.
+        If there is no file, one cannot be read, or folders encode other columns for one file than for another.
     """
     opener = Opener() if opener is None else opener
-    given = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
-    if not given:
+    paths_read = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    if not paths_read:
         raise EventsError("expected the path of a file or folder, got none")
-    files = opener.files(given)
+    files = opener.files(paths_read)
     stored = opener.format(files[0]).schema(opener, files[0])
-    folders = _folders(files, given)
+    folders = _folders(files, paths_read)
     kinds = {name: _folder_type(files, name) for name in folders}
     fields = [f for f in _types_of_spark(stored) if f.name not in kinds]
     schema = pa.schema([*fields, *(pa.field(name, kind) for name, kind in kinds.items())])
     return Scan(paths=tuple(files), schema=schema, folders=tuple(kinds), options=dict(opener.options))
 
 
-def _folders(files: list[str], given: list[str]) -> list[str]:
-    """Return the columns that folders below the given ones tell."""
-    roots = [address_of(path if address_of(path).scheme else os.path.abspath(path)).path.rstrip("/") for path in given]
-    found: list[str] | None = None
+def _folders(files: list[str], roots_read: list[str]) -> list[str]:
+    """Return the columns encoded in folders below the given ones."""
+    roots = [
+        address_of(path if address_of(path).scheme else os.path.abspath(path)).path.rstrip("/") for path in roots_read
+    ]
+    columns: list[str] | None = None
     for file in files:
         path = address_of(file).path
         root = max((root for root in roots if path.startswith(root + "/")), key=len, default=path)
         parts = path[len(root) + 1 :].split("/")[:-1]
         names = [unquote(part.partition("=")[0]) for part in parts if "=" in part]
-        if found is not None and names != found:
-            raise EventsError(f"{file}: its folders tell {names}, and those of {files[0]} {found}")
-        found = names
-    return found or []
+        if columns is not None and names != columns:
+            raise EventsError(f"{file}: its folders tell {names}, and those of {files[0]} {columns}")
+        columns = names
+    return columns or []
 
 
 def _folder_type(files: list[str], name: str) -> pa.DataType:
-    """Return the type that Spark gives the values of a column that folders tell."""
+    """Return the type that Spark gives the values of a column encoded in folders."""
     values = {value for file in files for _, value in folder_values(file, {name: None}) if value is not None}
     if values and all(_INTEGER.fullmatch(value) for value in values):
         widest = max(abs(int(value)) for value in values)

@@ -21,7 +21,7 @@ class DirectReadError(CerError):
 
 @dataclass(frozen=True)
 class Scan:
-    """Read of stored files, as a DataFrame or a user asks for it.
+    """Read of stored files, as a DataFrame or a user requests it.
 
     Attributes
     ----------
@@ -36,13 +36,14 @@ class Scan:
     filter_columns : pyarrow.Schema
         Columns that the filters read, by their names in the files, in the types that Spark has for them.
     folders : tuple of str
-        Columns (by their names in the files) whose values are told by folders named ``column=value``.
+        Columns (by their names in the files) whose values are encoded in folders named ``column=value``.
     bucket_by : tuple of str
-        Columns by whose hash the rows are dealt to buckets, each in files of its own; empty: they are not.
+        Columns by whose hash the rows are distributed to buckets, each in files of its own; empty if there are no
+        buckets.
     options : mapping
-        Settings of file systems, such as those of Hadoop ("fs.s3a.access.key").
+        Settings of file systems, such as Hadoop's ("fs.s3a.access.key").
     null_if_lacking : bool
-        True: a column that a file of Parquet has not is NULL there, as Spark reads it; False: that is an error.
+        True if a column that a Parquet file lacks is NULL there, as in Spark; False if that is an error.
     """
 
     paths: tuple[str, ...]
@@ -71,7 +72,7 @@ class File:
         Number of its first row, over all files in the order of their paths.
     n_rows
     values : tuple of (str, Any)
-        Values of the columns that its folders tell, as Python's; None for NULL.
+        Values of the columns encoded in its folders, as Python objects; None for NULL.
     bucket : int or None
         Number of the bucket that its rows belong to.
     lacks : tuple of str
@@ -122,7 +123,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class FoundFiles:
+class FileFooters:
     """Files of a scan with their row groups.
 
     Attributes

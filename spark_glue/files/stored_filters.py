@@ -34,7 +34,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class BeginsWith:
-    """Condition that a text begins with another."""
+    """Condition that a string begins with another."""
 
     column: str
     text: str
@@ -55,7 +55,7 @@ class IsTrue:
 
 
 @dataclass(frozen=True)
-class KnownFilter:
+class ConstantFilter:
     """Constant condition; None is NULL."""
 
     value: bool | None
@@ -85,7 +85,7 @@ class OrFilter:
 
 
 FileFilter = (
-    ColumnComparison | OneOf | BeginsWith | NullFilter | IsTrue | KnownFilter | NotFilter | AndFilter | OrFilter
+    ColumnComparison | OneOf | BeginsWith | NullFilter | IsTrue | ConstantFilter | NotFilter | AndFilter | OrFilter
 )
 
 MIRRORED_OPS = {"=": "=", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -107,7 +107,7 @@ def filter_columns(condition: FileFilter) -> set[str]:
         return filter_columns(condition.first) | filter_columns(condition.second)
     if isinstance(condition, NotFilter):
         return filter_columns(condition.condition)
-    return set() if isinstance(condition, KnownFilter) else {condition.column}
+    return set() if isinstance(condition, ConstantFilter) else {condition.column}
 
 
 def expression(condition: FileFilter, types: Mapping[str, pa.DataType]) -> pc.Expression:
@@ -130,7 +130,7 @@ def expression(condition: FileFilter, types: Mapping[str, pa.DataType]) -> pc.Ex
         return expression(condition.first, types) | expression(condition.second, types)
     if isinstance(condition, NotFilter):
         return ~expression(condition.condition, types)
-    if isinstance(condition, KnownFilter):
+    if isinstance(condition, ConstantFilter):
         return pc.scalar(pa.scalar(condition.value, pa.bool_()))
     kind = types[condition.column]
     if isinstance(condition, NullFilter):
@@ -146,17 +146,17 @@ def expression(condition: FileFilter, types: Mapping[str, pa.DataType]) -> pc.Ex
 
 
 def _one_of_expression(condition: OneOf, kind: pa.DataType) -> pc.Expression:
-    given = [value for value in condition.values if value.is_valid]
-    if not given:
+    non_null = [value for value in condition.values if value.is_valid]
+    if not non_null:
         return pc.scalar(pa.scalar(None, pa.bool_()))
-    column, values = _comparable_values(condition.column, kind, given)
+    column, values = _comparable_values(condition.column, kind, non_null)
     if pa.types.is_floating(values[0].type):
         raise DirectReadError(f"{condition.column!r}, a floating-point column, is looked up in a list")
     listed = pa.array([value.as_py() for value in values], values[0].type)
-    found = pc.if_else(column.is_valid(), column.isin(listed), pa.scalar(None, pa.bool_()))
-    if len(given) == len(condition.values):
-        return found
-    return found | pc.scalar(pa.scalar(None, pa.bool_()))  # one of the values is NULL: perhaps it is that
+    expression = pc.if_else(column.is_valid(), column.isin(listed), pa.scalar(None, pa.bool_()))
+    if len(non_null) == len(condition.values):
+        return expression
+    return expression | pc.scalar(pa.scalar(None, pa.bool_()))  # one of the values is NULL: perhaps it is that
 
 
 def _comparison_expression(condition: ColumnComparison, kind: pa.DataType) -> pc.Expression:
@@ -166,7 +166,7 @@ def _comparison_expression(condition: ColumnComparison, kind: pa.DataType) -> pc
         return pc.scalar(pa.scalar(None, pa.bool_()))
     column, (value,) = _comparable_values(condition.column, kind, [condition.value])
     operator = "=" if condition.operator == "<=>" else condition.operator
-    found = {
+    expression = {
         "=": column == value,
         "<": column < value,
         "<=": column <= value,
@@ -177,10 +177,10 @@ def _comparison_expression(condition: ColumnComparison, kind: pa.DataType) -> pc
         if math.isnan(value.as_py()):
             raise DirectReadError(f"{condition.column!r} is compared with NaN")
         if operator in (">", ">="):
-            found = found | pc.is_nan(column)  # to Spark, NaN is greater than all numbers
+            expression = expression | pc.is_nan(column)  # to Spark, NaN is greater than all numbers
     if condition.operator == "<=>":
-        found = found & pc.field(condition.column).is_valid()
-    return found
+        expression = expression & pc.field(condition.column).is_valid()
+    return expression
 
 
 def _comparable_values(

@@ -47,7 +47,7 @@ class GroupFacts:
     ----------
     number, n_rows : int
     bounds : Bounds or None
-        Bounds of the order column, or None if the footer does not tell them.
+        Bounds of the order column, or None if the footer lacks them.
     types : tuple of (str, str) or None
         Bounds of the column of types, or None if they are not known.
     """
@@ -86,13 +86,15 @@ class ScanColumns:
         """True if some have dates or timestamps."""
         return any(_has_time(kind) for kind in self.stored.values())
 
-    def known(self, of_folders: Mapping[str, Any], n_rows: int) -> tuple[Bounds | None, tuple[str, str] | None]:
-        """Return the bounds of the columns of order and types that the folders of a file tell, None where they do not.
+    def bounds_by_folder(
+        self, of_folders: Mapping[str, Any], n_rows: int
+    ) -> tuple[Bounds | None, tuple[str, str] | None]:
+        """Return the bounds of the columns of order and types encoded in the folders of a file, or None for others.
 
         Parameters
         ----------
         of_folders
-            Values of the columns that folders tell.
+            Values of the columns encoded in folders.
         n_rows
         """
         bounds = None
@@ -138,7 +140,7 @@ class FooterReader(ABC):
         ----------
         path
         of_folders
-            Values of the columns that its folders tell.
+            Values of the columns encoded in its folders.
 
         Raises
         ------
@@ -151,7 +153,7 @@ class OpenGroups(ABC):
     """Open file, whose row groups are read."""
 
     @abstractmethod
-    def batches(self, number: int, columns: Sequence[str], most_rows: int) -> Iterator[pa.RecordBatch]:
+    def batches(self, number: int, columns: Sequence[str], max_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a row group, with at least the columns and fields named, as they are stored."""
 
     def bytes_of_row(self, number: int, columns: Sequence[str]) -> float:
@@ -200,7 +202,7 @@ class StoredFormat(ABC):
 
 @dataclass(frozen=True)
 class _Leaves:
-    """Places of the columns of order and types in Parquet files of one schema; -1: footers do not tell their bounds."""
+    """Indices of the columns of order and types in Parquet files of one schema; -1 if footers lack their bounds."""
 
     parquet: pq.ParquetSchema
     arrow: pa.Schema
@@ -233,7 +235,7 @@ class _ParquetFooters(FooterReader):
                 n_rows = group.num_rows
                 if not n_rows:
                     continue
-                bounds, types = columns.known(of_folders, n_rows)
+                bounds, types = columns.bounds_by_folder(of_folders, n_rows)
                 if leaves.order >= 0:
                     column = group.column(leaves.order)
                     bounds = _bounds_of_column(column, n_rows, leaves, columns.order_type)
@@ -244,7 +246,7 @@ class _ParquetFooters(FooterReader):
             return groups, leaves.lacks
 
     def _find_leaves(self, path: str, file: pq.ParquetFile) -> _Leaves:
-        """Check the columns of a file, and find those of order and types.
+        """Check the columns of a file, and find the columns of order and types.
 
         Raises
         ------
@@ -282,10 +284,10 @@ class _ParquetGroups(OpenGroups):
     def __init__(self, file: pq.ParquetFile) -> None:
         self._file = file
 
-    def batches(self, number: int, columns: Sequence[str], most_rows: int) -> Iterator[pa.RecordBatch]:
+    def batches(self, number: int, columns: Sequence[str], max_rows: int) -> Iterator[pa.RecordBatch]:
         """See `OpenGroups`."""
         names = list(columns) or self._file.schema_arrow.names[:1]
-        yield from self._file.iter_batches(most_rows, row_groups=[number], columns=names, use_threads=False)
+        yield from self._file.iter_batches(max_rows, row_groups=[number], columns=names, use_threads=False)
 
     def bytes_of_row(self, number: int, columns: Sequence[str]) -> float:
         """See `OpenGroups`."""
@@ -393,7 +395,11 @@ class _IpcFooters(FooterReader):
         counted = columns.order if columns.order in columns.stored else next(iter(columns.stored), None)
         with self._opener.ipc(path, None if counted is None else [counted]) as reader:
             sizes = [reader.get_batch(i).num_rows for i in range(reader.num_record_batches)]
-        groups = [GroupFacts(i, n_rows, *columns.known(of_folders, n_rows)) for i, n_rows in enumerate(sizes) if n_rows]
+        groups = [
+            GroupFacts(i, n_rows, *columns.bounds_by_folder(of_folders, n_rows))
+            for i, n_rows in enumerate(sizes)
+            if n_rows
+        ]
         return groups, []
 
 
@@ -401,14 +407,14 @@ class _IpcGroups(OpenGroups):
     def __init__(self, reader: pa.ipc.RecordBatchFileReader) -> None:
         self._reader = reader
 
-    def batches(self, number: int, columns: Sequence[str], most_rows: int) -> Iterator[pa.RecordBatch]:
-        """See `OpenGroups`; the columns are those of the whole file."""
+    def batches(self, number: int, columns: Sequence[str], max_rows: int) -> Iterator[pa.RecordBatch]:
+        """See `OpenGroups`; the columns are the whole file's."""
         batch = self._reader.get_batch(number)
-        for begin in range(0, batch.num_rows, most_rows):
-            yield batch.slice(begin, most_rows)
+        for begin in range(0, batch.num_rows, max_rows):
+            yield batch.slice(begin, max_rows)
 
     def close(self) -> None:
-        """Leave the file to its last batch, which may lie in it."""
+        """Leave the file open for its last batch, which may be mapped from it."""
 
 
 class IpcFormat(StoredFormat):
@@ -439,7 +445,7 @@ STORED_FORMATS: tuple[StoredFormat, ...] = (PARQUET, IPC)
 
 
 def named_format(path: str) -> StoredFormat | None:
-    """Return the format that the name of a file tells, or None."""
+    """Return the format by the name of a file, or None."""
     name = path.lower()
     return next((format for format in STORED_FORMATS if name.endswith(format.endings)), None)
 
@@ -468,7 +474,7 @@ def _has_time(kind: pa.DataType) -> bool:
 
 
 def _bounds_of_value(value: Any, n_rows: int, kind: pa.DataType) -> Bounds:
-    """Return the bounds of the order column in a file whose folders tell its value."""
+    """Return the bounds of the order column in a file whose folders encode its value."""
     if value is None:
         return None, None, n_rows
     number = as_integers(pa.array([value], kind))[0].as_py()

@@ -48,13 +48,13 @@ def store(address: Address, options: Mapping[str, str]) -> fs.FileSystem:
 
 
 def relevant(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that say how files are opened; those of Spark (``spark.hadoop.*``) by their own names."""
-    found = {}
+    """Return the settings that say how files are opened; Spark's (``spark.hadoop.*``) by their own names."""
+    relevant_settings = {}
     for name, value in options.items():
         name = name.removeprefix("spark.hadoop.")
         if name.startswith(RELEVANT):
-            found[name] = str(value)
-    return found
+            relevant_settings[name] = str(value)
+    return relevant_settings
 
 
 @functools.lru_cache(maxsize=64)

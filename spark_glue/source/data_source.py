@@ -25,7 +25,7 @@ from spark_glue import schema as types_of
 from spark_glue.files.file_evaluation import evaluate_piece
 from spark_glue.files.stores import RELEVANT, relevant
 from spark_glue.sessions import settings, tasks_at_once
-from spark_glue.source.source_query import OPTION_NAMES, given_options, is_table, requested_options
+from spark_glue.source.source_query import OPTION_NAMES, is_table, requested_options, user_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from spark_glue.source.source_query import StoredQuery
 
 METADATA = "cer.options"
-"""Key of the metadata of a column that keeps the options of a table: Spark 4 does not give them to the reader."""
+"""Key of the metadata of a column that stores the options of a table: Spark 4 does not pass them to the reader."""
 
 
 class CerDataSource(DataSource):
@@ -46,7 +46,7 @@ class CerDataSource(DataSource):
     parallelism : int or None
         Number of tasks of a read unless its options say another; by default (None) one for each core of the driver.
     store : mapping from str to str
-        Settings of file systems, besides those of the options.
+        Settings of file systems, besides the options.
 
     Examples
     --------
@@ -67,14 +67,14 @@ class CerDataSource(DataSource):
         Raises
         ------
         CerError
-            If an option or the query is wrong, or the query does not fit the files.
+            If an option or the query is wrong, or the query does not match the files.
         """
-        given = given_options(self.options)
-        found = types_of.to_spark(self._query(given).schema)
+        options = user_options(self.options)
+        schema = types_of.to_spark(self._query(options).schema)
         if is_table(self.options):
-            kept = {name: value for name, value in given.items() if name in OPTION_NAMES}
-            found.fields[0].metadata[METADATA] = json.dumps(kept)
-        return found
+            stored = {name: value for name, value in options.items() if name in OPTION_NAMES}
+            schema.fields[0].metadata[METADATA] = json.dumps(stored)
+        return schema
 
     def reader(self, schema: StructType) -> CerReader:
         """Return the reader of the columns of a schema.
@@ -84,8 +84,8 @@ class CerDataSource(DataSource):
         CerError
             As `schema`; and if tasks cannot read the files by themselves.
         """
-        given = self._read_options(schema)
-        query = self._query(given).keeping(schema)
+        options = self._read_options(schema)
+        query = self._query(options).keeping(schema)
         return CerReader(query.plan(self.parallelism or os.cpu_count() or 1), query.schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -106,37 +106,37 @@ class CerDataSource(DataSource):
         """
         raise OptionError("matches are not written by the data source 'cer', only read")
 
-    def _query(self, given: Mapping[str, str]) -> StoredQuery:
+    def _query(self, options: Mapping[str, str]) -> StoredQuery:
         from spark_glue.source.source_query import stored_query
 
-        return stored_query(requested_options({**self.store, **given}))
+        return stored_query(requested_options({**self.store, **options}))
 
     def _read_options(self, schema: StructType) -> dict[str, str]:
-        """Return the options of a read: those of the table, if it is the read of one."""
-        given = given_options(self.options)
-        kept = next((field.metadata[METADATA] for field in schema if METADATA in field.metadata), None)
-        if given.keys() & {"query", "queryFile", "queries"}:
-            return given
-        if kept is None:
+        """Return the options of a read: the table's, if it reads one."""
+        options = user_options(self.options)
+        stored = next((field.metadata[METADATA] for field in schema if METADATA in field.metadata), None)
+        if options.keys() & {"query", "queryFile", "queries"}:
+            return options
+        if stored is None:
             raise OptionError(
                 "expected the option query or queryFile or queries, got none of them: Spark keeps no options of a "
                 "table that declares its columns\n"
                 "hint: CREATE TABLE matches USING cer OPTIONS (query '...', ...), and the option columns for some"
             )
-        more = [name for name in given if name in OPTION_NAMES]
+        more = [name for name in options if name in OPTION_NAMES]
         if more:
             raise OptionError(
                 f"a table has the options that it was created with, and takes no others; got {', '.join(more)}\n"
                 "hint: create another table or a temporary view USING cer"
             )
-        return {**given, **json.loads(kept)}
+        return {**options, **json.loads(stored)}
 
 
 def data_source_of(spark: SparkSession) -> type[CerDataSource]:
     """Return the data source with what a session says: its number of tasks at once, and settings of file systems."""
-    known = {"parallelism": tasks_at_once(spark), "store": relevant(settings(spark, RELEVANT))}
+    attributes = {"parallelism": tasks_at_once(spark), "store": relevant(settings(spark, RELEVANT))}
     # a class that no module names is pickled with its attributes
-    return type("CerDataSourceOfSession", (CerDataSource,), known)
+    return type("CerDataSourceOfSession", (CerDataSource,), attributes)
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class CerReader(DataSourceReader):
     ----------
     plan
     schema
-        The columns to keep, in the types of Spark.
+        The selected columns, in the types of Spark.
     """
 
     def __init__(self, plan: FilePlan, schema: pa.Schema) -> None:
@@ -182,10 +182,10 @@ class CerReader(DataSourceReader):
         """
         if isinstance(partition, InputPiece):  # Spark makes another one where there is no piece
             for batch in evaluate_piece(self.plan, partition.number):
-                yield _as_declared(batch, self.schema)
+                yield _cast_to_schema(batch, self.schema)
 
 
-def _as_declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _cast_to_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the columns of a schema in its very types: Spark compares them."""
     columns = [batch.column(field.name).cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

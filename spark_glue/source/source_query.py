@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cer_gpu.columnar.fields import columns_with
-from cer_gpu.compilation import MISSING_IN_RULES, TYPE_COLUMN, compile_member
+from cer_gpu.compilation import MISSING_IN_RULES, TYPE_COLUMN, compile_for_set
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.rule import Rule
@@ -65,7 +65,7 @@ class SourceRequest:
     Attributes
     ----------
     query : str, Path, or mapping from str to Rule
-        The text of the query, or a file with it; or the rules of a folder by their names.
+        The text of the query, or a file that has it; or the rules of a folder by their names.
     paths : tuple of str
         Files, folders and patterns, in the order in which they are given.
     order_by : tuple of str
@@ -74,7 +74,7 @@ class SourceRequest:
     tasks : int or None
     output : str or None
     columns : tuple of str
-        Columns of the result to keep; empty: all.
+        Selected columns of the result; empty for all.
     store : mapping from str to str
         Settings of file systems.
     """
@@ -97,8 +97,8 @@ def is_table(options: Mapping[str, str]) -> bool:
     return any(name.lower() == "provider" for name in options)
 
 
-def given_options(options: Mapping[str, str], taker: str = "the data source 'cer'") -> dict[str, str]:
-    """Return the options that a user gave, by their names, without the properties that Spark adds to those of tables.
+def user_options(options: Mapping[str, str], taker: str = "the data source 'cer'") -> dict[str, str]:
+    """Return the options that a user gave, by their names, without the properties that Spark adds to tables.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def given_options(options: Mapping[str, str], taker: str = "the data source 'cer
 
     Examples
     --------
-    >>> given_options({"orderby": "ts", "QUERY": "SELECT * FROM S WHERE A"})
+    >>> user_options({"orderby": "ts", "QUERY": "SELECT * FROM S WHERE A"})
     {'orderBy': 'ts', 'query': 'SELECT * FROM S WHERE A'}
     """
     lowered = {name.lower(): value for name, value in options.items()}
@@ -123,16 +123,16 @@ def given_options(options: Mapping[str, str], taker: str = "the data source 'cer
         own |= {n.removeprefix(_TABLE_OPTION): v for n, v in lowered.items() if n.startswith(_TABLE_OPTION)}
     else:
         own = lowered
-    found = {}
+    named = {}
     for name, value in own.items():
         if name in _BY_LOWER:
-            found[_BY_LOWER[name]] = value
+            named[_BY_LOWER[name]] = value
         elif setting := relevant({name: value}):
-            found.update(setting)
+            named.update(setting)
         else:
             hint = did_you_mean(_camel(name), OPTION_NAMES, "options")
             raise OptionError(f"{taker} has no option {name!r}\nhint: {hint}")
-    return found
+    return named
 
 
 def requested_options(options: Mapping[str, str], order_of_table: Sequence[str] | None = None) -> SourceRequest:
@@ -141,7 +141,7 @@ def requested_options(options: Mapping[str, str], order_of_table: Sequence[str] 
     Parameters
     ----------
     options
-        Result of `given_options`.
+        Result of `user_options`.
     order_of_table
         For the rows of a table, which have no path: the columns that order them unless the options say others.
 
@@ -183,11 +183,11 @@ def requested_options(options: Mapping[str, str], order_of_table: Sequence[str] 
 
 
 def _exactly_one_of(options: Mapping[str, str], names: Sequence[str], example: str) -> tuple[str, str]:
-    given = [(name, options[name]) for name in names if options.get(name, "").strip()]
-    if len(given) != 1:
-        what = " and ".join(name for name, _ in given) or "none of them"
+    present = [(name, options[name]) for name in names if options.get(name, "").strip()]
+    if len(present) != 1:
+        what = " and ".join(name for name, _ in present) or "none of them"
         raise OptionError(f"expected the option {' or '.join(names)}, got {what}\nhint: {example}")
-    return given[0]
+    return present[0]
 
 
 def _queries(option: str, value: str, fields: FieldColumns) -> str | Path | Mapping[str, Rule]:
@@ -202,8 +202,8 @@ def _sigma_fields(options: Mapping[str, str]) -> FieldColumns:
     pairs = [pair.partition("=") for pair in _split_names(options.get("fields", ""))]
     for field_, equals, column in pairs:
         if not (field_ and equals and column):
-            given = options["fields"]
-            raise OptionError(f"the option fields must be pairs, got {given!r}\nhint: fields 'Computer=host.id'")
+            text = options["fields"]
+            raise OptionError(f"the option fields must be pairs, got {text!r}\nhint: fields 'Computer=host.id'")
     return FieldColumns(_split_names(options.get("pipelines", "")), {field_: column for field_, _, column in pairs})
 
 
@@ -244,9 +244,9 @@ def _tasks(text: str | None) -> int | None:
     return int(text)
 
 
-def _no_such(name: str, value: str, known: Mapping[str, object] | tuple[str, ...], what: str) -> OptionError:
-    hint = did_you_mean(value, known, what)
-    return OptionError(f"the option {name} must be one of {', '.join(known)}, got {value!r}\nhint: {hint}")
+def _no_such(name: str, value: str, allowed: Mapping[str, object] | tuple[str, ...], what: str) -> OptionError:
+    hint = did_you_mean(value, allowed, what)
+    return OptionError(f"the option {name} must be one of {', '.join(allowed)}, got {value!r}\nhint: {hint}")
 
 
 def _camel(name: str) -> str:
@@ -261,14 +261,14 @@ class StoredQuery:
 
     Attributes
     ----------
-    asked : SourceRequest
+    request : SourceRequest
     work : Work
-        With the output that makes the rows with the least work: as asked for, but "positions" where "events" would be
-        made to be dropped.
+        With the cheapest sufficient output: as requested, but "positions" where "events" would be
+        computed only to be dropped.
     scan : Scan
     opener : Opener
     schema : pyarrow.Schema
-        The columns of the result that are kept, in the types of Spark.
+        The selected columns of the result, in the types of Spark.
     """
 
     request: SourceRequest
@@ -286,7 +286,7 @@ class StoredQuery:
             If it names a column that the results do not have, or one of another type.
         """
         whole = self.work.output_schema(self.scan.schema)
-        kept = []
+        columns = []
         for column in types_of.to_arrow(wanted):
             if column.name not in whole.names:
                 hint = did_you_mean(column.name, whole.names, "columns")
@@ -300,10 +300,10 @@ class StoredQuery:
                     f"and the schema declares {column.type}",
                     hint="a table is to be created anew if its files are of other types by now",
                 )
-            kept.append(column)
-        dropped = self.work.output == "events" and all(column.name != "events" for column in kept)
+            columns.append(column)
+        dropped = self.work.output == "events" and all(column.name != "events" for column in columns)
         work = replace(self.work, output="positions") if dropped else self.work
-        return replace(self, work=work, schema=pa.schema(kept))
+        return replace(self, work=work, schema=pa.schema(columns))
 
     def plan(self, parallelism: int) -> FilePlan:
         """Read the footers of the files, and return the pieces that tasks evaluate.
@@ -323,8 +323,8 @@ class StoredQuery:
         order = self.request.order_by
         try:
             tops = columns_with(self.scan.schema, [*self.work.columns(self.scan.schema), *order])
-            found = find_footers(self.scan, self.work.type_column, order[0], columns=list(tops), opener=self.opener)
-            return plan(found, self.work, order, self.request.distribution, self.request.tasks or parallelism)
+            footers = find_footers(self.scan, self.work.type_column, order[0], columns=list(tops), opener=self.opener)
+            return plan(footers, self.work, order, self.request.distribution, self.request.tasks or parallelism)
         except DirectReadError as error:
             raise OptionError(
                 f"the data source 'cer' cannot read these events: {error}\n"
@@ -338,25 +338,25 @@ def stored_query(request: SourceRequest) -> StoredQuery:
     Raises
     ------
     CerError
-        If the query is wrong or does not fit the files, a file cannot be read, or an option names a column that there
+        If the query is wrong or does not match the files, a file cannot be read, or an option names a column that there
         is not.
     """
     opener = Opener(request.store)
     scan = scan_of_paths(request.paths, opener)
-    work = work_asked(request, scan.schema)
+    work = requested_work(request, scan.schema)
     choose_distribution(work, request.distribution)
     whole = types_of.to_arrow(types_of.to_spark(work.output_schema(scan.schema)))
     stored = StoredQuery(request, work, scan, opener, whole)
     return stored.keeping(types_of.to_spark(_projected_schema(whole, request.columns))) if request.columns else stored
 
 
-def work_asked(request: SourceRequest, schema: pa.Schema) -> Work:
+def requested_work(request: SourceRequest, schema: pa.Schema) -> Work:
     """Compile the queries that options ask for, and check them against the schema of the events.
 
     Raises
     ------
     CerError
-        If a query is wrong or does not fit the events, or an option names a column that there is not.
+        If a query is wrong or does not match the events, or an option names a column that there is not.
     """
     for name in (*request.order_by, *filter(None, [request.time_column])):
         if name not in schema.names:
@@ -369,16 +369,16 @@ def work_asked(request: SourceRequest, schema: pa.Schema) -> Work:
         "time_unit": request.time_unit,
         "schema": schema,
     }
-    given: Any = request.query
-    if isinstance(given, Mapping):
-        query: Any = compile_rules(given, missing_fields=MISSING_IN_RULES, **options)
+    source: Any = request.query
+    if isinstance(source, Mapping):
+        query: Any = compile_rules(source, missing_fields=MISSING_IN_RULES, **options)
     else:
-        query = compile_member(given, **options)
+        query = compile_for_set(source, **options)
     return work_of(query, request.output)
 
 
 def _time_of(request: SourceRequest, schema: pa.Schema) -> str | None:
-    """Return the first column of the order where it holds times, or integers of a unit that is told."""
+    """Return the first column of the order where it has times, or integers of a given unit."""
     name = request.order_by[0]
     return name if holds_times(schema.field(name).type) or request.time_unit is not None else None
 

@@ -1,8 +1,8 @@
 """Table function of SQL: ``SELECT * FROM cer_match(TABLE(events), 'SELECT ...')`` over the rows of any table.
 
 It is a Python table function of Spark: its analysis, in a process of its own, compiles the query for the columns of the
-table, and says which of them are read, how the rows are dealt to tasks, and how they are sorted there.  Rows come as
-Arrow batches (Spark 4.1 and later).
+table, and says which of them are read, how the rows are distributed to tasks, and how they are sorted there.  Rows come
+as Arrow batches (Spark 4.1 and later).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from spark_glue.distribution import MAX_SHARDS, null_error, why_not_distribution
 from spark_glue.errors import SparkSetupError
 from spark_glue.row_positions import quoted
 from spark_glue.sessions import is_connect, tasks_at_once
-from spark_glue.source.source_query import given_options, requested_options, work_asked
+from spark_glue.source.source_query import requested_options, requested_work, user_options
 from spark_glue.stage import plain_batch, plain_schema
 from spark_glue.work import Work
 
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 NOT_OF_TABLES = ("path", "paths", "columns", "distribution")
 """Options of the data source that a table function does not take."""
 GROUPS_A_TASK = 4
-"""Groups of keys for each task that runs at once, so that groups of unlike size even out."""
+"""Groups of keys for each task that runs at once, so that groups of different sizes even out."""
 _FIRST = "$first"
-"""Column that tells whether the first column of the order is NULL."""
+"""Column that says whether the first column of the order is NULL."""
 
 
 @dataclass
 class CerAnalysis(AnalyzeResult):
-    """Analysis of a call: what Spark asks of it, and what the tasks need.
+    """Analysis of a call: what Spark requires of it, and what the tasks need.
 
     Attributes
     ----------
@@ -83,18 +83,20 @@ class CerMatch:
         return tasks or min(GROUPS_A_TASK * (cls.parallelism or os.cpu_count() or 1), MAX_SHARDS)
 
     @classmethod
-    def analyzed(cls, events: AnalyzeArgument, query: AnalyzeArgument | None, given: Mapping[str, Any]) -> CerAnalysis:
+    def analyzed(
+        cls, events: AnalyzeArgument, query: AnalyzeArgument | None, arguments: Mapping[str, Any]
+    ) -> CerAnalysis:
         """Compile the query of a call for its table; no row is read.
 
         Raises
         ------
         CerError
-            If an argument is wrong, or the query does not fit the table.
+            If an argument is wrong, or the query does not match the table.
         """
         if not events.isTable or not isinstance(events.dataType, st.StructType):
             raise OptionError("expected a table first\nhint: SELECT * FROM cer_match(TABLE(events), 'SELECT ...')")
         schema = types_of.to_arrow(events.dataType)
-        options = given_options({name: _argument_text(name, value) for name, value in given.items()}, "cer_match")
+        options = user_options({name: _argument_text(name, value) for name, value in arguments.items()}, "cer_match")
         for name in NOT_OF_TABLES:
             if name in options:
                 raise OptionError(
@@ -111,7 +113,7 @@ class CerMatch:
         if several is not None:
             rules = {name: Rule(name, text) for name, text in several.items()}
             request = replace(request, query=rules)
-        work = work_asked(request, schema)
+        work = requested_work(request, schema)
         order, columns = request.order_by, work.columns(schema)
         results = plain_schema(work.output_schema(schema))
         ties = [name for name in columns if name not in order]
@@ -135,7 +137,7 @@ class CerMatch:
         Raises
         ------
         CerError
-            If the rows do not fit the query, or the first column of the order is NULL.
+            If the rows do not match the query, or the first column of the order is NULL.
         """
         analysis = self._analysis
         assert analysis.work is not None
@@ -181,14 +183,14 @@ def _handler(at_once: int) -> type:
         parallelism = at_once
 
         @staticmethod
-        def analyze(events: AnalyzeArgument, query: AnalyzeArgument | None = None, **given: Any) -> CerAnalysis:
-            return CerMatchOfSession.analyzed(events, query, given)
+        def analyze(events: AnalyzeArgument, query: AnalyzeArgument | None = None, **arguments: Any) -> CerAnalysis:
+            return CerMatchOfSession.analyzed(events, query, arguments)
 
     return CerMatchOfSession
 
 
 def _argument_text(name: str, argument: AnalyzeArgument) -> str:
-    """Return the value of an argument as a text.
+    """Return the value of an argument as a string.
 
     Raises
     ------
@@ -209,7 +211,7 @@ def _only_time(kind: st.StructType) -> tuple[str, ...]:
 
 
 def _group(work: Work, order: Sequence[str], schema: pa.Schema, n_groups: int) -> str:
-    """Return the expression of SQL that deals rows to groups: by their keys if that is exact, else one for all."""
+    """Return the SQL expression that distributes rows to groups: by their keys if that is exact, else to one."""
     if n_groups == 1 or why_not_distributions(work, order[0])["key"] is not None:
         return "0"
     keys = [f"coalesce({', '.join(map(quoted, names))})" for names in work.partition_keys]
@@ -220,7 +222,7 @@ def _group(work: Work, order: Sequence[str], schema: pa.Schema, n_groups: int) -
 
 
 def _shared_value(work: Work, schema: pa.Schema) -> Iterator[str]:
-    """Yield the values of which all events of a match share one (`Distribution.shared`); NULL for other events."""
+    """Yield the values that all events of a match have in common (`Distribution.shared`); NULL for other events."""
     for event_type, name in work.distribution.shared:
         kind, value = attribute_type(schema, name), quoted(name)
         if kind is not None and (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):

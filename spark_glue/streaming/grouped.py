@@ -69,8 +69,8 @@ def match_stream(
     output
         As for ``query.evaluate``; by default (None) "measures" where SELECT has some, else "events".
     groups
-        Number of groups to which the events are dealt by their keys: no more tasks than that have work.  It must
-        stay as it is for the life of a checkpoint.  By default (None) as many as `spark.sql.shuffle.partitions`, 64 at
+        Number of groups to which the events are distributed by their keys: no more tasks than that have work.  It must
+        stay the same for the life of a checkpoint.  By default (None) as many as `spark.sql.shuffle.partitions`, 64 at
         most; one if the query is not exact by key, with a warning.
 
     Returns
@@ -84,9 +84,9 @@ def match_stream(
         For a DataFrame that does not stream, for several groups where the query is not exact by key, and for a query
         whose time is another column.
     QueryTypeError
-        When the query does not fit the events, or `order_by` names no timestamp.
+        When the query does not match the events, or `order_by` names no timestamp.
     SparkSetupError
-        When the session does not keep state in RocksDB, or Spark is too old.
+        When the session does not store state in RocksDB, or Spark is too old.
 
     Warns
     -----
@@ -103,7 +103,7 @@ def match_stream(
     n_groups = _n_groups(stream_df, work, order, groups)
     events = to_arrow(stream_df.schema)
     work = endless_work(query, output, events)
-    found = plain_schema(work.output_schema(events))
+    match_schema = plain_schema(work.output_schema(events))
     _check_session(stream_df)
     columns = read_columns(work, events, order)
     df = stream_df.select(
@@ -115,20 +115,20 @@ def match_stream(
         quoted(TIME), f"{-(-delay // 1000)} milliseconds"
     )
     groups_ = df.select(_group(df, work, columns, n_groups).alias(GROUP), *map(quoted, wire_names(columns)))
-    evaluation = StreamEvaluation(work, found, tuple(order), delay, n_groups)
+    evaluation = StreamEvaluation(work, match_schema, tuple(order), delay, n_groups)
     grouped = groups_.mapInArrow(pack, PACKED).groupBy(GROUP)
     if not hasattr(grouped, "transformWithStateInPandas"):
         raise SparkSetupError("match_stream needs Spark 4 or later\nhint: match_batches, or pip install -U pyspark")
 
     from spark_glue.streaming.processor import GroupProcessor
 
-    processor = GroupProcessor(evaluation, pack.packed, found)
+    processor = GroupProcessor(evaluation, pack.packed, match_schema)
     state = grouped.transformWithStateInPandas(processor, f"{BLOB} binary", "Append", "EventTime")
-    return state.mapInArrow(Unpack(found), to_spark(found))
+    return state.mapInArrow(Unpack(match_schema), to_spark(match_schema))
 
 
 def explain_stream(query: Any, order_by: str | Sequence[str] = "ts") -> str:
-    """Return as text how `match_stream` deals the events of a query to tasks, with the reason."""
+    """Return as text how `match_stream` distributes the events of a query to tasks, with the reason."""
     order = [order_by] if isinstance(order_by, str) else list(order_by)
     work = endless_work(query)
     reason = why_not_distributions(work, order[0])["key"]
@@ -191,7 +191,7 @@ def endless_work(query: Any, output: str | None = None, schema: pa.Schema | None
 
 
 def read_columns(work: Work, events: pa.Schema, order: Sequence[str]) -> list[str]:
-    """Return the columns and fields that are sent to Python: those of the queries and of the order."""
+    """Return the columns and fields that are sent to Python: of the queries and of the order."""
     return list(dict.fromkeys([*work.columns(events), *order]))
 
 

@@ -49,7 +49,7 @@ def match_batches(
 ) -> BatchMatcher:
     """Return a function for ``df.writeStream.foreachBatch``, which writes the matches of a stream as files.
 
-    One evaluator on the driver evaluates the whole stream, for queries whose events cannot be dealt by key.
+    One evaluator on the driver evaluates the whole stream, for queries whose events cannot be distributed by key.
     Micro-batch N writes ``batch-N.parquet`` and then its state, each of them whole or not at all; a micro-batch that
     Spark repeats begins with the state before it and writes the same file again.  The files thus hold each complex
     event exactly once, whatever is killed meanwhile.
@@ -70,7 +70,7 @@ def match_batches(
     output
         As for ``query.evaluate``; by default (None) "measures" where SELECT has some, else "events".
     by_partition
-        True: fetch the partitions of a micro-batch one by one, for micro-batches larger than
+        True to fetch the partitions of a micro-batch one by one, for micro-batches larger than
         `spark.driver.maxResultSize`.  They are in the memory of the driver together, with the columns that are read.
 
     Returns
@@ -94,7 +94,7 @@ def match_batches(
 
 
 class BatchMatcher:
-    """Evaluation of the micro-batches of one stream, one after the other; made by `match_batches`."""
+    """Evaluation of the micro-batches of one stream, one after the other; created by `match_batches`."""
 
     def __init__(
         self, work: Work, order: tuple[str, ...], lateness: int, out: str, checkpoint: str, *, by_partition: bool
@@ -109,7 +109,7 @@ class BatchMatcher:
         return {**self.__dict__, "_live": None}
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Evaluate a micro-batch, write its matches, and keep the state after it.
+        """Evaluate a micro-batch, write its matches, and store the state after it.
 
         Raises
         ------
@@ -125,8 +125,8 @@ class BatchMatcher:
         stream = live[1] if live is not None and live[0] == batch_id - 1 else self._stream(states, batch_id, schema)
         try:
             with out.writer(f"batch-{batch_id}.parquet") as sink, pq.ParquetWriter(sink, schema) as writer:
-                for found in itertools.chain(stream.push(events), stream.advance_by_events()):
-                    writer.write_batch(found.cast(schema))
+                for matches in itertools.chain(stream.push(events), stream.advance_by_events()):
+                    writer.write_batch(matches.cast(schema))
         except (OSError, pa.ArrowException) as error:
             raise CerError(f"cannot write the matches of micro-batch {batch_id} to {self._out!r}: {error}") from None
         with states.writer(f"state-{batch_id}") as sink:
@@ -138,13 +138,13 @@ class BatchMatcher:
 
     def _stream(self, states: Folder, batch_id: int, schema: pa.Schema) -> GroupStream:
         """Return the stream before a micro-batch."""
-        kept = _stored_batch_ids(states)
-        last = max(kept, default=-1)
-        if batch_id not in (last, last + 1) or (batch_id and batch_id - 1 not in kept):
-            known = f"those after {', '.join(map(str, kept))}" if kept else "none"
+        batch_ids = _stored_batch_ids(states)
+        last = max(batch_ids, default=-1)
+        if batch_id not in (last, last + 1) or (batch_id and batch_id - 1 not in batch_ids):
+            available = f"those after {', '.join(map(str, batch_ids))}" if batch_ids else "none"
             raise CheckpointError(
                 f"micro-batch {batch_id} begins with the state after {batch_id - 1}, and {self._checkpoint!r} has "
-                f"{known}\n"
+                f"{available}\n"
                 "hint: the folder is for one stream and its checkpointLocation: begin both anew, or name the right one"
             )
         evaluation = StreamEvaluation(self._work, schema, self._order, self._lateness)
@@ -171,7 +171,7 @@ class BatchMatcher:
 
 
 class Folder:
-    """Folder, made if it does not exist, whose files appear whole or not at all.
+    """Folder, created if missing, whose files appear whole or not at all.
 
     Parameters
     ----------
@@ -196,8 +196,8 @@ class Folder:
     def read(self, name: str) -> bytes:
         """Return the bytes of a file."""
         with self._files.open_input_stream(f"{self._path}/{name}") as source:
-            found: bytes = source.read()
-        return found
+            content: bytes = source.read()
+        return content
 
     def delete(self, name: str) -> None:
         """Delete a file."""
@@ -211,7 +211,7 @@ class Folder:
 class Whole:
     """File that takes its name once it is written; before, its name begins with a dot, and readers pass it over.
 
-    Nobody can guess that name: a link that others plant in its place is never written through.
+    Nobody can guess that name: a symbolic link planted there by others is never followed.
     """
 
     def __init__(self, files: pyarrow.fs.FileSystem, folder: str, name: str) -> None:
@@ -239,4 +239,4 @@ class Whole:
 
 def _stored_batch_ids(states: Folder) -> list[int]:
     """Return the micro-batches whose states are there, in their order."""
-    return sorted(int(found[1]) for found in map(_STATE.fullmatch, states.names()) if found)
+    return sorted(int(match[1]) for match in map(_STATE.fullmatch, states.names()) if match)

@@ -27,12 +27,12 @@ class GroupProcessor(StatefulProcessor):
     evaluation
     events : pyarrow.Schema
         Schema of the packed events.
-    found : pyarrow.Schema
+    match_schema : pyarrow.Schema
         Schema of the matches.
     """
 
-    def __init__(self, evaluation: StreamEvaluation, events: pa.Schema, found: pa.Schema) -> None:
-        self._evaluation, self._events, self._found = evaluation, events, found
+    def __init__(self, evaluation: StreamEvaluation, events: pa.Schema, match_schema: pa.Schema) -> None:
+        self._evaluation, self._events, self._match_schema = evaluation, events, match_schema
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Take the handle to the state."""
@@ -48,7 +48,7 @@ class GroupProcessor(StatefulProcessor):
         self._keep_state(stream, timer)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
-        """Evaluate what a group holds up to the watermark, which has passed the time at which something is due."""
+        """Evaluate the buffered events of a group up to the watermark, which has passed its deadline."""
         stream, _ = self._stream(key)
         yield from self._advance(stream, timerValues)
         self._keep_state(stream, NO_TIMER)  # Spark deletes the one that expired
@@ -58,23 +58,23 @@ class GroupProcessor(StatefulProcessor):
 
     def _stream(self, key: Any) -> tuple[GroupStream, int]:
         """Return the stream of a group, and its timer."""
-        found = self._state.get() if self._state.exists() else None
-        if found is None:
+        stored = self._state.get() if self._state.exists() else None
+        if stored is None:
             return self._evaluation.begin(int(key[0])), NO_TIMER
-        return self._evaluation.resume(bytes(found[0]), int(key[0])), int(found[1])
+        return self._evaluation.resume(bytes(stored[0]), int(key[0])), int(stored[1])
 
     def _advance(self, stream: GroupStream, timers: Any) -> Iterable[pd.DataFrame]:
         watermark = timers.getCurrentWatermarkInMs()
-        return self._frames(stream.advance_watermark(watermark * 1000)) if watermark > 0 else ()  # 0: there is none yet
+        return self._frames(stream.advance_watermark(watermark * 1000)) if watermark > 0 else ()  # 0: none yet
 
-    def _frames(self, found: Iterator[pa.RecordBatch]) -> Iterator[pd.DataFrame]:
-        for blob in packed_state(found, self._found):
+    def _frames(self, matches: Iterator[pa.RecordBatch]) -> Iterator[pd.DataFrame]:
+        for blob in packed_state(matches, self._match_schema):
             yield pd.DataFrame({BLOB: [blob]})
 
     def _keep_state(self, stream: GroupStream, timer: int) -> None:
-        """Keep the state of a group, and have it called when something is due."""
-        due = stream.next_deadline
-        wanted = NO_TIMER if due is None else -(-due // 1000)
+        """Store the state of a group, with a timer for its deadline."""
+        deadline = stream.next_deadline
+        wanted = NO_TIMER if deadline is None else -(-deadline // 1000)
         if wanted != timer:
             if timer != NO_TIMER:
                 self._handle.deleteTimer(timer)

@@ -1,4 +1,4 @@
-"""Evaluation of one stream across micro-batches: its events, put in order, and the state that is kept between them.
+"""Evaluation of one stream across micro-batches: its events, sorted, and the state that is stored between them.
 
 Positions count the events of the stream in the order in which they are evaluated, so that they do not depend on the
 cut into micro-batches.  This module needs no Spark.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def in_order(events: pa.Table, order: Sequence[str]) -> pa.Table:
-    """Return events in the order of some columns; those that agree on them are ordered by all other columns.
+    """Return events in the order of some columns; ties are ordered by all other columns.
 
     NULLs come first, NaN after all numbers, and -0.0 with 0.0, as Spark orders.  Events that agree on everything are
     the same, so that a batch that is read again gives the same table.
@@ -56,20 +56,20 @@ def in_order(events: pa.Table, order: Sequence[str]) -> pa.Table:
         among = rows[places]
         runs = np.cumsum(~np.concatenate([[False], same]))[places]
         others = [_concat_column(events.column(i)).take(pa.array(among)) for i in range(events.num_columns)]
-        found = _order_of_rows(
+        order_among = _order_of_rows(
             [pa.array(runs), *(key for each in others for key in _ties(each))], np.arange(len(among))
         )
-        rows[places] = among[found]
+        rows[places] = among[order_among]
     return events if (rows[1:] > rows[:-1]).all() else events.take(pa.array(rows))
 
 
 def _order_of_rows(keys: list[pa.Array], rows: Int64) -> Int64:
     """Return rows in the order of keys of theirs."""
-    # a key that tells which are NULL puts these first: the option to do so has changed between versions of Arrow
+    # a key that flags NULLs puts these first: the option to do so has changed between versions of Arrow
     columns = [part for key in keys for part in ((key.is_valid().cast(pa.uint8()), key) if key.null_count else (key,))]
     table = pa.table([*columns, pa.array(rows)], names=[str(i) for i in range(len(columns) + 1)])
-    found: Int64 = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in table.column_names]).to_numpy()
-    return rows[found]
+    indices: Int64 = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in table.column_names]).to_numpy()
+    return rows[indices]
 
 
 def _equals_next(values: pa.Array) -> Any:
@@ -119,29 +119,29 @@ class StreamEvaluation:
     Attributes
     ----------
     work : Work
-    found : pyarrow.Schema
+    match_schema : pyarrow.Schema
         Schema of the matches, in types of Spark.
     order : tuple of str
         Columns that order the events, the time first.
     lateness : int
         In microseconds.
     groups : int
-        Number of groups to which events are dealt.
+        Number of groups to which events are distributed.
     """
 
     work: Work
-    found: pa.Schema
+    match_schema: pa.Schema
     order: tuple[str, ...]
     lateness: int
     groups: int = 1
 
     def begin(self, number: int = 0) -> GroupStream:
         """Return the stream of a group, before its first event."""
-        evaluator = self.work.evaluator(EvaluationOptions(), self.found)
+        evaluator = self.work.evaluator(EvaluationOptions(), self.match_schema)
         return GroupStream(self, number, evaluator, ReorderBuffer(self.order[0], self.lateness, "drop"))
 
     def resume(self, blob: bytes, number: int = 0) -> GroupStream:
-        """Return the stream of a group that goes on from the state of `GroupStream.to_bytes`.
+        """Return the stream of a group that continues from the state of `GroupStream.to_bytes`.
 
         Raises
         ------
@@ -162,9 +162,9 @@ class StreamEvaluation:
                     f"{name}={value!r}\nhint: {name}={header['options'].get(name)!r}, or a new checkpoint"
                 )
         rest = begin + n_header
-        evaluator = self.work.restore(blob[rest : rest + header["n_evaluator"]], self.found)
-        held = blob[rest + header["n_evaluator"] :]
-        table = pa.ipc.open_stream(held).read_all() if held else None
+        evaluator = self.work.restore(blob[rest : rest + header["n_evaluator"]], self.match_schema)
+        buffered = blob[rest + header["n_evaluator"] :]
+        table = pa.ipc.open_stream(buffered).read_all() if buffered else None
         return GroupStream(self, number, evaluator, ReorderBuffer.restore(table, header["reorder"]))
 
     def _options(self, number: int) -> dict[str, Any]:
@@ -179,7 +179,7 @@ class StreamEvaluation:
 
 
 class GroupStream:
-    """Stream of one group of events; made by `StreamEvaluation`."""
+    """Stream of one group of events; created by `StreamEvaluation`."""
 
     def __init__(
         self, evaluation: StreamEvaluation, number: int, evaluator: WorkEvaluator, reorder: ReorderBuffer
@@ -197,8 +197,8 @@ class GroupStream:
     @property
     def next_deadline(self) -> int | None:
         """Earliest watermark, in microseconds, that has an effect; None if nothing is buffered or pending."""
-        held, waiting = self._reorder.least, self._evaluator.next_deadline
-        times = [time for time in (None if held is None else held - _OFFSET, waiting) if time is not None]
+        buffered, waiting = self._reorder.least, self._evaluator.next_deadline
+        times = [time for time in (None if buffered is None else buffered - _OFFSET, waiting) if time is not None]
         return min(times, default=None)
 
     def push(self, events: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -225,24 +225,24 @@ class GroupStream:
             yield from self.advance_watermark(greatest - _OFFSET - self._evaluation.lateness)
 
     def to_bytes(self) -> bytes:
-        """Return the state, from which `StreamEvaluation.resume` goes on."""
-        held, facts = self._reorder.snapshot()
+        """Return the state, from which `StreamEvaluation.resume` continues."""
+        buffered, facts = self._reorder.snapshot()
         evaluator = self._evaluator.checkpoint()
         options = self._evaluation._options(self._number)
         header = json.dumps({"options": options, "reorder": facts, "n_evaluator": len(evaluator)}).encode()
-        return b"".join([_MAGIC, len(header).to_bytes(8, "little"), header, evaluator, _to_bytes(held)])
+        return b"".join([_MAGIC, len(header).to_bytes(8, "little"), header, evaluator, _to_bytes(buffered)])
 
     def _evaluate(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield from map(self._with_spark_types, self._evaluator.push_batches(batch))
 
-    def _with_spark_types(self, found: pa.RecordBatch) -> pa.RecordBatch:
+    def _with_spark_types(self, matches: pa.RecordBatch) -> pa.RecordBatch:
         """Return matches with types of Spark, and with numbers that no other group gives."""
         if self._evaluation.work.numbered:
-            at = found.schema.get_field_index("match")
-            numbers = pc.add(found.column(at), self._number * PART_MATCHES)
-            found = found.set_column(at, found.schema.field(at), numbers)
-        return plain_batch(found)
+            at = matches.schema.get_field_index("match")
+            numbers = pc.add(matches.column(at), self._number * PART_MATCHES)
+            matches = matches.set_column(at, matches.schema.field(at), numbers)
+        return plain_batch(matches)
 
 
 def microseconds(lateness: Any) -> int:
@@ -277,8 +277,8 @@ def _to_bytes(table: pa.Table | None) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         writer.write_table(table)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
 
 
 GROUP, BLOB = "group", "blob"
@@ -286,7 +286,7 @@ PACKED = f"{GROUP} int, {BLOB} binary"
 """Schema of packed events, as Spark writes it."""
 PACK_ROWS, PACK_BYTES = 1 << 17, 1 << 26
 """Events, and bytes of events, that a task packs at once."""
-FOUND_ROWS = 1 << 16
+MATCH_ROWS = 1 << 16
 """Matches of a packed row."""
 
 
@@ -301,7 +301,7 @@ class Pack:
     attributes : tuple of str
         Columns and fields of the query that they are.
     time : str
-        The attribute among them that tells the time.
+        The attribute among them that has the time.
     """
 
     schema: pa.Schema
@@ -315,16 +315,16 @@ class Pack:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield packed events, a row for each group of some events; those without a group are left out."""
-        held: list[pa.RecordBatch] = []
+        buffered: list[pa.RecordBatch] = []
         n_rows = n_bytes = 0
         for batch in batches:
-            held.append(batch)
+            buffered.append(batch)
             n_rows, n_bytes = n_rows + batch.num_rows, n_bytes + batch.nbytes
             if n_rows >= PACK_ROWS or n_bytes >= PACK_BYTES:
-                yield from self._pack(pa.Table.from_batches(held))
-                held, n_rows, n_bytes = [], 0, 0
+                yield from self._pack(pa.Table.from_batches(buffered))
+                buffered, n_rows, n_bytes = [], 0, 0
         if n_rows:
-            yield from self._pack(pa.Table.from_batches(held))
+            yield from self._pack(pa.Table.from_batches(buffered))
 
     def events(self, table: pa.Table) -> pa.RecordBatch:
         """Return the events of rows without their group, in the types that the query sees."""
@@ -338,8 +338,8 @@ class Pack:
     def _pack(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         groups, events = table.column(0).combine_chunks(), self.events(table.remove_column(0))
         if groups.null_count:
-            kept = groups.is_valid()
-            groups, events = groups.drop_null(), events.filter(kept)
+            mask = groups.is_valid()
+            groups, events = groups.drop_null(), events.filter(mask)
         numbers = groups.to_numpy(zero_copy_only=False)
         order = np.argsort(numbers, kind="stable")
         numbers, events = numbers[order], events.take(pa.array(order))
@@ -366,26 +366,26 @@ class Unpack:
                 yield unpacked(blob.as_py(), self.schema)
 
 
-def packed_state(found: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[bytes]:
+def packed_state(matches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[bytes]:
     """Yield matches as packed rows of bounded size.
 
     Parameters
     ----------
-    found
+    matches
     schema
         Their schema; only the nullability of its fields may be another one.
     """
-    held: list[pa.RecordBatch] = []
+    buffered: list[pa.RecordBatch] = []
     n_rows = n_bytes = 0
-    for batch in found:
+    for batch in matches:
         for piece in _pieces(batch.cast(schema)):
-            held.append(piece)
+            buffered.append(piece)
             n_rows, n_bytes = n_rows + piece.num_rows, n_bytes + piece.nbytes
-            if n_rows >= FOUND_ROWS or n_bytes >= PACK_BYTES:
-                yield pa.concat_batches(held).serialize().to_pybytes()
-                held, n_rows, n_bytes = [], 0, 0
+            if n_rows >= MATCH_ROWS or n_bytes >= PACK_BYTES:
+                yield pa.concat_batches(buffered).serialize().to_pybytes()
+                buffered, n_rows, n_bytes = [], 0, 0
     if n_rows:
-        yield pa.concat_batches(held).serialize().to_pybytes()
+        yield pa.concat_batches(buffered).serialize().to_pybytes()
 
 
 def unpacked(blob: bytes, schema: pa.Schema) -> pa.RecordBatch:
@@ -394,5 +394,5 @@ def unpacked(blob: bytes, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    for begin in range(0, batch.num_rows, FOUND_ROWS):
-        yield batch.slice(begin, FOUND_ROWS)
+    for begin in range(0, batch.num_rows, MATCH_ROWS):
+        yield batch.slice(begin, MATCH_ROWS)

@@ -125,7 +125,7 @@ def test_a_lock_has_no_age(tmp_path, clocks, age):
 def values(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(cache, "WORTH_SECONDS", 0)
-    monkeypatch.setattr(cache, "MAX_KEPT", 4)
+    monkeypatch.setattr(cache, "MAX_CACHED", 4)
     return tmp_path / "cer-gpu" / "values"
 
 

@@ -70,7 +70,7 @@ def test_a_markov_chain_of_order_2_is_met_within_its_sampling_error():
             *_, symbols = model._form.parts(int(tree.contexts[number]))
             last = names[symbols[1]], names[symbols[0]]
             for i, n in enumerate(n_events.values()):
-                own, parent = (model._shares()[each, i] for each in (number, tree.parents[number]))
+                own, parent = (model._probabilities()[each, i] for each in (number, tree.parents[number]))
                 cases = tree.cases[number]
                 drawn_to_parent = (ends_within(last, n) * cases + 20 * parent) / (cases + 20)
                 off.setdefault((n, last), []).append(own - drawn_to_parent)
@@ -108,7 +108,7 @@ def test_exponential_waiting_times_are_met_though_the_history_ends_anywhere():
             }
         )
         model = query.fit(table, within="600 s", order=0)
-        off.append(model._shares()[0, 0] - truth)
+        off.append(model._probabilities()[0, 0] - truth)
     assert abs(np.mean(off)) < 4 * np.std(off) / np.sqrt(len(off)) + 2e-3
     # what was cut is not taken for an event after which nothing came
     assert np.std(off) < 0.05

@@ -13,7 +13,7 @@ from sizes import scaled
 
 import cer_gpu
 from cer_gpu.engine.evaluation_options import EvaluationOptions
-from cer_gpu.forecast.estimates import ended_within, known_within
+from cer_gpu.forecast.estimates import ended_within, observed_within
 from cer_gpu.forecast.reading import StateForm, StateReader, follow_all
 from cer_gpu.forecast.wait_counts import StateNumbers, WaitCounter
 from cer_gpu.runtime.reading.symbols import NO_EVENTS
@@ -146,7 +146,7 @@ def test_waiting_times_are_counted_as_the_definition_says(asked, drawn, cuts):
             of_state.setdefault(states[position], []).append(waited)
     assert sorted(of_state) == sorted(counts.states.tolist())
     for kind, (seen, cut), bounds in (("time", counts.of("time"), asked[0]), ("events", counts.of("events"), asked[1])):
-        ended, known = ended_within(seen, cut), known_within(seen, cut)
+        ended, known = ended_within(seen, cut), observed_within(seen, cut)
         for row, code in enumerate(counts.states.tolist()):
             waited = [each[kind == "events"] for each in of_state[code]]
             was_seen = [each[2] for each in of_state[code]]

@@ -101,7 +101,7 @@ def test_a_range_reads_on_until_the_next_one_reports(
     sizes = Sizes(2, 100, in_memory=True)
     coming = ranges_of_parts(parts, ["x"], window, sizes)
     cut = [next(coming)]
-    sizes.found(5, 0)
+    sizes.adapt(5, 0)
     cut += coming
     read = [[x for batch in each.batches for x in batch["x"].to_pylist()] for each in cut]
     assert [(each.begin, each.first) for each in cut] == [

@@ -232,9 +232,9 @@ def test_ranges_are_short_after_many_bytes_of_results(monkeypatch):
     monkeypatch.setattr(module, "RANGE_ROWS", 10_000)
     sizes = Sizes(2)
     for n_rows, share, following in ((10_000, 1, 10_000), (10_000, 10, 1_000), (1_000, 2, 500), (500, 500, 100)):
-        sizes.found(n_rows, share * module.RESULT_BYTES)
+        sizes.adapt(n_rows, share * module.RESULT_BYTES)
         assert sizes.next == following
-    sizes.found(100, 0)
+    sizes.adapt(100, 0)
     assert sizes.next == 10_000
 
 

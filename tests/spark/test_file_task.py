@@ -278,7 +278,7 @@ def test_refusals(tmp_path, events, text, distribution, options, kind, reason):
 )
 def test_what_auto_chooses(tmp_path, events, text, n_tasks, distribution, share):
     made = planned(stored(tmp_path, events), text, n_tasks)
-    assert (made.distribution, made.pieces[0].part.share) == (distribution, share)
+    assert (made.distribution, made.pieces[0].part.sharded_by) == (distribution, share)
     assert made.n_pieces == n_tasks
 
 

@@ -46,7 +46,7 @@ def compiled(name):
 
 def facts_of(model):
     """Return what a model says, without the order of its contexts."""
-    return sorted(zip(model._facts["words"], model._tree.cases.tolist(), model._shares().tolist(), strict=True))
+    return sorted(zip(model._facts["words"], model._tree.cases.tolist(), model._probabilities().tolist(), strict=True))
 
 
 @pytest.mark.parametrize("name", ["steps", "join"])

@@ -80,7 +80,7 @@ def case(seed: int, folder: str, *, many: bool):
         expected = error
     found = found_of(scan, work, order)
     limits = Limits(
-        held=rng.choice([3, 30, 1 << 22]),
+        buffered_rows=rng.choice([3, 30, 1 << 22]),
         batch=rng.choice([rng.choice([1, 7]), 64, 64, 1 << 20]),
         gathered=rng.choice([1, 50, 200, 1 << 16, 1 << 16]),
         memory=rng.choice([1, 1 << 28]),
@@ -115,14 +115,14 @@ def verify(seed: int, folder: str, *, many: bool = False) -> Counter[str]:
             continue
         assert not isinstance(result, CerError), (seed, distribution, str(result))
         assert comparable(result.cast(expected.schema)) == comparable(expected), (seed, distribution)
-        shares = dict.fromkeys(str(piece.part.share) for piece in planned.pieces)
+        shares = dict.fromkeys(str(piece.part.sharded_by) for piece in planned.pieces)
         seen[f"{planned.distribution} {' and '.join(shares)} {min(planned.n_pieces, 2)}"] += 1
-        stretches = [stretch for piece in planned.pieces for stretch in piece.stretches]
+        split_ranges = [split_range for piece in planned.pieces for split_range in piece.split_ranges]
         seen["rows"] += len(expected)
         for name in ("presorted", "flows", "on_disk"):
-            seen[name] += any(getattr(stretch, name) for stretch in stretches)
-        seen["at a value"] += any(stretch.low is not None for stretch in stretches)
-        seen["window of row groups"] += any(stretch.n_before for stretch in stretches)
+            seen[name] += any(getattr(split_range, name) for split_range in split_ranges)
+        seen["at a value"] += any(split_range.low is not None for split_range in split_ranges)
+        seen["window of row groups"] += any(split_range.n_before for split_range in split_ranges)
         seen["read again"] += planned.n_read > planned.n_rows
     return seen
 

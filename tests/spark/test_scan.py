@@ -17,8 +17,8 @@ from spark_glue.files.stored_events import DirectReadError
 from spark_glue.files.stored_filters import (
     BeginsWith,
     ColumnComparison,
+    ConstantFilter,
     IsTrue,
-    KnownFilter,
     NotFilter,
     NullFilter,
     OneOf,
@@ -272,7 +272,7 @@ def test_conditions_name_their_columns():
     both = list(conjuncts(OrFilter(NullFilter("a"), NotFilter(IsTrue("b")))))
     assert len(both) == 1
     assert filter_columns(both[0]) == {"a", "b"}
-    assert filter_columns(KnownFilter(True)) == set()
+    assert filter_columns(ConstantFilter(True)) == set()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import cer_gpu
 from cer_gpu.errors import CerError, EventsError, OptionError, QuerySyntaxError, QueryTypeError
 from spark_glue import plain_errors
 from spark_glue.source import register
-from spark_glue.source.source_query import SourceRequest, given_options, requested_options
+from spark_glue.source.source_query import SourceRequest, requested_options, user_options
 
 pytest.importorskip("pyspark")
 
@@ -76,7 +76,7 @@ def read(folder, *, schema=None, **options):
 
 
 def test_options_are_named_in_any_case():
-    assert given_options({"ORDERBY": "ts", "typecolumn": ""}) == {"orderBy": "ts", "typeColumn": ""}
+    assert user_options({"ORDERBY": "ts", "typecolumn": ""}) == {"orderBy": "ts", "typeColumn": ""}
 
 
 @pytest.mark.parametrize(
@@ -84,15 +84,15 @@ def test_options_are_named_in_any_case():
 )
 def test_an_unknown_option_is_refused_with_the_nearest_name(name, hint):
     with pytest.raises(OptionError, match=f"no option '{name}'\nhint: did you mean '{hint}'"):
-        given_options({name: "x"})
+        user_options({name: "x"})
 
 
 def test_options_of_a_table_are_told_from_its_properties():
     of_table = {"provider": "cer", "owner": "me", "location": "file:/a", "path": "file:/a", "color": "red"}
     of_table |= {"option.query": "q", "query": "q", "option.orderby": "ts", "orderby": "ts"}
-    assert given_options(of_table) == {"path": "file:/a", "query": "q", "orderBy": "ts"}
+    assert user_options(of_table) == {"path": "file:/a", "query": "q", "orderBy": "ts"}
     with pytest.raises(OptionError, match="no option 'oder'"):
-        given_options({**of_table, "option.oder": "x"})
+        user_options({**of_table, "option.oder": "x"})
 
 
 def test_all_options_are_read():
@@ -105,7 +105,7 @@ def test_all_options_are_read():
         "columns": "end,count",
     }
     found = requested_options(
-        given_options({**given, "fs.s3a.endpoint": "http://x", "spark.hadoop.dfs.nameservices": "n"})
+        user_options({**given, "fs.s3a.endpoint": "http://x", "spark.hadoop.dfs.nameservices": "n"})
     )
     assert (str(found.query), found.paths) == ("q.ceql", ("/a", "/b, c"))
     assert (found.order_by, found.type_column, found.time_column, found.time_unit) == (
@@ -124,9 +124,9 @@ def test_rules_of_sigma_are_written_for_their_pipelines_and_columns(tmp_path):
         "title: R\nlogsource: {product: windows, service: security}\ndetection: {s: {a: 1}, condition: s}\n"
     )
     given = {"queries": str(tmp_path), "path": "p", "orderBy": "t", "pipelines": "windows", "fields": "a=b"}
-    assert "(Channel GLOB 'Security' NOCASE) AND (b = 1)" in requested_options(given_options(given)).query["R"].text
+    assert "(Channel GLOB 'Security' NOCASE) AND (b = 1)" in requested_options(user_options(given)).query["R"].text
     with pytest.raises(OptionError, match=r"pairs, got 'a'\nhint: fields 'Computer=host.id'"):
-        requested_options(given_options({**given, "fields": "a"}))
+        requested_options(user_options({**given, "fields": "a"}))
 
 
 def test_the_time_column_orders_where_no_other_is_named():

@@ -229,7 +229,7 @@ def test_packed_rows_keep_every_type(pieces):
 
 
 def test_packed_complex_events_are_bounded_pieces(monkeypatch):
-    monkeypatch.setattr("spark_glue.streaming.stream_evaluation.FOUND_ROWS", 10)
+    monkeypatch.setattr("spark_glue.streaming.stream_evaluation.MATCH_ROWS", 10)
     batch = pa.record_batch({"x": pa.array(range(35))})
     blobs = list(packed_state(iter([batch.slice(0, 4), batch.slice(4, 30), batch.slice(34)]), batch.schema))
     pieces = list(Unpack(batch.schema)(iter([pa.record_batch({"blob": pa.array(blobs, pa.binary())})])))

@@ -18,7 +18,7 @@ from spark_glue.survey import FILE, LOCATION, SURVEY_FILE_ROWS, stream_of_survey
 @pytest.mark.parametrize("most", [4, 50, 256])
 @pytest.mark.parametrize("seed", seeds(60))
 def test_rows_in_order_are_counted(monkeypatch, most, seed):
-    monkeypatch.setattr(module, "MAX_STRETCHES", most)
+    monkeypatch.setattr(module, "MAX_SURVEY_RUNS", most)
     monkeypatch.setattr(module, "SHORTEST", 2)
     rng = random.Random(seed)
     n = rng.randint(1, 300)

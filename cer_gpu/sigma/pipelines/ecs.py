@@ -1,7 +1,7 @@
 """Log sources under the names of the Elastic Common Schema (ECS), as winlogbeat and Elastic's own agent give them.
 
-Events of Windows with a channel are those of the pipeline ``windows`` under other names, and told as there, by channel
-and number: their categories in ECS are too wide, and no others than of winlogbeat's modules.  Others are told by
+Windows events with a channel are as in the pipeline ``windows`` under other names, recognised as there by channel
+and number: their categories in ECS are too wide, and no others than of winlogbeat's modules.  Others are recognised by
 ``event.category`` and ``event.type``.
 """
 
@@ -143,14 +143,14 @@ OF_POWERSHELL: Mapping[str, tuple[str, ...]] = {
 
 
 def columns_having(moved: Mapping[str, Sequence[FieldColumn]]) -> Callable[[str], Sequence[FieldColumn]]:
-    """Return the function from a field to the columns that may have it, given those of some fields."""
-    known = {field: tuple(map(FieldColumn, names)) for field, names in {**_OF_SYSTEM, **MOVED}.items()} | dict(moved)
+    """Return the function from a field to the columns that may have it, given the columns of some fields."""
+    columns = {field: tuple(map(FieldColumn, names)) for field, names in {**_OF_SYSTEM, **MOVED}.items()} | dict(moved)
 
     def choices(name: str) -> Sequence[FieldColumn]:
-        found = known.get(name, ())
+        candidates = columns.get(name, ())
         if name in _OF_SYSTEM or "." in name or name == "@timestamp":
-            return found
-        return (*found, FieldColumn(f"{OWN}{name}"))
+            return candidates
+        return (*candidates, FieldColumn(f"{OWN}{name}"))
 
     return choices
 
@@ -239,7 +239,7 @@ FIELDS_OF_ECS: Mapping[str, str | EventColumn] = {
     "ImageLoaded": "dll.path",
     "message": "message",
 }
-"""Fields of ECS by those of Sigma; others of Windows are below ``winlog.event_data``."""
+"""Fields of ECS by fields of Sigma; others of Windows are below ``winlog.event_data``."""
 
 _VALUES = {"Initiated": replaced_values({"true": "egress", "false": "ingress"})}
 _NO_CHANNEL = Presence("winlog.channel", False)
@@ -287,7 +287,7 @@ CATEGORIES: Mapping[str, DetectionFormula] = {
 }
 """Tests of events by categories of Sigma."""
 _CATEGORY_FIELDS = ("event.category", "event.type", "event.code", "winlog.channel")
-"""Columns that tell a category: the first ones of events of the agent, the others of winlogbeat."""
+"""Columns that give the category: the first ones of events of the agent, the others of winlogbeat."""
 _BY_NUMBER = ("security", "sysmon")
 SYSTEMS = ("windows", "linux", "macos")
 """Products that are systems."""
@@ -295,7 +295,7 @@ SYSTEMS = ("windows", "linux", "macos")
 
 @lru_cache(maxsize=1_000)
 def sources_in_ecs(product: str | None, category: str | None, service: str | None) -> Sequence[LogSource]:
-    """Return the log sources that a rule names, as those under the names of ECS; (): there is none."""
+    """Return the log sources that a rule names, under the names of ECS; () if there are none."""
     if product not in (None, *SYSTEMS) or (category is None and service is None and product != "windows"):
         return ()
     if service is not None and (product != "windows" or service not in CHANNELS):
@@ -306,20 +306,20 @@ def sources_in_ecs(product: str | None, category: str | None, service: str | Non
         return (LogSource(all_of([has_text("host.os.type", product), CATEGORIES[category]]), FIELDS_OF_ECS, _VALUES),)
     if category is None:
         return (_of_windows_at_all() if service is None else _of_service(service),)
-    found = [*_by_category(product, category), *_by_channel(category)]
+    sources = [*_by_category(product, category), *_by_channel(category)]
     if service is None:
-        return found
+        return sources
     channel = _in(service)
-    return [replace(source, test=all_of([source.test, channel])) for source in found if source.test is not None]
+    return [replace(source, test=all_of([source.test, channel])) for source in sources if source.test is not None]
 
 
 def _by_category(product: str | None, category: str) -> Iterator[LogSource]:
     """Yield the events of a category that have no channel."""
-    known = CATEGORIES.get(category)
-    if known is None and product == "windows" and category in SYSMON_EVENTS:
-        known = has_number("event.code", *SYSMON_EVENTS[category])
-    if known is not None:
-        tests = [known, _NO_CHANNEL] if product is None else [has_text("host.os.type", product), known, _NO_CHANNEL]
+    test = CATEGORIES.get(category)
+    if test is None and product == "windows" and category in SYSMON_EVENTS:
+        test = has_number("event.code", *SYSMON_EVENTS[category])
+    if test is not None:
+        tests = [test, _NO_CHANNEL] if product is None else [has_text("host.os.type", product), test, _NO_CHANNEL]
         others = str if product is None and category not in SYSMON_EVENTS else _of_windows
         values = adapted_values(category)
         yield LogSource(
@@ -343,28 +343,28 @@ def _by_channel(category: str) -> Iterator[LogSource]:
 def _of_security_log(category: str, source: LogSource) -> LogSource:
     """Return a log source of the Security log under the names of ECS."""
     assert source.test is not None
-    made = {name: _renamed_column(each) for name, each in source.fields.items() if isinstance(each, EventColumn)}
+    renamed = {name: _renamed_column(each) for name, each in source.fields.items() if isinstance(each, EventColumn)}
     parent = {"ProcessId": (FieldColumn("process.parent.pid"),)} if category == "process_creation" else {}
-    known = columns_having({**of_names(OF_SECURITY), **parent})
+    choices = columns_having({**of_names(OF_SECURITY), **parent})
     test = over_fields(source.test, _name_of_system)
     moved = {name: of[0] for name, of in OF_SECURITY.items()} | {name: each[0].column for name, each in parent.items()}
-    fields = {**FIELDS_OF_ECS, **moved, **made}
+    fields = {**FIELDS_OF_ECS, **moved, **renamed}
     return LogSource(
         test,
         fields,
         {},
         _of_windows,
-        lambda name: () if name in made else known(name),
+        lambda name: () if name in renamed else choices(name),
         source,
         category_fields=_CATEGORY_FIELDS,
     )
 
 
-def _renamed_column(made: EventColumn) -> EventColumn:
-    """Return a value that is made of columns, of those below ``winlog.event_data``."""
-    names = {name: f"{OWN}{name}" for name in made.names}
+def _renamed_column(value: EventColumn) -> EventColumn:
+    """Return a value computed from columns, with the columns below ``winlog.event_data``."""
+    names = {name: f"{OWN}{name}" for name in value.names}
     text = re.sub(
-        r"\'[^\']*\'|\w+", lambda match: column(names[match[0]]).text if match[0] in names else match[0], made.text
+        r"\'[^\']*\'|\w+", lambda match: column(names[match[0]]).text if match[0] in names else match[0], value.text
     )
     return EventColumn(text, tuple(names.values()))
 
@@ -402,7 +402,7 @@ _CHOICES_OF_SERVICES = {
 
 
 def _in(service: str) -> DetectionFormula:
-    """Return the test of a channel; events of the Security log and of Sysmon may have none, and are told by numbers."""
+    """Return the test of a channel; events of the Security log and of Sysmon may lack it, but have a number."""
     channel = has_text("winlog.channel", *CHANNELS[service])
     return some_of([channel, _NO_CHANNEL]) if service in _BY_NUMBER else channel
 

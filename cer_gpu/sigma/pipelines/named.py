@@ -1,4 +1,4 @@
-"""Pipelines by name as pipelines of pySigma, which tell each rule its log sources."""
+"""Pipelines by name as pipelines of pySigma, which assign log sources to each rule."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ _FIELDS_OF_HTTP: Mapping[str, str | EventColumn] = {
     "sc-status": "status_code",
 }
 _WHOLE_URI = EventColumn("concat('http://', host, uri)", ("host", "uri"))
-"""The address that a proxy is asked for; Zeek has the host apart, and reads no encrypted traffic."""
+"""The address requested from a proxy; Zeek has the host apart, and reads no encrypted traffic."""
 _FIELDS_OF_DNS: Mapping[str, str | EventColumn] = {**_ENDS, "answer": "answers", "record_type": "qtype_name"}
 
 
@@ -141,8 +141,8 @@ def sources_of_zeek(product: str | None, category: str | None, service: str | No
     if product not in (None, "zeek"):
         return ()
     if category is not None:
-        found = CATEGORIES_OF_ZEEK.get(category)
-        return () if found is None or service is not None else (found,)
+        source = CATEGORIES_OF_ZEEK.get(category)
+        return () if source is None or service is not None else (source,)
     if service is None:
         return () if product is None else (_ANY_LOG,)
     name = _OTHER_NAMES.get(service, service)
@@ -171,7 +171,7 @@ _LINE = all_of([Presence("type", False), Presence("Channel", False)])
 """Lines that programs write to syslog: what is neither of auditd nor of Sysmon.
 
 No column has the program's name whatever has read the line, so that the rules of one service are tested on the lines of
-all; keywords are sought in all columns of texts.
+all; keywords are searched in all string columns.
 """
 SERVICES_OF_LINUX: Mapping[str, DetectionFormula] = {
     "sysmon": in_channel(SYSMON_FOR_LINUX),
@@ -202,7 +202,7 @@ PIPELINES_OF_LINUX = {"linux": sources_of_linux}
 
 
 _RECORDS = LogSource(all_of([Presence("eventSource", True), Presence("eventName", True)]))
-"""Every record of CloudTrail says which service was asked for what."""
+"""Every record of CloudTrail names the service and the request."""
 SERVICES_OF_AWS = ("cloudtrail",)
 
 
@@ -231,7 +231,7 @@ _NAMES = {
     "service": tuple(dict.fromkeys((*CHANNELS, *SERVICES_OF_LINUX, *SERVICES_OF_AWS, *SERVICES_OF_ZEEK))),
 }
 """Names in log sources that some pipeline knows."""
-_TAKEN = "cer_gpu_sources"
+_SOURCES_KEY = "cer_gpu_sources"
 
 
 class UnknownLogSourceError(SigmaLogsourceError):
@@ -254,30 +254,30 @@ class LogSourceTransformation(PreprocessingTransformation):
         """Tell a rule its log sources."""
         if isinstance(rule, SigmaRule):
             source = rule.logsource
-            found = FINDERS[self.name](source.product, source.category, source.service)
-            rule.custom_attributes.setdefault(_TAKEN, {})[self.name] = found
+            sources = FINDERS[self.name](source.product, source.category, source.service)
+            rule.custom_attributes.setdefault(_SOURCES_KEY, {})[self.name] = sources
         super().apply(rule)
 
 
 def sources_of(rule: SigmaRule) -> Sequence[LogSource]:
-    """Return the log sources that pipelines have told a rule.
+    """Return the log sources that pipelines assigned to a rule.
 
     Raises
     ------
     UnknownLogSourceError
         When the pipelines know none.
     """
-    taken_from = rule.custom_attributes.get(_TAKEN)
-    if taken_from is None:
+    by_pipeline = rule.custom_attributes.get(_SOURCES_KEY)
+    if by_pipeline is None:
         return (EVERY_EVENT,)
-    found = [source for sources in taken_from.values() for source in sources]
-    if not found:
-        near = _nearest_source(tuple(taken_from), *(getattr(rule.logsource, name) for name in _NAMES))
+    log_sources = [source for sources in by_pipeline.values() for source in sources]
+    if not log_sources:
+        near = _nearest_source(tuple(by_pipeline), *(getattr(rule.logsource, name) for name in _NAMES))
         hint = f"\nhint: did you mean {near}?" if near else ""
         raise UnknownLogSourceError(
-            f"the log source ({words_of_source(rule)}) is none of the pipeline {' or '.join(taken_from)}{hint}"
+            f"the log source ({words_of_source(rule)}) is none of the pipeline {' or '.join(by_pipeline)}{hint}"
         )
-    return found
+    return log_sources
 
 
 def words_of_source(rule: SigmaRule) -> str:
@@ -289,12 +289,12 @@ def words_of_source(rule: SigmaRule) -> str:
 @lru_cache(maxsize=1_000)
 def _nearest_source(pipelines: tuple[str, ...], *names: str | None) -> str | None:
     """Return the nearest product, category or service that pipelines know, or None if there is none."""
-    for place, (kind, known) in enumerate(_NAMES.items()):
-        asked = names[place]
-        if asked is None:
+    for place, (kind, candidates) in enumerate(_NAMES.items()):
+        name = names[place]
+        if name is None:
             continue
-        tried = {each: (*names[:place], each, *names[place + 1 :]) for each in known}
-        near = nearest(asked, (each for each, all_three in tried.items() if _is_known(pipelines, *all_three)))
+        tried = {each: (*names[:place], each, *names[place + 1 :]) for each in candidates}
+        near = nearest(name, (each for each, all_three in tried.items() if _is_known(pipelines, *all_three)))
         if near is not None:
             return f"{kind} {near!r}"
     return None
@@ -314,7 +314,7 @@ def pipeline_named(name: str) -> ProcessingPipeline:
 
 @dataclass
 class ChosenColumnsTransformation(DetectionItemTransformation):
-    """The step that puts columns that were asked for in the place of fields, before all other steps.
+    """The step that maps fields to the requested columns, before all other steps.
 
     Attributes
     ----------

@@ -1,7 +1,7 @@
 r"""Paths and data of the registry as other logs write them than Sysmon, for whose strings the rules are written.
 
 Sysmon writes ``HKLM\SOFTWARE\x`` and ``DWORD (0x00000001)``; the Security log ``\REGISTRY\MACHINE\SOFTWARE\x``, and 1
-with its type beside it.  A pattern of a rule is read against the strings of Sysmon: for paths, what is left of it after
+followed by its type.  A pattern of a rule is read against the strings of Sysmon: for paths, the rest of it after
 the name of a hive; for numbers, which of them have a text that it matches.
 """
 
@@ -38,9 +38,9 @@ _DWORD, _QWORD = f"DWORD (0x{_DIGIT * 8})", f"QWORD (0x{_DIGIT * 8}-0x{_DIGIT * 
 _SMALL_QWORD = f"QWORD (0x00000000-0x{_DIGIT * 8})"
 _BINARY, _EMPTY = "Binary Data", "(Empty)"
 _MAX_RANGES = 256
-"""Ranges of numbers that one pattern may stand for."""
+"""Ranges of numbers that one pattern may denote."""
 _EXACT = 2**53
-"""Numbers beside strings are compared as floats, which hold all integers up to this one."""
+"""Numbers compared with strings are compared as floats, which represent all integers up to this one exactly."""
 
 
 # ---- patterns
@@ -78,8 +78,8 @@ def _fits_part(part: GlobPart, sign: str, cased: bool) -> bool:
     return part == sign if cased else part.lower() == sign.lower()
 
 
-def _behind_runs(parts: Sequence[GlobPart], at: int) -> Iterator[int]:
-    """Yield a place of a pattern, and those that are reached from it by no character."""
+def _positions_after_runs(parts: Sequence[GlobPart], at: int) -> Iterator[int]:
+    """Yield a position in a pattern, and the positions reachable from it without a character."""
     yield at
     while at < len(parts) and parts[at] is Sign.RUN:
         at += 1
@@ -87,16 +87,16 @@ def _behind_runs(parts: Sequence[GlobPart], at: int) -> Iterator[int]:
 
 
 def _glob_step(parts: Sequence[GlobPart], places: frozenset[int], sign: str, cased: bool) -> frozenset[int]:
-    """Return the places of a pattern behind one more character."""
-    found = set[int]()
+    """Return the positions of a pattern after one more character."""
+    positions = set[int]()
     for at in places:
         if at < len(parts) and _fits_part(parts[at], sign, cased):
-            found.update(_behind_runs(parts, at if parts[at] is Sign.RUN else at + 1))
-    return frozenset(found)
+            positions.update(_positions_after_runs(parts, at if parts[at] is Sign.RUN else at + 1))
+    return frozenset(positions)
 
 
 def _start(parts: Sequence[GlobPart]) -> frozenset[int]:
-    return frozenset(_behind_runs(parts, 0))
+    return frozenset(_positions_after_runs(parts, 0))
 
 
 def _matches_glob(parts: Sequence[GlobPart], text: str, cased: bool) -> bool:
@@ -118,7 +118,7 @@ _SET = re.compile(r"(?i)(?<![^\\*'])CurrentControlSet(?![^\\*'])")
 
 
 def paths_of_the_kernel(test: FieldTest) -> DetectionFormula:
-    r"""Return the test of a path for paths as the kernel names them, given one for those of Sysmon.
+    r"""Return the test of a path for paths as the kernel names them, given one for the paths of Sysmon.
 
     A pattern that can match the name of a hive, or its end, at the beginning of a path is one for each of these hives
     besides: ``*HKLM\x*`` is ``*HKLM\x*`` and ``\REGISTRY\MACHINE\x*``.
@@ -130,11 +130,13 @@ def paths_of_the_kernel(test: FieldTest) -> DetectionFormula:
     regexes: dict[str, None] = {}
     for value in test.values:
         parts = _glob_parts_of(_SET.sub("ControlSet???", value))
-        behind = {hive: list(_behind_hive(parts, hive, cased)) for hive in (*(name for name, _ in _HIVES), _USER_HIVE)}
+        behind = {
+            hive: list(_rest_after_hive(parts, hive, cased)) for hive in (*(name for name, _ in _HIVES), _USER_HIVE)
+        }
         for hive, kernel in _HIVES:
             values.update(dict.fromkeys(string_literal(kernel + _glob_of_parts(rest)) for rest in behind[hive]))
         for rest in behind[_USER_HIVE]:
-            regexes[_of_a_user(rest, cased)] = None
+            regexes[_user_path_pattern(rest, cased)] = None
         begins = parts and isinstance(parts[0], str) and any(behind.values())
         if not begins:
             values[string_literal(_glob_of_parts(parts))] = None
@@ -142,8 +144,8 @@ def paths_of_the_kernel(test: FieldTest) -> DetectionFormula:
     return some_of([*tests, *(FieldTest(test.field, REGEX, (each,)) for each in regexes)])
 
 
-def _behind_hive(parts: Sequence[GlobPart], hive: str, cased: bool) -> Iterator[Sequence[GlobPart]]:
-    """Yield what is left of a pattern behind the name of a hive of which it spells more than the last sign."""
+def _rest_after_hive(parts: Sequence[GlobPart], hive: str, cased: bool) -> Iterator[Sequence[GlobPart]]:
+    """Yield the rest of a pattern after the name of a hive of which it spells more than the last sign."""
     places = _start(parts)
     for n, sign in enumerate(hive):
         if n == len(hive) - 1:
@@ -154,7 +156,7 @@ def _behind_hive(parts: Sequence[GlobPart], hive: str, cased: bool) -> Iterator[
     yield from (parts[at:] for at in sorted(places - plain))
 
 
-def _of_a_user(rest: Sequence[GlobPart], cased: bool) -> str:
+def _user_path_pattern(rest: Sequence[GlobPart], cased: bool) -> str:
     """Return the regular expression of a path in the hive of any one user."""
     flags = "(?s)" if cased else "(?is)"
     return string_literal(rf"{flags}\A\\REGISTRY\\USER\\[^\\]+\\{glob_regex(_glob_of_parts(rest))}\z")
@@ -218,7 +220,7 @@ class RegistryData:
     ) -> Iterator[DetectionFormula]:
         """Yield the test of numbers whose strings, by a template, a pattern matches.
 
-        A pattern of a part of a QWORD that can stand below any upper half finds only numbers below 2^32.
+        A pattern of a part of a QWORD that can follow any upper half finds only numbers below 2^32.
         """
         ranges = _ranges_of(parts, template, cased)
         if ranges is None and template == _QWORD:
@@ -235,7 +237,7 @@ class RegistryData:
                 f"the pattern {value} matches the strings of too many numbers to be asked of the column {self.data}, "
                 "which has numbers without such strings"
             )
-        single = [spelled for a, b in ranges if a == b for spelled in _spelled(a, n_digits)]
+        single = [spelled for a, b in ranges if a == b for spelled in _spellings(a, n_digits)]
         tests: list[DetectionFormula] = [has_text(self.data, *single)] if single else []
         for a, b in ranges:
             if a != b:
@@ -246,7 +248,7 @@ class RegistryData:
 
 
 def _joined_numbers(tests: Sequence[DetectionFormula]) -> Iterator[DetectionFormula]:
-    """Yield tests, those of the numbers of one type as one."""
+    """Yield tests, with the numbers of one type merged into one test."""
     of_types: dict[DetectionFormula, list[DetectionFormula]] = {}
     for test in tests[1:]:
         if isinstance(test, All):
@@ -255,11 +257,11 @@ def _joined_numbers(tests: Sequence[DetectionFormula]) -> Iterator[DetectionForm
         else:
             of_types.setdefault(test, []).clear()
     yield tests[0]
-    for of_type, known in of_types.items():
-        yield all_of([of_type, some_of(known)]) if known else of_type
+    for of_type, number_tests in of_types.items():
+        yield all_of([of_type, some_of(number_tests)]) if number_tests else of_type
 
 
-def _spelled(number: int, n_digits: int) -> Iterator[str]:
+def _spellings(number: int, n_digits: int) -> Iterator[str]:
     yield str(number)
     yield hex(number)
     yield f"0x{number:0{n_digits}x}"
@@ -268,10 +270,10 @@ def _spelled(number: int, n_digits: int) -> Iterator[str]:
 def _spelled_range(a: int, b: int, n_digits: int) -> Iterator[str]:
     """Yield the patterns of hexadecimals from a to b, which are all that begin with the same digits."""
     n_free = (b - a).bit_length() // 4
-    known = f"{a:0{n_digits}x}"[: n_digits - n_free]
-    yield f"0x{known}{'?' * n_free}"
-    if known.strip("0"):
-        yield f"0x{known.lstrip('0')}{'?' * n_free}"
+    prefix = f"{a:0{n_digits}x}"[: n_digits - n_free]
+    yield f"0x{prefix}{'?' * n_free}"
+    if prefix.strip("0"):
+        yield f"0x{prefix.lstrip('0')}{'?' * n_free}"
     else:
         yield from (f"0x{'?' * n}" for n in range(1, n_free + 1))
 
@@ -286,7 +288,7 @@ class _NumberStrings:
     _counts: dict[tuple[int, frozenset[int]], tuple[int, bool]] = field(default_factory=dict)
 
     def counted(self, at: int, places: frozenset[int]) -> tuple[int, bool]:
-        """Return how many ranges of numbers the pattern takes from a place, and that one of them is all numbers."""
+        """Return how many ranges of numbers the pattern accepts from a position, and whether one is all numbers."""
         if not places:
             return 0, False
         if at == len(self.template):
@@ -306,7 +308,7 @@ class _NumberStrings:
         return sum(n for n, _ in behind), False
 
     def ranges(self, at: int, places: frozenset[int], number: int, n_left: int) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of numbers that the pattern takes from a place."""
+        """Yield the ranges of numbers that the pattern accepts from a position."""
         n_ranges, is_all = self.counted(at, places)
         if is_all:
             yield number << 4 * n_left, ((number + 1) << 4 * n_left) - 1
@@ -317,22 +319,22 @@ class _NumberStrings:
             yield from self.ranges(at + 1, self.step(places, self.template[at]), number, n_left)
 
     def step(self, places: frozenset[int], sign: str) -> frozenset[int]:
-        """Return the places of the pattern behind one more sign."""
+        """Return the positions of the pattern after one more sign."""
         return _glob_step(self.parts, places, sign, self.cased)
 
 
 @lru_cache(maxsize=10_000)
 def _ranges_of(parts: tuple[GlobPart, ...], template: str, cased: bool) -> tuple[tuple[int, int], ...] | None:
-    """Return the ranges of numbers whose strings a pattern matches; None: too many, or too large, to be asked."""
+    """Return the ranges of numbers whose strings a pattern matches, or None if they are too many or too large."""
     if _misses(parts, template, cased):
         return ()
     strings = _NumberStrings(parts, template, cased)
     start = _start(parts)
     if strings.counted(0, start)[0] > _MAX_RANGES:
         return None
-    found = tuple(strings.ranges(0, start, 0, template.count(_DIGIT)))
+    ranges = tuple(strings.ranges(0, start, 0, template.count(_DIGIT)))
     whole = (0, 16 ** template.count(_DIGIT) - 1)
-    return None if found != (whole,) and any(a != b and b >= _EXACT for a, b in found) else found
+    return None if ranges != (whole,) and any(a != b and b >= _EXACT for a, b in ranges) else ranges
 
 
 def _misses(parts: Sequence[GlobPart], template: str, cased: bool) -> bool:

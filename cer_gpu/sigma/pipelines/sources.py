@@ -1,4 +1,4 @@
-"""Log sources: the tests that tell the events of one, and the columns of its fields."""
+"""Log sources: the tests that select the events of one, and the columns of its fields."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from cer_gpu.sigma.formulas import (
 )
 
 ChosenColumns = Mapping[str, str]
-"""Columns by the names of fields, or of columns in their place."""
+"""Columns by the names of fields, or of columns that replace them."""
 
 
 CHOSEN = "\0"
-"""Sign before the name of a column that was asked for: no pipeline has another one for it."""
+"""Sign before the name of a requested column: no pipeline has another one for it."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class FieldColumn:
     column : str
         Its name, or one of `LogSource.fields`.
     test : DetectionFormula or None
-        Over columns: where it holds, the column is that of the field; None: in all events.
+        Over columns: where it holds, the column is that of the field; None for all events.
     """
 
     column: str
@@ -72,8 +72,8 @@ class LogSource:
         it holds of one of them.
     base : LogSource or None
         The log source whose columns are the fields of this one.
-    told_by : tuple of str
-        Columns of `test`, and of those of like sources, of which events need have one only.
+    category_fields : tuple of str
+        Columns of `test`, and of the tests of similar sources, of which events need only have one.
     """
 
     test: DetectionFormula | None = None
@@ -93,10 +93,10 @@ class LogSource:
         if self.base is not None:
             under = self.base.fields.get(name, name)
             name = under if isinstance(under, str) else name
-        found = self.fields.get(name)
-        if found is None:
-            found = name if self.others is None else self.others(name)
-        return found if isinstance(found, EventColumn) else column(columns.get(found, found))
+        mapped = self.fields.get(name)
+        if mapped is None:
+            mapped = name if self.others is None else self.others(name)
+        return mapped if isinstance(mapped, EventColumn) else column(columns.get(mapped, mapped))
 
     def adapted(self, formula: DetectionFormula, columns: ChosenColumns) -> DetectionFormula:
         """Return a condition with the values that the columns have, and over each of several columns of a field."""
@@ -114,9 +114,9 @@ class LogSource:
             return
         names = dict.fromkeys(name for leaf in _leaves(formula) for name in _field_names(leaf))
         for name in names if self.base is None else map(self._under_base, names):
-            found = self._column_choices(name, columns)
-            if len(found) > 1:
-                parts = (self.column_of(each.column, columns).names for each in found)
+            choices = self._column_choices(name, columns)
+            if len(choices) > 1:
+                parts = (self.column_of(each.column, columns).names for each in choices)
                 yield tuple(dict.fromkeys(each for part in parts for each in part))
 
     def _under_base(self, name: str) -> str:
@@ -145,10 +145,10 @@ class LogSource:
             )
         if leaf.field is None:
             return leaf
-        found = self._column_choices(leaf.field, columns)
+        choices = self._column_choices(leaf.field, columns)
         if isinstance(leaf, Presence) and not leaf.has_value:
-            return Negated(some_of(_where(Presence(each.column, True), each.test) for each in found))
-        return some_of(_where(replace(leaf, field=each.column), each.test) for each in found)
+            return Negated(some_of(_where(Presence(each.column, True), each.test) for each in choices))
+        return some_of(_where(replace(leaf, field=each.column), each.test) for each in choices)
 
     def _column_choices(self, name: str, columns: ChosenColumns) -> Sequence[FieldColumn]:
         if self.choices is None or CHOSEN in name or name in columns:
@@ -178,16 +178,16 @@ def _field_names(leaf: TestOfField) -> Iterator[str]:
         yield leaf.field
 
 
-def _with_leaves(formula: DetectionFormula, made: Callable[[TestOfField], DetectionFormula]) -> DetectionFormula:
-    """Return a formula with others in the place of its tests."""
+def _with_leaves(formula: DetectionFormula, replaced: Callable[[TestOfField], DetectionFormula]) -> DetectionFormula:
+    """Return a formula with its tests replaced."""
     match formula:
         case All(parts):
-            return all_of([_with_leaves(each, made) for each in parts])
+            return all_of([_with_leaves(each, replaced) for each in parts])
         case Some(parts):
-            return some_of([_with_leaves(each, made) for each in parts])
+            return some_of([_with_leaves(each, replaced) for each in parts])
         case Negated(part):
-            return Negated(_with_leaves(part, made))
-    return made(formula)
+            return Negated(_with_leaves(part, replaced))
+    return replaced(formula)
 
 
 def over_fields(formula: DetectionFormula, name_of: Callable[[str], str]) -> DetectionFormula:
@@ -206,7 +206,7 @@ EVERY_EVENT = LogSource()
 
 
 def has_text(name: str, *texts: str) -> DetectionFormula:
-    """Return the test that a column is one of some texts, in any letter case."""
+    """Return the test that a column is one of some strings, in any letter case."""
     return FieldTest(name, GLOB, tuple(string_literal(verbatim(text)) for text in texts))
 
 
@@ -216,13 +216,13 @@ def has_number(name: str, *numbers: int) -> DetectionFormula:
 
 
 def replaced_values(table: Mapping[str, str]) -> Callable[[FieldTest], FieldTest]:
-    """Return the function for `LogSource.values` that replaces some texts, given in small letters."""
-    replaced = {string_literal(known): string_literal(meant) for known, meant in table.items()}
+    """Return the function for `LogSource.values` that replaces some strings, given in lower case."""
+    replaced = {string_literal(from_value): string_literal(meant) for from_value, meant in table.items()}
     return with_values(lambda value: (replaced.get(value.lower(), value),))
 
 
 def with_values(meant: Callable[[str], Iterable[str]]) -> Callable[[FieldTest], FieldTest]:
-    """Return the function for `LogSource.values` that puts one or several values in the place of each."""
+    """Return the function for `LogSource.values` that replaces each value by one or several."""
     return lambda test: replace(
         test, values=tuple(dict.fromkeys(each for value in test.values for each in meant(value)))
     )
@@ -241,15 +241,17 @@ def predicate_of(formula: DetectionFormula, sources: Sequence[LogSource], column
     writer = PredicateWriter(lambda name: column(columns.get(name, name)))
     written = []
     for text, of_sources in tests.items():
-        known = [test for test in of_sources if test is not None]
-        written.append(f"({writer.predicate(some_of(known))}) AND ({text})" if len(known) == len(of_sources) else text)
+        own_tests = [test for test in of_sources if test is not None]
+        written.append(
+            f"({writer.predicate(some_of(own_tests))}) AND ({text})" if len(own_tests) == len(of_sources) else text
+        )
     text = written[0] if len(written) == 1 else " OR ".join(f"({each})" for each in written)
     places = _Places(tuple(sources), columns)
     return RulePredicate(text, tuple(writer.columns | names), places, places.tested, tuple(groups))
 
 
 def test_of_sources(sources: Sequence[LogSource], columns: ChosenColumns) -> str | None:
-    """Return the test that an event is of one of some log sources; None: every event is."""
+    """Return the test that an event is of one of some log sources, or None if every event is."""
     tests = [source.test for source in sources if source.test is not None]
     if len(tests) < len(sources):
         return None

@@ -71,7 +71,7 @@ _KINDS_OF_EVENT_12: Mapping[str, DetectionFormula] = {
     "registry_add": Negated(has_text("EventType", "DeleteKey", "DeleteValue")),
     "registry_delete": Negated(has_text("EventType", "CreateKey")),
 }
-"""Event 12 of Sysmon is of keys that are made and of keys and values that are deleted; its EventType tells, if any."""
+"""Event 12 of Sysmon is of keys that are made and of keys and values that are deleted; its EventType may say which."""
 
 _KERNEL_FILE = has_text("Provider_Name", "Microsoft-Windows-Kernel-File")
 _FILE_EVENTS = {"file_access": (12,), "file_rename": (19, 27)}
@@ -180,14 +180,14 @@ _ACCOUNTS: Mapping[str, EventColumn] = {
     _TARGET: EventColumn(r"concat(TargetDomainName, '\', TargetUserName)", ("TargetDomainName", "TargetUserName")),
     _SUBJECT: EventColumn(r"concat(SubjectDomainName, '\', SubjectUserName)", ("SubjectDomainName", "SubjectUserName")),
 }
-"""Accounts of event 4688: of those of the system, the names are those of the machine, so that their SIDs tell them."""
+"""Accounts of event 4688: system accounts have the name of the machine, so SIDs identify them."""
 
 
 def _accounts(kind: str, *tests: DetectionFormula) -> Iterator[FieldColumn]:
     """Yield the accounts of the subject or the target of an event."""
     sid = f"{kind}UserSid"
-    for name, known in _SIDS.items():
-        yield FieldColumn(name, all_of([*tests, has_text(sid, known)]))
+    for name, account_sid in _SIDS.items():
+        yield FieldColumn(name, all_of([*tests, has_text(sid, account_sid)]))
     yield FieldColumn(f"account {kind}", all_of([*tests, Negated(has_text(sid, *_SIDS.values()))]))
 
 
@@ -280,7 +280,7 @@ def sources_in(
     category: str | None,
     service: str | None,
 ) -> Sequence[LogSource]:
-    """Return the log sources of Windows that a rule names; (): it names none of these.
+    """Return the log sources of Windows that a rule names; () if it names none.
 
     Parameters
     ----------
@@ -297,11 +297,11 @@ def sources_in(
                 LogSource(in_channel(CHANNELS[service]), choices=names_of_defender if service == "windefend" else None),
             )
         return () if product is None else (EVERY_EVENT,)
-    found = [source for kind in kinds for source in kind(category)]
+    sources = [source for kind in kinds for source in kind(category)]
     if service is None:
-        return found
+        return sources
     channel = in_channel(CHANNELS[service])
-    return [replace(source, test=all_of([source.test, channel])) for source in found if source.test is not None]
+    return [replace(source, test=all_of([source.test, channel])) for source in sources if source.test is not None]
 
 
 PIPELINES = {
