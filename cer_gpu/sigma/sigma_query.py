@@ -20,7 +20,7 @@ from cer_gpu.expressions.operators import FUNCTIONS, Function
 from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.query import check_time_unit
 from cer_gpu.resolution.ceql import ParsedCeql
-from cer_gpu.resolution.fields import fields_below, find_field
+from cer_gpu.resolution.fields import FieldPlace, fields_below, find_field
 from cer_gpu.resolution.predicates import (
     PredicateResolver,
     ResolvedTruth,
