@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from cer_gpu.printable import counted, printable, printable_lines
 
@@ -306,6 +310,49 @@ def did_you_mean(name: str, candidates: Iterable[str], what: str = "known") -> s
         return None
     shown = ", ".join(candidates[:12]) + (", ..." if len(candidates) > 12 else "")
     return f"{what}: {shown}"
+
+
+class EventsWarning(UserWarning):
+    """A remark on events that were read: a type of the query that none has, events without a key, and the like.
+
+    Given by `warnings`, once for each remark and place of the call.
+
+    Examples
+    --------
+    >>> import cer_gpu, pyarrow as pa, warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     found = cer_gpu.compile("SELECT * FROM S WHERE BYU").evaluate(pa.table({"type": ["BUY"]}))
+    >>> print(caught[0].message)
+    no event has the type 'BYU'; did you mean 'BUY'?
+    """
+
+
+_silent: ContextVar[bool] = ContextVar("silent", default=False)
+
+
+@contextmanager
+def without_events_warnings() -> Iterator[None]:
+    """Evaluate within the block without `EventsWarning`."""
+    token = _silent.set(True)
+    try:
+        yield
+    finally:
+        _silent.reset(token)
+
+
+def warn_of_events(notes: Iterable[str]) -> None:
+    """Warn of remarks on events, at the place outside of the package from which it was called."""
+    if _silent.get():
+        return
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    for note in notes:
+        warnings.warn(note, EventsWarning, stacklevel=level)
+
+
+_PACKAGE = os.path.dirname(__file__) + os.sep
 
 
 class QueryErrorContext:

@@ -25,7 +25,7 @@ from cer_gpu.engine.evaluator import BaseEvaluator, Evaluator, ResultFormatter
 from cer_gpu.engine.execution_group import NamedBatches
 from cer_gpu.engine.query_execution import QueryExecution
 from cer_gpu.engine.shared_state import SharedState
-from cer_gpu.errors import OptionError, OutOfMemoryError, out_of_memory
+from cer_gpu.errors import OptionError, OutOfMemoryError, out_of_memory, warn_of_events
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.expressions.targets.arrow import exact_sum
 from cer_gpu.forecast.fitting import FitRequest, fit_forecasts
@@ -184,6 +184,13 @@ class Evaluable(ABC):
             raise
         except MemoryError:  # in a thread
             raise out_of_memory(evaluator.total_matches) from None
+
+
+def _with_warnings(matches: Iterator[pa.RecordBatch], evaluator: Evaluator) -> Iterator[pa.RecordBatch]:
+    """Yield matches, and warn of what is noted on the events once all of them are read."""
+    yield from matches
+    if not evaluator.limit_reached:
+        warn_of_events(evaluator.notes)
 
 
 class CompiledQuery(Evaluable):
@@ -382,7 +389,8 @@ class CompiledQuery(Evaluable):
         needs = partial(query._file_pruning, output=options.output)
         source = query._open_source(events, sort=options.sort, resident=True, needs=needs)
         schema = query.output_schema(source.schema, options.output)
-        return pa.RecordBatchReader.from_batches(schema, self._match_source(source, evaluator, options.threads))
+        matches = self._match_source(source, evaluator, options.threads)
+        return pa.RecordBatchReader.from_batches(schema, _with_warnings(matches, evaluator))
 
     @taking(OF_EVENTS)
     def evaluate(self, events: Any, options: EvaluationOptions) -> pa.Table:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from cer_gpu.backend.jit import COMPILING
 from cer_gpu.compilation import compile_for_set
+from cer_gpu.errors import without_events_warnings
 from cer_gpu.query_set import compile_all
 from cer_gpu.row_patterns.compiling import compile_row_pattern
 
@@ -202,7 +203,8 @@ def warm() -> Iterator[Warmed]:
         for text in kind.queries:
             query = compile_for_set(text if text.startswith("SELECT") else f"SELECT * WHERE {text}", time_column="ts")
             for output in kind.outputs:
-                query.evaluate(events, output=output, limit=100)
+                with without_events_warnings():
+                    query.evaluate(events, output=output, limit=100)
         yield Warmed(kind.name, COMPILING.count - before)
     before = COMPILING.count
     compile_all({text: f"SELECT * WHERE {text}" for text in SET}, time_column="ts").evaluate(events, limit=100)

@@ -17,7 +17,7 @@ from cer_gpu.backend.forecasts.states import AGES, mark_last
 from cer_gpu.columnar.columns import numbers_of
 from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.engine.evaluation_options import EvaluationOptions, Lateness, Sort, options_by_name
-from cer_gpu.errors import OptionError
+from cer_gpu.errors import OptionError, without_events_warnings
 from cer_gpu.forecast.estimates import Floats, quartiles, wilson
 from cer_gpu.forecast.lengths import IN_EVENTS, IN_TIME, Horizon
 from cer_gpu.forecast.reading import (
@@ -95,7 +95,8 @@ def starts_under_way(model: Any, events: Any, options: EvaluationOptions) -> pa.
             "hint: at='last', after the last event of each substream"
         )
     funnel_options = {name: getattr(options, name) for name in ("device", "sort", "lateness", "late")}
-    funnel = query.evaluate(events, output="funnel", **funnel_options)
+    with without_events_warnings():
+        funnel = query.evaluate(events, output="funnel", **funnel_options)
     funnel = funnel.filter(pc.equal(funnel["stopped"], "end")).sort_by("start")
     starts, steps = funnel["start"].to_numpy(), funnel["step"].to_numpy()
     reader, read = read_rows(query, events, model._form, options, every_event)

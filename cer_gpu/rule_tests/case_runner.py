@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 
 from cer_gpu.cache import whole_file
 from cer_gpu.compilation import TYPE_COLUMN, CompiledQuery
-from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
+from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean, without_events_warnings
 from cer_gpu.printable import counted, printable_lines
 from cer_gpu.rule import TEST_ENDINGS, Rule
 from cer_gpu.rule_tests.cases import NO_MATCH, RuleCase
@@ -273,6 +273,7 @@ class CaseRunner:
             self._folders[key] = _Rules(self._root, fields)
         return self._folders[key]
 
+    @without_events_warnings()
     def _different(self, case: RuleCase, rule: Rule, folder_rules: _Rules, options: Mapping[str, Any]) -> list[str]:
         """Return what differs from what a case expects."""
         sort = options.get("sort", False)
