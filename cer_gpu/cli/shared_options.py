@@ -125,7 +125,7 @@ def reading_of(given: Mapping[str, Any]) -> TextOptions:
     for text in own.pop("time_formats"):
         named = _FORMAT_OF_COLUMN.fullmatch(text)
         formats[named[1] if named else ""] = named[2] if named else text
-    return TextOptions.given(
+    return TextOptions.from_values(
         null_values=None if nulls is None else tuple(nulls.split(",")),
         time_format=formats,
         column_types=_types_of(own.pop("column_types")),

@@ -28,7 +28,7 @@ from cer_gpu.expressions.derived import makers_of
 from cer_gpu.expressions.numbers import sum_type
 from cer_gpu.expressions.targets.arrow import ArithmeticTypeError, negative, of_literal, operation
 from cer_gpu.expressions.targets.numpy import rows_of
-from cer_gpu.output.leaves import FIRST, LAST, MeasureLeaf, Values
+from cer_gpu.output.leaves import FIRST_EVENT, LAST_EVENT, MeasureLeaf, Values
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ def bound_leaf(node: s.Aggregate | s.Attribute, schema: pa.Schema, text: str, me
         return QueryTypeError(f"measure {measure!r}: {reason}, and {shown}", text, *where, hint=hint)
 
     if isinstance(node, s.Attribute):
-        return MeasureLeaf(LAST if node.event == "LAST" else FIRST, name, attribute.name, data_type)
+        return MeasureLeaf(LAST_EVENT if node.event == "LAST" else FIRST_EVENT, name, attribute.name, data_type)
     kind, function = kind_of(data_type), node.function
     if function == "LIST":
         return MeasureLeaf(function, name, attribute.name, pa.list_(data_type))

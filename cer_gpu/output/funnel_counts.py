@@ -126,8 +126,8 @@ class FunnelCounts:
         funnel = []
         for k, name in enumerate(self._names):
             apart = np.concatenate(self._apart[k]) if self._apart[k] else np.empty(0, np.int64)
-            shares = [reached[k] / reached[of] if k and reached[of] else None for of in (k - 1, 0)]
+            fractions = [reached[k] / reached[of] if k and reached[of] else None for of in (k - 1, 0)]
             stopped = dict(zip(STOPS, self._stopped[k].tolist(), strict=True))
             median = float(np.median(apart)) if len(apart) else None
-            funnel.append(FunnelRow(name, reached[k], shares[0], shares[1], median, stopped))
+            funnel.append(FunnelRow(name, reached[k], fractions[0], fractions[1], median, stopped))
         return funnel

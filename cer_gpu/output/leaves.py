@@ -27,7 +27,7 @@ from cer_gpu.errors import EventsError
 from cer_gpu.output.retention import Retained
 from cer_gpu.runtime.matches import MatchBuffers
 
-FIRST, LAST = "FIRST", "LAST"
+FIRST_EVENT, LAST_EVENT = "FIRST", "LAST"
 
 _OF_ONE = ("SUM", "AVG", "MIN", "MAX")
 """Aggregates that equal the value if there is exactly one."""
@@ -238,14 +238,14 @@ class Values:
 
     def _one(self, leaf: MeasureLeaf) -> Int32:
         """Return the row of the first or last event of a variable, or -1 if there is none."""
-        key = leaf.variable, leaf.function == LAST
+        key = leaf.variable, leaf.function == LAST_EVENT
         if key not in self._ones:
             if self._common_marks is not None:
                 entries, places = np.flatnonzero(self._marks_of(leaf.variable)[self._common_marks]), self._event_rows[0]
-                at = entries[-1 if leaf.function == LAST else 0] if len(entries) else None
+                at = entries[-1 if leaf.function == LAST_EVENT else 0] if len(entries) else None
                 one = np.full(len(self._matches), -1, np.int32) if at is None else places[at :: len(self._common_marks)]
             else:
-                one = self._rows_of_variable(leaf.variable).find(first=leaf.function != LAST)
+                one = self._rows_of_variable(leaf.variable).find(first=leaf.function != LAST_EVENT)
             self._ones[key] = one
         return self._ones[key]
 
