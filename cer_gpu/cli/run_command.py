@@ -460,7 +460,7 @@ class _Command:
         except Stopped as stopped:
             if stopped.signum != signal.SIGINT or preview is None:
                 raise
-            with signals.deferred():  # which then raises it again; a second Ctrl-C does not wait for a reader
+            with signals.deferred():  # it is raised again at the end; a second Ctrl-C does not wait for a reader
                 preview.finish(running.totals, " so far")
                 say(running.summary())
             raise

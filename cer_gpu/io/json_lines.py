@@ -436,7 +436,7 @@ def _as_text(value: Any) -> str | None:
 
 
 def _added(expected: Iterable[pa.Field], others: Iterable[pa.Field], *, within: bool = False) -> list[pa.Field]:
-    """Return fields with those found besides; `within` structs, too."""
+    """Return the `expected` fields, followed by additional ones of `others`; `within` structs, too."""
     more = {field.name: field for field in others}
     fields = []
     for field in expected:

@@ -377,12 +377,12 @@ class StoreListing:
 def listing(store: fs.FileSystem, place: str) -> StoreListing | None:
     """Return the files of a folder and its subfolders, or of a glob, or None if the path is one file.
 
-    Globs have ``*``, ``**``, ``?``, ``[abc]`` and ``{a,b}``; a folder that one names stands for its files.
+    Globs may contain ``*``, ``**``, ``?``, ``[abc]`` and ``{a,b}``; a folder that matches represents its files.
 
     Raises
     ------
     FileNotFoundError
-        If there is no such file or folder, and the path is no glob.
+        If there is no such file or folder, and the path is not a glob.
     OSError
         If the store cannot be read.
     """
@@ -390,7 +390,7 @@ def listing(store: fs.FileSystem, place: str) -> StoreListing | None:
     if kind == fs.FileType.File:
         return None
     base, wanted = place, None
-    below = True  # list folders in it, too
+    below = True  # list subfolders, too
     if kind != fs.FileType.Directory:
         special = _GLOB.search(place)
         if special is None:
@@ -398,14 +398,14 @@ def listing(store: fs.FileSystem, place: str) -> StoreListing | None:
         slash = place.rfind("/", 0, special.start())
         base, wanted = (place[: max(slash, slash == 0)] if slash >= 0 else ""), re.compile(_regex_of_glob(place))
         below = "/" in place[slash + 1 :] or "**" in place
-    # the current folder has no name in the pattern of a relative glob
+    # a relative glob does not name the current folder
     own = isinstance(store, fs.LocalFileSystem) and not base
 
     def path_of(info: Entry) -> str:
         return os.path.relpath(info.path) if own else info.path
 
     infos = entries(store, "." if own else base, below=below)
-    if wanted is not None and not below:  # the folders that it names, whole
+    if wanted is not None and not below:  # all files of matching folders
         named = [info.path for info in infos if info.type == fs.FileType.Directory and wanted.match(path_of(info))]
         infos += [info for path in named for info in entries(store, path, below=True)]
     files, table = [], None
@@ -423,12 +423,12 @@ def listing(store: fs.FileSystem, place: str) -> StoreListing | None:
 
 
 def _hidden(name: str) -> bool:
-    """Return True for names of files and folders with metadata."""
+    """Return True for names of hidden or metadata files and folders."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def _regex_of_glob(glob: str) -> str:
-    """Return a regular expression of the paths that a glob names, and of those below them."""
+    """Return a regular expression for the paths that match a glob, and for paths below them."""
     regex, depth, i = "", 0, 0
     while i < len(glob):
         char = glob[i]
@@ -440,7 +440,7 @@ def _regex_of_glob(glob: str) -> str:
         elif char in "*?":
             regex += "[^/]*" if char == "*" else "[^/]"
         elif bracket:
-            # without the flags and the end around it
+            # without the flags and the end of the pattern
             inside = fnmatch.translate("[" + ("!" if bracket[1] else "") + bracket[2] + "]")[len("(?s:") : -len(r")\Z")]
             regex, i = regex + "(?!/)" + inside, bracket.end() - 1
         elif char == "{" and glob.count("}", i) > depth:

@@ -230,7 +230,7 @@ class TextOptions:
         return own
 
     def facts(self) -> dict[str, Any]:
-        """Return the options by their names on the command line, as values of JSON, or None for the defaults."""
+        """Return the options by command-line name, as JSON values, or None for defaults."""
         facts: dict[str, Any] = {}
         for name, value in self.named().items():
             usual = value == getattr(USUAL, name, None) or value is None

@@ -288,7 +288,7 @@ class _IcebergTarget(_Target):
 
 
 def _storable_schema(name: str, schema: pa.Schema) -> pa.Schema:
-    """Return a schema of results in types that both kinds of tables hold."""
+    """Return a schema with types that both kinds of tables can store."""
     return pa.schema([pa.field(field.name, _stored_type(name, field.name, field.type)) for field in schema])
 
 
