@@ -1,4 +1,4 @@
-"""The command line (docs/reference/command_line.md): one module for each command, and modules that only these need."""
+"""The command line (docs/reference/command_line.md): one module for each command, and shared modules."""
 
 from cer_gpu.cli.group import main
 

@@ -21,24 +21,24 @@ from cer_gpu.rules.alerts import furthest_step, hosts_of, in_order_of_ends, time
 
 NO_LEVEL = "no level"
 SHOWN_RULES = 40
-"""Most rules in a table."""
+"""Maximum number of rules in a table."""
 SUMMED = 5
-"""Most tactics, rules and hosts in the summary."""
+"""Maximum number of tactics, rules and hosts in the summary."""
 MIN_RULES = 5
-"""Rules of a level that a table shows however many there are of more urgent ones."""
+"""Rules of a level that a table shows even if there are many more urgent ones."""
 
 
 @contextlib.contextmanager
-def kept_for_order(sink: Sink, schema: pa.Schema) -> Iterator[Sink]:
-    """Yield a sink that keeps alerts, and gives them to another at the end of the block, in the order of their ends."""
-    kept = _Kept()
-    yield kept
-    for batch in in_order_of_ends(kept.batches, schema).to_batches():
+def sorted_by_end(sink: Sink, schema: pa.Schema) -> Iterator[Sink]:
+    """Yield a sink that buffers alerts, and writes them to `sink` at the end of the block, sorted by their ends."""
+    buffer = _MemorySink()
+    yield buffer
+    for batch in in_order_of_ends(buffer.batches, schema).to_batches():
         sink.write(batch)
 
 
 class TimelineSink:
-    """Sink that gives alerts to another as rows of a timeline."""
+    """Sink that writes alerts to another one as rows of a timeline."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -48,25 +48,25 @@ class TimelineSink:
         self._sink.write(timeline_rows(batch))
 
 
-class _Kept:
+class _MemorySink:
     """Sink in memory."""
 
     def __init__(self) -> None:
         self.batches: list[pa.RecordBatch] = []
 
     def write(self, batch: pa.RecordBatch, /) -> None:
-        """Keep rows."""
+        """Buffer rows."""
         self.batches.append(batch)
 
 
 def by_level(numbers: Mapping[str, int], rules: Mapping[str, Rule]) -> dict[str, int]:
-    """Return the number of alerts of each level, from those of each rule; the most urgent level first."""
-    found: dict[str, int] = {}
+    """Return the number of alerts of each level, given those of each rule; the most urgent level first."""
+    counts: dict[str, int] = {}
     for name in sorted(numbers, key=lambda name: urgency(rules[name].level)):
         if numbers[name]:
             level = rules[name].level or NO_LEVEL
-            found[level] = found.get(level, 0) + numbers[name]
-    return found
+            counts[level] = counts.get(level, 0) + numbers[name]
+    return counts
 
 
 class AlertSummary:
@@ -83,28 +83,28 @@ class AlertSummary:
         self._hosts: Counter[str] = Counter()
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """Count the hosts of results of a rule."""
+        """Count the hosts of matches of a rule."""
         for each in pc.value_counts(hosts_of(batch).drop_null()).to_pylist():
             self._hosts[each["values"]] += each["counts"]
 
     def counts(self, numbers: Mapping[str, int]) -> dict[str, dict[str, int]]:
-        """Return the counts, by what they are by; most first but for levels, the most urgent of which comes first.
+        """Return the counts by kind; the most frequent first, except levels, where the most urgent comes first.
 
         Parameters
         ----------
         numbers
-            Number of alerts of each rule.  One of several tactics counts for each.
+            Number of alerts of each rule.  A rule of several tactics counts for each.
         """
         tactics: Counter[str] = Counter()
         for name, n in numbers.items():
             tactics.update(dict.fromkeys(self._rules[name].tactics or (NO_TACTIC,), n))
         by_number = {"tactics": +tactics, "rules": Counter(numbers), "hosts": self._hosts}
-        most = {by: {name: n for name, n in of.most_common() if n} for by, of in by_number.items()}
-        return {"levels": by_level(numbers, self._rules), **most}
+        most_common = {by: {name: n for name, n in of.most_common() if n} for by, of in by_number.items()}
+        return {"levels": by_level(numbers, self._rules), **most_common}
 
 
 def lines_of(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Return counts, a line for each kind, with the first `SUMMED` of it."""
+    """Return counts, a line for each kind, with its first `SUMMED` items."""
     lines = []
     for by, of in counts.items():
         first = [f"{name} {n:,}" for name, n in list(of.items())[:SUMMED]]
@@ -115,19 +115,19 @@ def lines_of(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
 
 
 def first_by_level(names: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return the first names of each level, `SHOWN_RULES` in all: most of urgent levels, some of each."""
-    fewest = {level: min(len(own), MIN_RULES) for level, own in names.items()}
-    room = max(SHOWN_RULES - sum(fewest.values()), 0)
+    """Return the first names of each level, `SHOWN_RULES` in total: urgent levels first, but some of each."""
+    n_min = {level: min(len(own), MIN_RULES) for level, own in names.items()}
+    n_free = max(SHOWN_RULES - sum(n_min.values()), 0)
     shown = {}
     for level, own in names.items():
-        more = min(room, len(own) - fewest[level])
-        room -= more
-        shown[level] = list(own[: fewest[level] + more])
+        more = min(n_free, len(own) - n_min[level])
+        n_free -= more
+        shown[level] = list(own[: n_min[level] + more])
     return shown
 
 
 class AlertTable(QueryTable):
-    """The number of alerts of each rule that raised some, with the first and the last, shown at the end.
+    """The number of alerts of each rule with alerts, and the first and last end, shown at the end.
 
     Parameters
     ----------
@@ -162,27 +162,27 @@ class AlertTable(QueryTable):
         }
         show_text(preview(pa.table(table), table_width()))
         if len(raised) > len(shown):
-            left = {level: len(own) - len(first[level]) for level, own in levels.items()}
-            listed = ", ".join(f"{n:,} {level}" for level, n in left.items() if n)
+            hidden = {level: len(own) - len(first[level]) for level, own in levels.items()}
+            listed = ", ".join(f"{n:,} {level}" for level, n in hidden.items() if n)
             show_text(f"and {counted(len(raised) - len(shown), 'more rule')}: {listed} (-o FILE has all alerts)")
-        found = ", ".join(f"{n:,} {level}" for level, n in by_level(numbers, self._rules).items())
-        show_text(f"{len(raised):,} {of_all} raised {counted(sum(numbers.values()), 'alert')}: {found}{so_far}")
+        level_counts = ", ".join(f"{n:,} {level}" for level, n in by_level(numbers, self._rules).items())
+        show_text(f"{len(raised):,} {of_all} raised {counted(sum(numbers.values()), 'alert')}: {level_counts}{so_far}")
 
 
 def _without_zero_fraction(time: str) -> str:
-    """Return a time without a fraction that is zero."""
+    """Return a time without a zero fraction."""
     return re.sub(r"\.0+(?=Z?$)", "", time)
 
 
 class NearMisses(Preview):
     """The furthest step that the events reached of each rule with several steps, shown at the end.
 
-    Rules whose last step was not reached stand first, the nearest misses before others.
+    Rules whose last step was not reached come first, the nearest misses before others.
 
     Parameters
     ----------
     counts
-        Counts of the rows of each rule so far; the run takes them.
+        Counts of the rows of each rule so far; the run updates them.
     rules
         Rules by name.
     """
@@ -195,15 +195,15 @@ class NearMisses(Preview):
         return False
 
     def take_counts(self, name: str, batch: pa.RecordBatch) -> None:
-        """Take nothing: starts are listed to the end."""
+        """Do nothing: starts are listed to the end."""
 
     def show(self) -> None:
         """Print nothing before the end."""
 
     def finish(self, totals: Totals, so_far: str = "") -> None:
         """Print the table of rules."""
-        found = [furthest_step(name, counts) for name, counts in self._counts.items()]
-        chains = [each for each in found if each.n_steps > 1]
+        furthest = [furthest_step(name, counts) for name, counts in self._counts.items()]
+        chains = [each for each in furthest if each.n_steps > 1]
         started = sorted((each for each in chains if each.n_starts), key=lambda each: each.order)
         shown = started[:SHOWN_RULES]
         if shown:
@@ -220,7 +220,7 @@ class NearMisses(Preview):
         if len(started) > len(shown):
             show_text(f"and {len(started) - len(shown):,} more rules (-o FILE has all rows)")
         complete = sum(each.is_complete for each in started)
-        one_step = len(found) - len(chains)
+        one_step = len(furthest) - len(chains)
         beside = f"; {counted(one_step, 'rule')} with one step" if one_step else ""
         show_text(
             f"of {counted(len(chains), 'rule')} with several steps, {len(started):,} started and {complete:,} "

@@ -13,7 +13,7 @@ import pyarrow as pa
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import QuerySyntax, event_names
 from cer_gpu.cli.command_line import error_facts, say, show_text, to_json
-from cer_gpu.cli.event_arguments import STANDARD, Streams, given_streams
+from cer_gpu.cli.event_arguments import STANDARD, Streams, parse_streams
 from cer_gpu.cli.query_arguments import (
     QueryArguments,
     missing_notes,
@@ -33,7 +33,7 @@ from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.printable import counted, printable, printable_lines
 
 _MAX_TYPES = 8
-"""Largest number of event types that are named."""
+"""Maximum number of event types that are named."""
 
 
 @click.command(
@@ -65,9 +65,9 @@ def check_command(
     all queries of a folder are checked. Warnings flag likely mistakes: no window, a predicate that is always or
     never true, an unused variable, a type that the events cannot have. The exit code is 1 if there are errors.
     """
-    given = read_queries(query, queries, compiling)
-    given.refuse_options_of_ceql()
-    result = check_queries(given, events, reading)
+    arguments = read_queries(query, queries, compiling)
+    arguments.refuse_options_of_ceql()
+    result = check_queries(arguments, events, reading)
     if as_json:
         return render_json(result, strict=strict)
     return render_text(result, strict=strict)
@@ -75,21 +75,21 @@ def check_command(
 
 @dataclass(frozen=True)
 class QueryCheckError:
-    """Error of a query, with the file that it is in, if any, and the events that it was found with ("" for none)."""
+    """Error of a query, with its file, if any, and the events with which it occurs ("" for none)."""
 
     error: CerError
     file: str | None
     events: str = ""
 
     def facts(self) -> dict[str, Any]:
-        """Return the error as plain data; `events` are those that the query does not fit."""
+        """Return the error as plain data; `events` are those to which the query cannot be bound."""
         of_events = (self.events or None) if isinstance(self.error, QueryTypeError) else None
         return {**error_facts(self.error, self.file), "events": of_events}
 
 
 @dataclass
 class CheckedQuery:
-    """Findings on one query: errors by their messages, notes, and what a query without errors reads."""
+    """Findings on one query: errors by message, notes, and what a query without errors reads."""
 
     errors: dict[str, QueryCheckError] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -101,9 +101,9 @@ class CheckedQuery:
     file: str | None = None
 
     def warn(self, lints: Iterable[Lint]) -> None:
-        """Add warnings, those on one place once."""
-        known = {(each.kind, each.error.start, each.error.end) for each in self.warnings}
-        self.warnings += [each for each in lints if (each.kind, each.error.start, each.error.end) not in known]
+        """Add warnings, each kind at one place only once."""
+        reported = {(each.kind, each.error.start, each.error.end) for each in self.warnings}
+        self.warnings += [each for each in lints if (each.kind, each.error.start, each.error.end) not in reported]
 
     def facts(self, *, with_columns: bool, strict: bool) -> dict[str, Any]:
         """Return the findings as plain data; with `strict`, a query with warnings is not ok."""
@@ -124,57 +124,57 @@ class CheckResult:
 
     Attributes
     ----------
-    given : QueryArguments
+    arguments : QueryArguments
     events : sequence of str
         EVENTS of the command line.
     n_streams : int
         Number of schemas that each query was checked against.
     queries : dict from str to CheckedQuery
-        By the names of the queries; a file that cannot be read is a query of its name, with the error.
+        Findings by query name; a file that cannot be read is a query with its name and the error.
     """
 
-    given: QueryArguments
+    arguments: QueryArguments
     events: Sequence[str]
     n_streams: int
     queries: Mapping[str, CheckedQuery]
 
 
-def check_queries(given: QueryArguments, events: Sequence[str], reading: TextOptions) -> CheckResult:
+def check_queries(arguments: QueryArguments, events: Sequence[str], reading: TextOptions) -> CheckResult:
     """Check all queries, also against the schemas of all events, if there are some."""
-    streams = given_streams(events, reading)
+    streams = parse_streams(events, reading)
     sources = list(streams.each())
     queries: dict[str, CheckedQuery] = {}
-    for file, error in given.unread:
+    for file, error in arguments.unread:
         queries.setdefault(file, CheckedQuery()).errors[str(error)] = QueryCheckError(error, file)
-    queries |= {name: _check_query(given, name, sources) for name in given.rules}
-    return CheckResult(given, events, len(sources), queries)
+    queries |= {name: _check_query(arguments, name, sources) for name in arguments.rules}
+    return CheckResult(arguments, events, len(sources), queries)
 
 
 def render_json(result: CheckResult, *, strict: bool) -> int:
     """Print the findings as JSON, and return the exit code."""
-    given = result.given
+    arguments = result.arguments
     facts = {
         name: checked.facts(with_columns=bool(result.events), strict=strict) for name, checked in result.queries.items()
     }
     is_ok = all(each["ok"] for each in facts.values())
-    of_set = {"ok": is_ok, "queries": facts, "skipped_files": given.skipped_files}
-    click.echo(to_json(of_set if given.is_set else facts[""]))
+    of_set = {"ok": is_ok, "queries": facts, "skipped_files": arguments.skipped_files}
+    click.echo(to_json(of_set if arguments.is_set else facts[""]))
     return 0 if is_ok else 1
 
 
 def render_text(result: CheckResult, *, strict: bool) -> int:
     """Print the findings as lines of text, errors to standard error, and return the exit code."""
-    given, queries = result.given, result.queries
+    arguments, queries = result.arguments, result.queries
     n_errors = _say_errors(result)
     n_warnings = _show_warnings(result)
     notes = notes_of((name, note) for name, checked in queries.items() for note in checked.notes)
     missing = {name: checked.missing for name, checked in queries.items()}
     schemas = dict.fromkeys(schema for checked in queries.values() for schema in checked.schemas)
-    for note in [*notes, *given.notes, *missing_notes(missing, schemas, given.rules)]:
+    for note in [*notes, *arguments.notes, *missing_notes(missing, schemas, arguments.rules)]:
         show_text(f"note: {note}")
     if n_errors:
         n_wrong = sum(any(error.file for error in checked.errors.values()) for checked in queries.values())
-        of_all = f" in {n_wrong:,} of {counted(len(queries), 'query')}" if given.is_set and n_wrong else ""
+        of_all = f" in {n_wrong:,} of {counted(len(queries), 'query')}" if arguments.is_set and n_wrong else ""
         say(counted(n_errors, "error") + of_all)
         return 1
     if strict and n_warnings:
@@ -185,13 +185,13 @@ def render_text(result: CheckResult, *, strict: bool) -> int:
 
 
 def _say_errors(result: CheckResult) -> int:
-    """Print errors, one that several queries or events have once, and return their number."""
+    """Print errors, each only once for several queries or events, and return their number."""
     reported = set[tuple[str | None, str]]()
     for name, checked in result.queries.items():
         for events, errors in groupby(checked.errors.items(), key=lambda item: item[1].events):
             new = {text: each for text, each in errors if (each.file, text) not in reported}
             reported.update((each.file, text) for text, each in new.items())
-            result.given.say([(name, each.error) for each in new.values()])
+            result.arguments.say([(name, each.error) for each in new.values()])
             if result.n_streams > 1 and any(isinstance(each.error, QueryTypeError) for each in new.values()):
                 say(f"(for the events in {events})")
     return len(reported)
@@ -201,16 +201,16 @@ def _show_warnings(result: CheckResult) -> int:
     """Print warnings, each with the place of its query, and return their number."""
     lints = [(name, lint.error) for name, checked in result.queries.items() for lint in checked.warnings]
     for name, warning in lints:
-        place = result.given.file_of(name, warning)
+        place = result.arguments.file_of(name, warning)
         label = click.style("warning: ", fg="yellow", bold=True)
         click.echo(label + (f"{printable(place)}: " if place else "") + printable_lines(str(warning)))
     return len(lints)
 
 
 def _show_ok(result: CheckResult) -> None:
-    """Print that there are no errors, and what the queries read of the events."""
+    """Print that there are no errors, and which columns the queries read."""
     queries = result.queries.values()
-    who = f"the {counted(len(queries), 'query')}" if result.given.is_set else "the query"
+    who = f"the {counted(len(queries), 'query')}" if result.arguments.is_set else "the query"
     has, fits, reads = ("have", "fit", "read") if len(queries) > 1 else ("has", "fits", "reads")
     if not result.events:
         show_text(f"ok: {who} {has} no errors")
@@ -224,11 +224,11 @@ def _show_ok(result: CheckResult) -> None:
         show_text(f"(no events were read: run the query to see whether there are events of type {listed})")
 
 
-def _check_query(given: QueryArguments, name: str, sources: Sequence[tuple[str, Streams]]) -> CheckedQuery:
-    """Check one query, also against the schemas of all events, each with the words for these."""
+def _check_query(arguments: QueryArguments, name: str, sources: Sequence[tuple[str, Streams]]) -> CheckedQuery:
+    """Check one query, also against the schemas of all events, each with a label."""
     checked = CheckedQuery()
-    compiled, _ = given.analyse(name)
-    checked.notes = list(compiled.notes) if compiled else []  # before those on columns, which `missing` has
+    compiled, _ = arguments.analyse(name)
+    checked.notes = list(compiled.notes) if compiled else []  # without notes on columns, which are in `missing`
     checks: Sequence[tuple[str, Streams | None]] = sources or [("", None)]
     for shown, source in checks:
         schema = None
@@ -237,9 +237,9 @@ def _check_query(given: QueryArguments, name: str, sources: Sequence[tuple[str, 
             schema = None if source is None else _schema_of_streams(compiled, source)
         except CerError as error:
             errors.append(error)
-        compiled, more = given.analyse(name, schema=schema)
+        compiled, more = arguments.analyse(name, schema=schema)
         for each in [*errors, *more]:
-            checked.errors.setdefault(str(each), QueryCheckError(each, given.file_of(name, each), shown))
+            checked.errors.setdefault(str(each), QueryCheckError(each, arguments.file_of(name, each), shown))
         if compiled is not None and schema is not None:
             checked.warn(_lints_of(compiled, schema))
             checked.warn(_impossible_types(compiled, source))
@@ -252,7 +252,7 @@ def _check_query(given: QueryArguments, name: str, sources: Sequence[tuple[str, 
     if compiled is not None:
         checked.warn(_lints_of(compiled, None))
         checked.warnings.sort(key=lambda lint: lint.error.start or 0)
-    checked.file = given.rules[name].file
+    checked.file = arguments.rules[name].file
     checked.types = list(compiled.types) if compiled else []
     return checked
 
@@ -263,7 +263,7 @@ def _lints_of(query: CompiledQuery, schema: pa.Schema | None) -> list[Lint]:
 
 
 def _impossible_types(query: CompiledQuery, source: Streams | None) -> Iterator[Lint]:
-    """Yield a remark on each type of events that files cannot have."""
+    """Yield a warning for each event type that cannot occur in files."""
     if source is None or query.type_column is None or not isinstance(query.syntax, QuerySyntax):
         return
     if STANDARD in (path for paths in source.named.values() for path in paths):

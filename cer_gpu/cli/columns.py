@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.cli.command_line import show_text, to_json
-from cer_gpu.cli.event_arguments import STANDARD, given_streams
+from cer_gpu.cli.event_arguments import STANDARD, parse_streams
 from cer_gpu.cli.preview import preview, table_width
 from cer_gpu.cli.shared_options import QueryOptions, events_argument, query_options, reading_options
 from cer_gpu.columnar.clocks import time_column_type
@@ -27,21 +27,21 @@ from cer_gpu.printable import counted
 FIRST_ROWS = 1000
 """Number of rows searched for the first values."""
 FIRST_VALUES = 3
-"""Largest number of values shown of a column, all different."""
+"""Maximum number of distinct values shown of a column."""
 _MAX_TYPES = 100
-"""Largest number of types shown, the most frequent ones."""
+"""Maximum number of types shown, the most frequent ones."""
 
 
 def survey_source(source: Source) -> dict[str, Any]:
-    """Return the columns of a source as plain data, with the first values of each as texts."""
+    """Return the columns of a source as plain data, with the first values of each as strings."""
     names = source.schema.names
     rows = next((batch.slice(0, FIRST_ROWS) for batch in source.batches(names) if batch.num_rows), None)
     columns = []
     for field in source.schema:
         kind = field.type
         coded = pa.types.is_dictionary(kind)
-        texts = [] if rows is None else plain_values(rows.column(field.name)).to_pylist()
-        values = list(dict.fromkeys(text for text in texts if text is not None))[:FIRST_VALUES]
+        strings = [] if rows is None else plain_values(rows.column(field.name)).to_pylist()
+        values = list(dict.fromkeys(text for text in strings if text is not None))[:FIRST_VALUES]
         shown = str(kind.value_type) if coded else str(kind)
         columns.append({"name": field.name, "type": shown, "dictionary": coded, "values": values})
     return {"n_events": source.n_rows, "columns": columns, "types": None}
@@ -57,9 +57,9 @@ def count_types(source: Source, type_column: str) -> list[dict[str, Any]]:
     return [{"type": name, "n_events": n} for name, n in sorted(counter.items(), key=lambda item: -item[1])]
 
 
-def survey_text(found: dict[str, Any], width: int | None) -> str:
+def survey_text(survey: dict[str, Any], width: int | None) -> str:
     """Return the results of `survey_source` and `count_types` as tables of at most `width` (see `preview`)."""
-    columns, types = found["columns"], found["types"]
+    columns, types = survey["columns"], survey["types"]
     table = {
         "column": [column["name"] for column in columns],
         "type": [column["type"] for column in columns],
@@ -72,7 +72,7 @@ def survey_text(found: dict[str, Any], width: int | None) -> str:
         parts.append(preview(pa.table({"event type": names, "events": [each["n_events"] for each in shown]}), width))
         if len(types) > len(shown):
             parts[-1] += f"\nand {len(types) - len(shown):,} more"
-    events = "" if found["n_events"] is None else f", {counted(found['n_events'], 'event')}"
+    events = "" if survey["n_events"] is None else f", {counted(survey['n_events'], 'event')}"
     return "\n\n".join([*parts, counted(len(columns), "column") + events])
 
 
@@ -93,7 +93,7 @@ def columns(events: tuple[str, ...], compiling: QueryOptions, reading: TextOptio
     EVENTS and options are those of run, for one stream. With --type-column, counts the events of each type; with
     --time-column, checks that the column can be the time column.
     """
-    streams = given_streams(events, reading)
+    streams = parse_streams(events, reading)
     if streams.are_named:
         raise click.UsageError("expected files of one stream, without a stream name")
     type_column = None if isinstance(compiling.type_column, OverridableDefault) else compiling.type_column
@@ -103,8 +103,8 @@ def columns(events: tuple[str, ...], compiling: QueryOptions, reading: TextOptio
     if compiling.time_column is not None:
         source = with_times(source, compiling.time_column)
         time_column_type(source.schema, compiling.time_column)
-    found = survey_source(source)
+    survey = survey_source(source)
     if type_column is not None:
-        found["types"] = count_types(open_events(streams.open()), type_column)
-    show_text(to_json(found) if as_json else survey_text(found, table_width()))
+        survey["types"] = count_types(open_events(streams.open()), type_column)
+    show_text(to_json(survey) if as_json else survey_text(survey, table_width()))
     return 0

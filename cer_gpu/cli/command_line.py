@@ -24,7 +24,7 @@ from cer_gpu.starting import exit_code, stop_words
 
 
 def to_json(value: Any) -> str:
-    """Return plain data as JSON on one line, in ASCII, so that every terminal and pipe takes it."""
+    """Return plain data as JSON on one line, in ASCII, so that every terminal and pipe accepts it."""
     return json.dumps(value, allow_nan=False)
 
 
@@ -35,7 +35,7 @@ def error_facts(error: Exception, name: str | None = None) -> dict[str, Any]:
     ----------
     error
     name
-        The query file, if the error lies there.
+        The query file, if the error is in it.
     """
     message, _, hint = error_text(error).partition("\nhint: ")
     facts: dict[str, Any] = {"type": type(error).__name__, "message": message, "hint": hint or None, "file": name}
@@ -78,7 +78,7 @@ def run_commands(
     args
         The arguments; those of this process when None.
     promptly
-        True: a signal ends the process within a second, whatever it does.
+        True: a signal ends the process within a second, whatever it is doing.
 
     Returns
     -------
@@ -143,51 +143,51 @@ class Commands(click.Group):
 
 
 def abandon_stdout() -> None:
-    """Drop the rest of standard output, so that the flush at the end of the interpreter waits for no reader."""
+    """Drop the rest of standard output, so that the flush at interpreter exit does not wait for a reader."""
     with contextlib.suppress(OSError, ValueError):  # there may be no descriptor
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
 
 
-def read_query(given: str, fields: FieldColumns = AS_NAMED) -> Rule:
-    """Return the query of a file, or whose text is given, as a rule without a name.
+def read_query(query: str, fields: FieldColumns = AS_NAMED) -> Rule:
+    """Return a query, either a file or its text, as a rule without a name.
 
     Raises
     ------
     OptionError
-        When it is neither, or the file cannot be read, or has several.
+        When it is neither, or the file cannot be read or has several queries.
     """
-    path = Path(given)
-    if os.path.isfile(given):
-        found = read_file(path, fields)
-        if len(found.rules) == 1:
-            return replace(found.rules[0], name="", file=given)
-        kind = f"none in a supported language: {found.skipped_files[0]}" if found.skipped_files else "no rule"
-        if found.rules:
-            kind = f"{len(found.rules):,} rules\nhint: --queries takes all rules of a folder"
-        raise OptionError(f"{given}: expected a query, found {kind}")
-    one_word = given and not any(c.isspace() for c in given) and "<-" not in given  # other queries have several
+    path = Path(query)
+    if os.path.isfile(query):
+        contents = read_file(path, fields)
+        if len(contents.rules) == 1:
+            return replace(contents.rules[0], name="", file=query)
+        kind = f"none in a supported language: {contents.skipped_files[0]}" if contents.skipped_files else "no rule"
+        if contents.rules:
+            kind = f"{len(contents.rules):,} rules\nhint: --queries takes all rules of a folder"
+        raise OptionError(f"{query}: expected a query, found {kind}")
+    one_word = query and not any(c.isspace() for c in query) and "<-" not in query  # other queries have several words
     if path.suffix in READERS or one_word:
         siblings = sorted(p.name for p in path.parent.glob("*") if p.suffix in READERS)
         near = nearest_file(path.name, siblings)
         hint = f"\nhint: did you mean {near!r}?" if near else ""
-        raise OptionError(f"{given!r} is neither a file nor the text of a query{hint}")
-    return Rule("", given)
+        raise OptionError(f"{query!r} is neither a file nor the text of a query{hint}")
+    return Rule("", query)
 
 
 def show_text(text: str) -> None:
-    """Print a text for people to standard output."""
+    """Print human-readable text to standard output."""
     click.echo(printable_lines(text))
 
 
 def say(text: str, label: str = "") -> None:
-    """Print a line to standard error, behind a label that may have a style."""
+    """Print a line to standard error, after a label that may have a style."""
     click.echo(label + printable_lines(text), err=True)
 
 
 def say_error(error: CerError | OSError, name: str | None = None) -> None:
-    """Print an error to standard error; `name` is the query file, if the error lies there."""
+    """Print an error to standard error; `name` is the query file, if the error is in it."""
     if _errors_as_json.get():
         say(to_json({"errors": [error_facts(error, name)]}))
         return
@@ -201,7 +201,7 @@ def say_errors(errors: Sequence[CerError], name: str | None) -> None:
 
 
 def say_errors_of(errors: Sequence[tuple[str | None, CerError]]) -> None:
-    """Print all errors to standard error, each with the file in which it lies, if it lies in one."""
+    """Print all errors to standard error, each with its file, if it has one."""
     if _errors_as_json.get():
         say(to_json({"errors": [error_facts(error, name) for name, error in errors]}))
         return
@@ -216,5 +216,5 @@ def say_notes(notes: Sequence[str]) -> None:
 
 
 def file_of(error: CerError, name: str | None) -> str | None:
-    """Return the query file for an error that lies in the text of the query, else None."""
+    """Return the query file for an error in the text of the query, or None."""
     return name if isinstance(error, QueryError) and error.text is not None else None

@@ -23,8 +23,8 @@ from cer_gpu.io.tables.names import is_table_name
 from cer_gpu.io.text_options import USUAL, TextOptions
 from cer_gpu.order.times import Period, within_period
 
-Asked = TypeVar("Asked")
-"""A query, or also a statement."""
+CompiledT = TypeVar("CompiledT")
+"""A compiled query or statement."""
 
 STANDARD = "-"
 """Standard input among EVENTS, standard output as OUT."""
@@ -35,18 +35,18 @@ _NAMED = re.compile(r"(?:([^\W\d]\w*)|`([^`]+)`)=(.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Streams:
-    """The given events.
+    """The events of a command line.
 
     Attributes
     ----------
     named
-        Paths by stream name; the only key is None where the streams have no names.
+        Paths by stream name; the only key is None if the streams have no names.
     reading
         Options for reading text files.
     period
         Period of time of the events that are read.
     time_column, time_unit
-        Those of the period.
+        Time column and unit for the period.
     """
 
     named: dict[str | None, list[str]]
@@ -57,9 +57,9 @@ class Streams:
 
     @property
     def paths(self) -> list[str]:
-        """All files and folders, those that globs name too, without standard input."""
-        given = [path for paths in self.named.values() for path in paths if path != STANDARD]
-        return [path for each in given for path in _named_by(each)]
+        """All files and folders, with globs expanded, without standard input."""
+        names = [path for paths in self.named.values() for path in paths if path != STANDARD]
+        return [path for each in names for path in _named_by(each)]
 
     @property
     def are_named(self) -> bool:
@@ -67,7 +67,7 @@ class Streams:
         return any(self.named)
 
     def open(self) -> Any:
-        """Return the events as `Query.source` takes them."""
+        """Return the events in the form that `Query.source` takes."""
         options = self.reading.named()
         opened: dict[str | None, Any] = {
             name: _standard_input(self.reading) if STANDARD in paths else Files(paths, **options)
@@ -80,11 +80,11 @@ class Streams:
 
     @property
     def time_of_logs(self) -> str | None:
-        """Column of times of the events if all are logs; None if some are not, or cannot be read."""
+        """Time column of the events if all are logs, or None if some are not or cannot be read."""
         paths = self.named.get(None, ())
         if not paths or STANDARD in paths or any(map(is_table_name, paths)):
             return None
-        with contextlib.suppress(CerError, OSError):  # which the evaluation meets again
+        with contextlib.suppress(CerError, OSError):  # the evaluation raises it again
             return time_of_logs(paths, self.reading)
         return None
 
@@ -93,15 +93,15 @@ class Streams:
         return replace(self, period=period, time_column=time_column, time_unit=time_unit)
 
     def with_types(self, types: Mapping[str, pa.DataType]) -> Streams | None:
-        """Return the events with other types of columns, or None if they have these or cannot be read again."""
-        known = dict(self.reading.column_types)
-        is_known = all(known.get(name) == kind for name, kind in types.items())
+        """Return the events with other types of columns, or None if they have them already or cannot be reread."""
+        own_types = dict(self.reading.column_types)
+        is_known = all(own_types.get(name) == kind for name, kind in types.items())
         if is_known or any(STANDARD in paths for paths in self.named.values()):
             return None
         return replace(self, reading=self.reading.with_types(types))
 
     def each(self) -> Iterator[tuple[str, Streams]]:
-        """Yield the label and the streams for each schema: every path by itself, or all named streams together."""
+        """Yield a label and the streams for each schema: each path separately, or all named streams together."""
         if self.are_named:
             yield ", ".join(f"{name}={path}" for name, paths in self.named.items() for path in paths), self
             return
@@ -109,10 +109,10 @@ class Streams:
             yield path, Streams({None: [path]}, reading=self.reading)
 
 
-def given_streams(given: Sequence[str], reading: TextOptions) -> Streams:
+def parse_streams(events: Sequence[str], reading: TextOptions) -> Streams:
     """Return the streams of the EVENTS of a command line, each PATH or NAME=PATH."""
     streams: dict[str | None, list[str]] = {}
-    for text in given:
+    for text in events:
         match = _NAMED.fullmatch(text)
         name, path = (match[1] or match[2], match[3]) if match else (None, text)
         if not path:
@@ -135,19 +135,19 @@ def given_streams(given: Sequence[str], reading: TextOptions) -> Streams:
     return Streams(streams, reading=reading)
 
 
-def are_events(given: str) -> bool:
-    """Return True if a text is the name of events, and no query: by its prefix or ending, as a folder or an address."""
-    if given == STANDARD or is_table_name(given) or is_name_of_events(given):
+def are_events(name: str) -> bool:
+    """Return True if an argument names events, not a query: by prefix or ending, or as a folder or URI."""
+    if name == STANDARD or is_table_name(name) or is_name_of_events(name):
         return True
-    return os.path.isdir(given) or bool(_ADDRESS.match(given))
+    return os.path.isdir(name) or bool(_ADDRESS.match(name))
 
 
-def _named_by(given: str) -> list[str]:
-    """Return the files that a glob names; any other path by itself."""
-    if not os.path.lexists(given) and "://" not in given:
+def _named_by(path: str) -> list[str]:
+    """Return the files that match a glob, or the path itself if it is not a glob."""
+    if not os.path.lexists(path) and "://" not in path:
         with contextlib.suppress(EventsError):
-            return [file.path for file in find_files(given)]
-    return [given]
+            return [file.path for file in find_files(path)]
+    return [path]
 
 
 def _standard_input(reading: TextOptions) -> Source:
@@ -157,15 +157,15 @@ def _standard_input(reading: TextOptions) -> Source:
 
 
 def analyse_over(
-    analyse: Callable[..., tuple[Asked | None, Sequence[CerError]]], streams: Streams
-) -> tuple[Asked | None, Sequence[CerError]]:
-    """Compile a query by `analyse`; the error on a missing time column suggests that of the events."""
+    analyse: Callable[..., tuple[CompiledT | None, Sequence[CerError]]], streams: Streams
+) -> tuple[CompiledT | None, Sequence[CerError]]:
+    """Compile a query by `analyse`; the error for a missing time column suggests one of the events."""
     compiled, errors = analyse()
     wanted = [error for error in errors if isinstance(error, QueryError) and error.message == NEEDS_TIME]
     if not wanted or not streams.paths or streams.are_named:
         return compiled, errors
     better: Sequence[CerError] = ()
-    with contextlib.suppress(CerError, OSError):  # events that cannot be read are an error of the evaluation
+    with contextlib.suppress(CerError, OSError):  # the evaluation reports events that cannot be read
         _, better = analyse(schema=open_events(streams.open()).schema)
     messages = {error.message: error for error in better if isinstance(error, QueryError)}
     return None, [messages.get(NEEDS_TIME, error) if error in wanted else error for error in errors]

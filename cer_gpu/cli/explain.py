@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from cer_gpu.cli.command_line import show_text, to_json
-from cer_gpu.cli.event_arguments import given_streams
+from cer_gpu.cli.event_arguments import parse_streams
 from cer_gpu.cli.query_arguments import WrongQueries, for_each, read_queries
 from cer_gpu.cli.shared_options import QueryOptions, complete_files, query_argument, query_options, reading_options
 from cer_gpu.explain.explanation import Explanation
@@ -67,22 +67,22 @@ def explain_command(
     events += more_events
     if analyze and not events:
         raise click.UsageError("--analyze runs the query on events: cer-gpu explain QUERY EVENTS --analyze")
-    streams = given_streams(events, reading)
-    given = read_queries(query, None, compiling)
-    given.refuse_options_of_ceql()
-    inputs = [*streams.paths, *given.files]
+    streams = parse_streams(events, reading)
+    arguments = read_queries(query, None, compiling)
+    arguments.refuse_options_of_ceql()
+    inputs = [*streams.paths, *arguments.files]
     drawn = (Explanation.to_svg, svg), (Explanation.to_dot, dot)
     pictures = [(draw, Path(path)) for draw, path in drawn if path is not None]
     for _, path in pictures:
         check_target(path, inputs)
     try:
-        asked = given.compile(streams)
+        compiled = arguments.compile(streams)
         (explanation,) = for_each(
-            asked,
+            compiled,
             lambda each: each.explain(streams.open() if events else None, analyze=analyze, detail=detail or "summary"),
         ).values()
     except WrongQueries as wrong:
-        given.say(wrong.errors)
+        arguments.say(wrong.errors)
         return 1
     for draw, path in pictures:
         with result_file(path, inputs) as file, naming(str(path)):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.cli.command_line import say, say_notes, show_text, to_json
-from cer_gpu.cli.event_arguments import STANDARD, Streams, given_streams
+from cer_gpu.cli.event_arguments import STANDARD, Streams, parse_streams
 from cer_gpu.cli.output_file import chosen_format, open_target
 from cer_gpu.cli.preview import preview, table_width
 from cer_gpu.cli.progress_bar import working
@@ -34,7 +34,7 @@ from cer_gpu.io.text_options import TextOptions
 from cer_gpu.printable import counted
 
 _SHOWN = 20
-"""Rows that are shown."""
+"""Number of rows shown."""
 
 
 @click.command(
@@ -119,20 +119,20 @@ def forecast_command(
     """
     _check_usage(events, history, within, model, score=score, explain=explain, save=save)
     format_ = chosen_format(out, format_)
-    streams = given_streams(events, reading)
-    learned = given_streams(history, reading)
-    given = read_queries(query, None, compiling)
-    needs_time(given.time_column, {"--sort": sort})
-    inputs = [*streams.paths, *learned.paths, *given.files, *([model] if model else [])]
+    streams = parse_streams(events, reading)
+    learned = parse_streams(history, reading)
+    arguments = read_queries(query, None, compiling)
+    needs_time(arguments.time_column, {"--sort": sort})
+    inputs = [*streams.paths, *learned.paths, *arguments.files, *([model] if model else [])]
     try:
-        (compiled,) = given.compile(learned if history else streams, of_ceql=True).values()
+        (compiled,) = arguments.compile(learned if history else streams, of_ceql=True).values()
         if model is not None:
             fitted = load_forecast_of(compiled, model)
         else:
             with working("learning (the first run compiles the engine)"):
                 fitted = compiled.fit(learned.open(), list(within), order, sort=sort)
     except WrongQueries as wrong:
-        given.say(wrong.errors)
+        arguments.say(wrong.errors)
         return 1
     if save is not None:
         fitted.save(save)
@@ -145,7 +145,7 @@ def forecast_command(
         show_text(to_json(facts) if as_json else str(scored))
     elif events:
         _show(fitted, streams, at, out, format_, inputs, signals, sort=sort, as_json=as_json)
-    say_notes(given.notes)
+    say_notes(arguments.notes)
     return 0
 
 
@@ -196,7 +196,7 @@ def _show(
         return
     if as_json:
         file = io.BytesIO()
-        with open_pipe(file, rows.schema, "jsonl", signals.held) as sink:
+        with open_pipe(file, rows.schema, "jsonl", signals.deferred) as sink:
             for batch in rows.to_batches():
                 sink.write(batch)
         show_text(to_json({"forecasts": [json.loads(line) for line in file.getvalue().splitlines()]}))

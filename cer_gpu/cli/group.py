@@ -27,23 +27,23 @@ from cer_gpu.cli.warm import warm_command
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line with the arguments of this process, or with `args`; see `run_commands`."""
-    given = sys.argv[1:] if args is None else args
+    arguments = sys.argv[1:] if args is None else args
     if args is None:
         _spare_pandas()
-    return run_commands(cli, "cer-gpu", with_sort(given), promptly=args is None)
+    return run_commands(cli, "cer-gpu", with_sort(arguments), promptly=args is None)
 
 
 class _WithoutPandas(MetaPathFinder):
-    """A finder by which there is no pandas."""
+    """A finder that hides pandas."""
 
     def find_spec(self, name: str, path: object, target: ModuleType | None = None) -> None:
-        """Raise ModuleNotFoundError for pandas, and leave other modules to other finders."""
+        """Raise ModuleNotFoundError for pandas, and return None for other modules."""
         if name == "pandas":
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def _spare_pandas() -> None:
-    """Have pyarrow not import pandas in this process: that takes a quarter of a second, and no command needs it."""
+    """Prevent pyarrow from importing pandas, which takes a quarter of a second and is not needed by any command."""
     if "pandas" not in sys.modules:
         finder = _WithoutPandas()
         sys.meta_path.insert(0, finder)
@@ -83,9 +83,9 @@ def completion(context: click.Context, shell: str) -> int:
 
     It completes the commands, options and files of cer-gpu.
     """
-    made = get_completion_class(shell)
-    assert made is not None
-    click.echo(made(context.find_root().command, {}, "cer-gpu", "_CER_GPU_COMPLETE").source())
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    click.echo(completion_class(context.find_root().command, {}, "cer-gpu", "_CER_GPU_COMPLETE").source())
     return 0
 
 

@@ -42,6 +42,6 @@ def lsp_command(events: str | None, compiling: QueryOptions) -> int:
         if (error.name or "").partition(".")[0] not in ("pygls", "lsprotocol"):
             raise
         raise OptionError(PYGLS_MISSING) from None
-    given: dict[str, Any] = compiling.of_rules([], is_set=False)
-    query_server(cer_gpu.__version__, given, events).start_io()
+    options: dict[str, Any] = compiling.of_rules([], is_set=False)
+    query_server(cer_gpu.__version__, options, events).start_io()
     return 0

@@ -19,28 +19,28 @@ from cer_gpu.io.tables.names import is_table_name
 from cer_gpu.io.tables.table_sinks import open_table_sink
 
 
-def chosen_format(out: str | None, given: str | None) -> str | None:
-    """Return the format of OUT, or None for that of the ending of its name."""
-    if out is None and given is not None:
+def chosen_format(out: str | None, format: str | None) -> str | None:
+    """Return the format of OUT, or None to use the ending of its name."""
+    if out is None and format is not None:
         raise click.UsageError("--format needs an output: -o")
-    if out is not None and given is not None and is_table_name(out):
+    if out is not None and format is not None and is_table_name(out):
         raise click.UsageError(f"--format is an option of files, and {out} is a table")
     if out != STANDARD:
-        return given
+        return format
     if sys.stdout is None:
         raise click.UsageError("standard output is closed")
-    if given == "parquet":
+    if format == "parquet":
         raise click.UsageError("Parquet cannot be written to a pipe: --format arrow, or -o FILE")
-    if given == "arrow" and sys.stdout.isatty():
+    if format == "arrow" and sys.stdout.isatty():
         raise click.UsageError("a terminal cannot show Arrow: --format jsonl")
-    return given or "jsonl"
+    return format or "jsonl"
 
 
 @contextlib.contextmanager
 def open_target(
     out: str, format: str | None, schema: pa.Schema, inputs: Sequence[str], signals: Signals
 ) -> Iterator[Sink]:
-    """Open OUT for rows; a file appears whole at the end of the block, or not at all; a table has all rows, or none."""
+    """Open OUT for rows; files and tables are written atomically at the end of the block."""
     if is_table_name(out):
         with open_table_sink(out, schema) as sink:
             yield sink
@@ -50,13 +50,13 @@ def open_target(
             yield sink
         return
     assert format is not None
-    with _standard_output() as file, open_pipe(file, schema, format, signals.held) as sink:
+    with _standard_output() as file, open_pipe(file, schema, format, signals.deferred) as sink:
         yield sink
 
 
 @contextlib.contextmanager
 def _standard_output() -> Iterator[IO[bytes]]:
-    """Yield standard output with a buffer, so that writes are whole; under `python -u` it has none of its own."""
+    """Yield standard output with a buffer, so that writes are complete; under `python -u` it has none."""
     file = sys.stdout.buffer
     if isinstance(file, io.RawIOBase):
         file = open(sys.stdout.fileno(), "wb", closefd=False)  # noqa: SIM115 - closed below

@@ -1,4 +1,4 @@
-"""Previews of results as tables to read: the first rows, and the funnel that ``--output funnel`` shows."""
+"""Previews of the output as tables: the first rows, and the funnel of ``--output funnel``."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from cer_gpu.output.funnel_counts import STOPS, FunnelCounts
 from cer_gpu.printable import counted, printable
 
 _TEXT_WIDTH = 200
-"""Width of a preview that goes to a file or another program, in characters."""
+"""Width in characters of a preview that is written to a file or another program."""
 SHOWN_ITEMS = 6
-"""Largest number of positions or events shown of one row."""
+"""Maximum number of positions or events shown of one row."""
 SHOWN_TEXT = 40
-"""Largest number of characters shown of a text."""
+"""Maximum number of characters shown of a string."""
 NARROW = 120
-"""Smallest width at which a table of events shows start_time and end_time, which the events hold too."""
+"""Minimum width at which a table of events shows start_time and end_time, which the events contain too."""
 MIN_EVENT = 20
-"""Smallest width of an event, even where the table then exceeds its own."""
+"""Minimum width of an event, even if the table then exceeds its width."""
 WORD = 10
-"""Smallest width of a column that may wrap, such as positions."""
+"""Minimum width of a column that may wrap, such as positions."""
 GAP = 3
 """Characters between two columns."""
 CUT = "(cut to the terminal width: COLUMNS=200 shows more)"
@@ -43,17 +43,17 @@ CUT_EVENTS = "(events are cut: select columns with SELECT x[a, b], widen with CO
 
 def rows_to_show(output: str) -> int:
     """Return the default number of rows in a preview: fewer for "events", since each event takes a line."""
-    made = FORMS[output]
-    return 8 if made.keeps_events and made.row_each else 20
+    form = FORMS[output]
+    return 8 if form.keeps_events and form.row_each else 20
 
 
 def table_width() -> int | None:
-    """Return the width of a table, or None for that of the terminal or of COLUMNS."""
+    """Return the width of a table, or None for the width of the terminal or COLUMNS."""
     return None if sys.stdout.isatty() or "COLUMNS" in os.environ else _TEXT_WIDTH
 
 
 class Preview(ABC):
-    """The part of the results that a run without a file shows.
+    """The part of the output that a run without a file shows.
 
     Attributes
     ----------
@@ -65,23 +65,23 @@ class Preview(ABC):
 
     @abstractmethod
     def take(self, name: str, batch: pa.RecordBatch) -> bool:
-        """Take results of a query; return True when there are enough to show."""
+        """Take rows of a query; return True when there are enough to show."""
 
     @abstractmethod
     def take_counts(self, name: str, batch: pa.RecordBatch) -> None:
-        """Take rows of output "count", in place of results that are no longer listed."""
+        """Take rows of output "count", in place of matches that are no longer listed."""
 
     @abstractmethod
     def show(self) -> None:
-        """Print them, once."""
+        """Print the rows, once."""
 
     @abstractmethod
     def finish(self, totals: Totals, so_far: str = "") -> None:
-        """Print them, unless that is done, and how much there is of all."""
+        """Print the rows, unless printed already, and the totals."""
 
 
 class FirstRows(Preview):
-    """The first rows of a result, shown as soon as there are enough of them.
+    """The first rows of the output, shown as soon as there are enough of them.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class FirstRows(Preview):
         self._pieces: list[pa.RecordBatch] = []
 
     def take(self, name: str, batch: pa.RecordBatch) -> bool:
-        """Take the rows of a batch that are wanted; return True with the last one."""
+        """Take the rows of a batch that are still needed; return True with the last one."""
         if self._n_rows >= self._n_wanted:
             return False
         self._pieces.append(batch.slice(0, self._n_wanted - self._n_rows))
@@ -106,7 +106,7 @@ class FirstRows(Preview):
         return self._n_rows == self._n_wanted
 
     def take_counts(self, name: str, batch: pa.RecordBatch) -> None:
-        """Leave the first rows as they are."""
+        """Do nothing: the first rows remain."""
 
     def show(self) -> None:
         """Print the rows as a table, once."""
@@ -116,7 +116,7 @@ class FirstRows(Preview):
             self._pieces.clear()
 
     def finish(self, totals: Totals, so_far: str = "") -> None:
-        """Print the rows as a table, unless that is done, and the number of all."""
+        """Print the rows as a table, unless printed already, and the total number."""
         (tally,) = totals.of.values()
         if tally.n_rows == 0:
             show_text(f"{tally.nothing}{so_far}")
@@ -129,21 +129,21 @@ class FirstRows(Preview):
 
 
 class QueryTable(Preview):
-    """The number of results of each query, with the first and the last of them, shown at the end."""
+    """The number of matches of each query, with the first and the last end, shown at the end."""
 
     def __init__(self) -> None:
         self._firsts: dict[str, pa.RecordBatch] = {}
         self._lasts: dict[str, pa.RecordBatch] = {}
 
     def take(self, name: str, batch: pa.RecordBatch) -> bool:
-        """Keep the first row and the last one."""
+        """Store the first row and the last one."""
         if batch.num_rows:
             self._firsts.setdefault(name, batch.slice(0, 1))
             self._lasts[name] = batch.slice(batch.num_rows - 1)
         return False
 
     def take_counts(self, name: str, batch: pa.RecordBatch) -> None:
-        """Keep the last row."""
+        """Store the last row."""
         self.take(name, batch)
 
     def show(self) -> None:
@@ -159,8 +159,8 @@ class QueryTable(Preview):
             table["last end"] = [end_of(self._lasts.get(name)) for name in numbers]
         show_text(preview(pa.table(table), table_width()))
         n_finding = sum(tally.n_rows > 0 for tally in totals.of.values())
-        found = totals.found if n_finding else "no matches"
-        show_text(f"{n_finding:,} of {counted(len(numbers), 'query')} found {found}{so_far}")
+        matches = totals.counts_in_words if n_finding else "no matches"
+        show_text(f"{n_finding:,} of {counted(len(numbers), 'query')} found {matches}{so_far}")
 
 
 def _heading_of_tally(tally: Tally) -> str:
@@ -169,7 +169,7 @@ def _heading_of_tally(tally: Tally) -> str:
 
 
 def end_of(row: pa.RecordBatch | None) -> str:
-    """Return the time, or else the position, of the end of a result; "" where there is none."""
+    """Return the time, or else the position, of the end of a row, or "" if there is none."""
     names = [] if row is None else [name for name in ("end_time", "end") if name in row.schema.names]
     return _cells(row.column(names[0]))[0] if row is not None and names else ""
 
@@ -185,10 +185,10 @@ def preview(rows: pa.Table, width: int | None) -> str:
         Number of characters; None for the width of the terminal or of COLUMNS.
     """
     console = Console(width=width)
-    left_out = []
+    hidden = []
     if "events" in rows.column_names and console.width < NARROW:
-        left_out = [name for name in ("start_time", "end_time") if name in rows.column_names]
-        rows = rows.drop_columns(left_out)
+        hidden = [name for name in ("start_time", "end_time") if name in rows.column_names]
+        rows = rows.drop_columns(hidden)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     columns, events = list[list[str]](), dict[int, pa.Array]()
     for name, column in zip(rows.column_names, rows.columns, strict=True):
@@ -206,11 +206,11 @@ def preview(rows: pa.Table, width: int | None) -> str:
             table.add_column(Text(_escaped_beginning(name)), justify="right" if is_number else "left", no_wrap=True)
             columns.append(_cells(values))
     widths = [max(map(cell_len, [str(c.header), *cells])) for c, cells in zip(table.columns, columns, strict=True)]
-    room = console.width - 2 - sum(widths) - GAP * (len(columns) - 1)
+    n_free = console.width - 2 - sum(widths) - GAP * (len(columns) - 1)
     least = sum(w if c.no_wrap else min(w, WORD) for c, w in zip(table.columns, widths, strict=True))
-    is_cut = room + sum(widths) < least
+    is_cut = n_free + sum(widths) < least
     for i, values in events.items():
-        length = max(room + widths[i], MIN_EVENT)
+        length = max(n_free + widths[i], MIN_EVENT)
         columns[i], some_cut = _event_lines(values, length)
         is_cut |= some_cut
     for row in zip(*columns, strict=True):
@@ -218,12 +218,12 @@ def preview(rows: pa.Table, width: int | None) -> str:
     with console.capture() as captured:
         console.print(table)
     text = "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n")
-    without = f"\n(without {' and '.join(left_out)}: COLUMNS={NARROW} shows them)" if left_out else ""
+    without = f"\n(without {' and '.join(hidden)}: COLUMNS={NARROW} shows them)" if hidden else ""
     return text + without + (f"\n{CUT_EVENTS if events else CUT}" if is_cut else "")
 
 
 def cells(values: pa.Array) -> list[str]:
-    """Return the texts of a column: beginnings of long texts and lists, and each event on a line."""
+    """Return a column as strings, with long strings and lists truncated, and each event on a line."""
     kind = values.type
     if pa.types.is_list(kind):
         return _event_lines(values, _TEXT_WIDTH)[0] if pa.types.is_struct(kind.value_type) else _list_strings(values)
@@ -235,7 +235,7 @@ def _cells(values: pa.Array) -> list[str]:
 
 
 def _escaped_beginning(text: str) -> str:
-    """Return the beginning of a text, with control characters escaped."""
+    """Return the beginning of a string, with control characters escaped."""
     return _cut(printable(text[: SHOWN_TEXT + 1]), SHOWN_TEXT)
 
 
@@ -244,20 +244,20 @@ def _cut(text: str, n: int) -> str:
 
 
 def _list_strings(values: pa.Array) -> list[str]:
-    """Return lists of positions, or of values of events, as texts."""
+    """Return lists of positions, or of values of events, as strings."""
     gap = " " if pa.types.is_integer(values.type.value_type) else ", "
     cells, bounds = _cells(values.values), values.offsets.to_pylist()
-    texts = []
-    for first, last, known in zip(bounds, bounds[1:], values.is_valid().to_pylist(), strict=False):
+    strings = []
+    for first, last, is_valid in zip(bounds, bounds[1:], values.is_valid().to_pylist(), strict=False):
         shown = [cells[first + i] for i in _shown_indices(last - first)]
         if last - first > SHOWN_ITEMS:
             shown[-1:] = ["...", shown[-1], f"({last - first} events)"]
-        texts.append(gap.join(shown) if known else "null")
-    return texts
+        strings.append(gap.join(shown) if is_valid else "null")
+    return strings
 
 
 def _event_lines(values: pa.Array, length: int) -> tuple[list[str], bool]:
-    """Return the events of each row, one on a line of at most `length` characters, and True if a line was cut."""
+    """Return the events of each row, one per line of at most `length` characters, and True if a line was cut."""
     lengths = pc.list_value_length(values).fill_null(0).to_pylist()
     firsts = [0, *itertools.accumulate(lengths)]
     shown = [first + i for first, n in zip(firsts, lengths, strict=False) for i in _shown_indices(n)]
@@ -268,27 +268,27 @@ def _event_lines(values: pa.Array, length: int) -> tuple[list[str], bool]:
     ]
     whole = [", ".join(attributes) for attributes in zip(*columns, strict=True)]
     lines = iter([_cut(line, length) for line in whole])
-    texts = []
+    strings = []
     for n in lengths:
         own = list(itertools.islice(lines, len(_shown_indices(n))))
         if n > SHOWN_ITEMS:
             own[-1:] = [f"... ({n} events)", own[-1]]
-        texts.append("\n".join(own))
-    return texts, any(len(line) > length for line in whole)
+        strings.append("\n".join(own))
+    return strings, any(len(line) > length for line in whole)
 
 
 def _shown_indices(n: int) -> list[int]:
-    """Return the indices of the shown ones among n items: all, or the first ones and the last."""
+    """Return the indices of the items shown out of n: all, or the first ones and the last."""
     return list(range(n)) if n <= SHOWN_ITEMS else [*range(SHOWN_ITEMS - 2), n - 1]
 
 
 class FunnelPreview(Preview):
-    """The steps, shown at the end: the starts that reached each, the median time to it, and what stopped them there.
+    """The steps of a funnel, shown at the end: starts that reached each, median time to it, and what stopped them.
 
     Parameters
     ----------
     counts
-        Counts of the rows so far; the run takes them.
+        Counts of the rows so far; the run updates them.
     """
 
     def __init__(self, counts: FunnelCounts) -> None:
@@ -299,7 +299,7 @@ class FunnelPreview(Preview):
         return False
 
     def take_counts(self, name: str, batch: pa.RecordBatch) -> None:
-        """Take nothing: starts are listed to the end."""
+        """Do nothing: starts are listed to the end."""
 
     def show(self) -> None:
         """Print nothing before the end."""
@@ -315,13 +315,13 @@ class FunnelPreview(Preview):
 
 
 def funnel_table(counts: FunnelCounts) -> pa.Table:
-    """Return the steps as a table of texts to read."""
+    """Return the steps as a table of strings."""
     rows = counts.rows
     columns: dict[str, Any] = {
         "step": [f"{k}. {row.name}" for k, row in enumerate(rows, 1)],
         "starts": right([f"{row.n_reached:,}" for row in rows]),
-        "of previous step": right([_share(row.of_previous) for row in rows]),
-        "of first": right([_share(row.of_first) for row in rows]),
+        "of previous step": right([_percentage(row.of_previous) for row in rows]),
+        "of first": right([_percentage(row.of_first) for row in rows]),
         "median from start": right([counts.median_in_words(row.median) for row in rows]),
     }
     for ending in STOPS:
@@ -334,11 +334,11 @@ def funnel_facts(counts: FunnelCounts) -> dict[str, Any]:
     return {"unit": counts.unit, "steps": [asdict(row) for row in counts.rows]}
 
 
-def right(texts: list[str]) -> list[str]:
-    """Return texts of one width, moved to its right edge."""
-    width = max(map(len, texts), default=0)
-    return [text.rjust(width) for text in texts]
+def right(strings: list[str]) -> list[str]:
+    """Return strings right-aligned to the width of the longest."""
+    width = max(map(len, strings), default=0)
+    return [text.rjust(width) for text in strings]
 
 
-def _share(share: float | None) -> str:
-    return "" if share is None else f"{share:.1%}"
+def _percentage(fraction: float | None) -> str:
+    return "" if fraction is None else f"{fraction:.1%}"

@@ -43,9 +43,9 @@ class Display:
     Parameters
     ----------
     n_rows
-        Number of events, where it is known.
+        Number of events, or None if unknown.
     totals
-        Counts of the results.
+        Counts of the matches.
     stages
         Hook of the evaluation: the bar names the stage that has taken the most time.
     hidden
@@ -127,7 +127,7 @@ def working(status: str) -> Iterator[None]:
 
 
 class WarmingBar:
-    """Progress bar of the kinds of queries whose loops are compiled, on standard error, if that is a terminal.
+    """Progress bar of the kinds of queries whose kernels are compiled, on standard error, if that is a terminal.
 
     Parameters
     ----------
@@ -168,10 +168,10 @@ class WarmingBar:
 
 
 class _Rate(ProgressColumn):
-    """Column of rows, rows per second and results so far."""
+    """Column of rows, rows per second and matches so far."""
 
     def render(self, task: Task) -> Text:
-        """Return the text of the column, which is empty before the first rows: what is compiled takes the place."""
+        """Return the text of the column; empty before the first rows, to leave space for compile progress."""
         if not task.completed:
             return Text()
         rate = task.completed / task.elapsed if task.elapsed else 0.0

@@ -40,21 +40,21 @@ from cer_gpu.rule import Rule, urgency
 from cer_gpu.rules.folder import READERS, read_folder, skipped_files_note
 from cer_gpu.rules.rule_set import analyse_rule
 
-_Given = TypeVar("_Given")
+_Query = TypeVar("_Query")
 _Result = TypeVar("_Result")
 Wrong = list[tuple[str, CerError]]
-"""Errors of queries, with the names of these."""
+"""Errors of queries, with query names."""
 _LISTED = 8
-"""Most fields, or rules, that a note lists."""
+"""Maximum number of fields, or rules, that a note lists."""
 _NAMED = 3
-"""Most rules whose names stand before a note."""
+"""Maximum number of rule names before a note."""
 SIGMA = "sigma"
 _SHOWN = {"no_progress", "as_json", "analyze", "detail", "svg", "dot", "passes"}
 _OF_ANY = {"query", "queries", "events", "more_events", "out", "format_"}
 OF_TABLES = frozenset(
     {*_OF_ANY, *OF_TEXT_FILES, *_SHOWN, *(name for name, option in OF_COMMANDS.items() if option.of_tables)}
 )
-"""Parameters of commands that a query over a whole table takes."""
+"""Command parameters that apply to a query over a whole table."""
 
 
 class WrongQueries(Exception):
@@ -66,11 +66,11 @@ class WrongQueries(Exception):
 
 
 def for_each(
-    queries: Mapping[str, _Given], function: Callable[[_Given], _Result], skipped: Wrong | None = None
+    queries: Mapping[str, _Query], function: Callable[[_Query], _Result], skipped: Wrong | None = None
 ) -> dict[str, _Result]:
     """Apply a function to each query; raise `WrongQueries` with the errors of all.
 
-    With `skipped`, which takes in the errors, they are raised only if no query is without one.
+    With `skipped`, a list to which the errors are added, they are raised only if all queries have errors.
     """
     results: dict[str, _Result] = {}
     errors: Wrong = []
@@ -91,27 +91,27 @@ def _settle(errors: Wrong, results: Mapping[str, Any], skipped: Wrong | None) ->
         skipped += errors
 
 
-def those_that_fit(
-    asked: QuerySet, schema: pa.Schema, outputs: Mapping[str, str], skipped: Wrong | None
+def bindable_queries(
+    queries: QuerySet, schema: pa.Schema, outputs: Mapping[str, str], skipped: Wrong | None
 ) -> tuple[QuerySet, OverSchema]:
-    """Return the queries of a set that fit the events, and over these; errors of others as `for_each` takes them."""
-    over = asked._over_schema(schema, outputs)
+    """Return the queries of a set that can be bound to a schema, and bound; errors are handled as by `for_each`."""
+    over = queries._over_schema(schema, outputs)
     if len(outputs) >= FROM_QUERIES:
-        gc.freeze()  # what is known of them stays until the process ends: garbage is looked for among others
+        gc.freeze()  # cached data of the queries lives until the process ends: exclude it from garbage collection
     if not over.wrong:
-        return asked, over
+        return queries, over
 
     def check(name: str) -> None:
         if name in over.wrong:
             over.raise_error(name)
 
     fit = for_each({name: name for name in outputs}, check, skipped)
-    rest = asked._only(fit)
+    rest = queries._only(fit)
     return rest, rest._over_schema(schema, {name: outputs[name] for name in fit})
 
 
 def with_progress(queries: Mapping[str, CompiledQuery]) -> tuple[dict[str, CompiledQuery], list[str]]:
-    """Return the queries that have the output "funnel", and the names of the others; all, if none has it."""
+    """Return the queries that have the output "funnel", and the names of the others, or all queries if none has it."""
     having, aside = {}, []
     for name, query in queries.items():
         try:
@@ -129,7 +129,7 @@ def first_of(names: Sequence[str]) -> str:
 
 
 def notes_of(notes: Iterable[tuple[str, str]]) -> list[str]:
-    """Return remarks on queries with the names of these, one remark on several queries once."""
+    """Return remarks on queries with query names; a remark on several queries appears once."""
     names: dict[str, list[str]] = {}
     for name, note in notes:
         names.setdefault(note, []).append(name)
@@ -143,17 +143,17 @@ def _names_in_words(names: Sequence[str]) -> str:
 
 
 def aside_note(names: Sequence[str]) -> list[str]:
-    """Return the remark on queries that have no output "funnel", if there are some."""
+    """Return the remark on queries without the output "funnel", or []."""
     return [f"{counted(len(names), 'rule')} without a sequence of steps: {first_of(names)}"] if names else []
 
 
 def missing_notes(
     missing: Mapping[str, Sequence[str]], schemas: Collection[pa.Schema], rules: Mapping[str, Rule]
 ) -> list[str]:
-    """Return remarks on fields that the events of some schemas have not, by the queries that name them."""
-    known = {name for schema in schemas for name in field_names(schema)}
+    """Return remarks on fields that are missing in the events, by the queries that name them."""
+    names = {name for schema in schemas for name in field_names(schema)}
     missing = {
-        name: rules[name].missing(fields, known) if name in rules else fields for name, fields in missing.items()
+        name: rules[name].missing(fields, names) if name in rules else fields for name, fields in missing.items()
     }
     counts = Counter(field for fields in missing.values() for field in dict.fromkeys(fields))
     if not counts:
@@ -169,12 +169,12 @@ def missing_notes(
 
 
 def source_query(words: str) -> str:
-    """Return the name of the query that finds the events of a log source; no file has it."""
+    """Return the name of the query that finds the events of a log source; no file can have this name."""
     return f"\0log source: {words}"
 
 
 def absent_notes(rules: Mapping[str, Rule], absent: Collection[str]) -> list[str]:
-    """Return the remark on log sources without events, if there are some, with the number of the rules about each."""
+    """Return the remark on log sources without events, with the number of rules of each, or []."""
     counts = Counter(rule.log_source for rule in rules.values() if rule.log_source in absent)
     if not counts:
         return []
@@ -191,17 +191,17 @@ class QueryArguments:
     rules : dict from str to Rule
     options : QueryOptions
     is_set : bool
-        True for those of a folder, also where it has one only; False for QUERY, whose name is "".
+        True for the rules of a folder, even if there is only one; False for QUERY, whose name is "".
     skipped_files : dict from str to int
-        Number of rules of the folder in no language known here, by language or kind.
+        Number of rules of the folder in unsupported languages, by language or kind.
     unread : list of (str, CerError)
         Files of the folder that cannot be read, and the errors.
     remarks : list of str
-        Remarks on rules of the folder that give no results.
+        Remarks on rules of the folder that cannot have matches.
     skipped : list of (str, CerError), optional
-        Collects the errors of rules that are left out; if None, errors are raised.
+        Collects the errors of skipped rules; if None, errors are raised.
     log_sources : dict from str to str
-        Texts that find the events of log sources, by the words that rules have for these.
+        Queries that find the events of log sources, by the names of log sources in rules.
     """
 
     rules: Mapping[str, Rule]
@@ -215,17 +215,17 @@ class QueryArguments:
 
     @property
     def files(self) -> list[str]:
-        """Files of the rules that are in files."""
+        """Files of the rules."""
         return list(dict.fromkeys(rule.file for rule in self.rules.values() if rule.file is not None))
 
     @property
     def time_column(self) -> str | None:
-        """The column of times."""
+        """The time column."""
         time_column: str | None = self.compiling["time_column"]
         return time_column
 
     def timed_by_logs(self, streams: Streams, sort: Sort) -> tuple[QueryArguments, Sort]:
-        """Return the queries with the time of the logs they read, sorted by it, unless they have one or need none."""
+        """Return the queries with the time column of the logs, and sorting by it, unless they have one or need none."""
         if self.time_column is not None or language_of("" if self.is_set else self.rules[""].text).reads_whole_table:
             return self, sort
         column = streams.time_of_logs
@@ -243,8 +243,8 @@ class QueryArguments:
     def compile(self, streams: Streams, *, of_ceql: bool = False, of_sources: bool = False) -> dict[str, CompiledQuery]:
         """Compile all queries, as `analyse_over` does; raise `WrongQueries` with the errors of all.
 
-        With `of_ceql`, one over a whole table is an error; with `of_sources`, those that find the events of the rules'
-        log sources are among them, by `source_query`.
+        With `of_ceql`, queries over a whole table are errors; with `of_sources`, the queries that find the events of
+        log sources are included, named by `source_query`.
         """
         queries: dict[str, CompiledQuery] = {}
         errors: Wrong = list(self.unread)
@@ -282,7 +282,7 @@ class QueryArguments:
         return self.options.of_rules(self.rules.values(), is_set=self.is_set)
 
     def refuse_options_of_ceql(self) -> None:
-        """Raise UsageError for an option that QUERY, in a language over whole tables, does not take."""
+        """Raise UsageError for an option that does not apply to QUERY in a language over whole tables."""
         language = language_of("" if self.is_set else self.rules[""].text)
         context = click.get_current_context()
         for parameter in context.command.params if language.reads_whole_table else ():
@@ -294,8 +294,8 @@ class QueryArguments:
                 )
 
     def file_of(self, name: str, error: CerError) -> str | None:
-        """Return the file that a message on an error names: that of a query, not that of events."""
-        if name not in self.rules:  # its message names the file
+        """Return the file to name in the message of an error: that of a query, not of events."""
+        if name not in self.rules:  # the message names the file
             return None
         place = self.rules[name].place(error)
         if self.is_set and isinstance(error, QueryError | OptionError):
@@ -309,28 +309,28 @@ class QueryArguments:
     @property
     def _languages(self) -> list[str]:
         """The number of rules in each language, if there are several."""
-        known = (
+        languages = (
             language_of(rule.text) if rule.language is None else language_named(rule.language)
             for rule in self.rules.values()
         )
-        names = Counter(language.name for language in known)
+        names = Counter(language.name for language in languages)
         listed = ", ".join(f"{n:,} {name}" for name, n in names.most_common())
         return [f"{counted(len(self.rules), 'rule')}: {listed}"] if len(names) > 1 else []
 
     @property
     def notes(self) -> list[str]:
-        """Remarks on the languages of the rules, and on those that are not evaluated."""
+        """Remarks on the languages of the rules, and on rules that are not evaluated."""
         over = skipped_files_note(self.skipped_files)
         notes = [*self._languages, *([] if over is None else [over]), *self.remarks]
         if self.skipped:
-            known = {name for name, _ in self.skipped if name in self.rules}
-            n_wrong = len(known) + sum(name not in self.rules for name, _ in self.skipped)
+            invalid = {name for name, _ in self.skipped if name in self.rules}
+            n_wrong = len(invalid) + sum(name not in self.rules for name, _ in self.skipped)
             notes.append(f"{counted(n_wrong, 'rule')} skipped because of errors (cer-gpu check lists them all)")
             notes += [f"skipped: {self._reason(*each)}" for each in self.skipped[:_LISTED]]
         return notes
 
     def _reason(self, name: str, error: CerError) -> str:
-        """Return the name of a rule that is left out, and the first line of the reason."""
+        """Return the name of a skipped rule, and the first line of the reason."""
         reason = (error.message if isinstance(error, QueryError) else str(error)).partition("\n")[0]
         return reason if name not in self.rules else f"{name}: {reason}"
 
@@ -338,7 +338,7 @@ class QueryArguments:
 def read_one_or_folder(
     query: str | None, folder: str | None, options: QueryOptions, *, skip_invalid: bool
 ) -> QueryArguments:
-    """Read QUERY, or the rules of a folder, of a command that takes one of them and no events beside.
+    """Read QUERY, or the rules of a folder, for a command that takes one of them and no events.
 
     Raises
     ------
@@ -358,7 +358,7 @@ def read_queries(
     skip_invalid: bool = False,
     level: str | None = None,
 ) -> QueryArguments:
-    """Read QUERY, or the rules of a folder, if asked for those of a level and of more urgent ones.
+    """Read QUERY, or the rules of a folder, optionally only those of a level and more urgent ones.
 
     Raises
     ------
@@ -373,34 +373,40 @@ def read_queries(
         if options.fields and rule.language != SIGMA:
             raise click.UsageError("--pipeline and --columns are options of Sigma rules (*.yml), and QUERY is not one")
         return QueryArguments({"": rule}, options, is_set=False)
-    found = read_folder(folder, options.fields)
+    contents = read_folder(folder, options.fields)
     skipped: Wrong | None = [] if skip_invalid else None
-    rules, remarks = found.rules, list(found.notes)
+    rules, remarks = contents.rules, list(contents.notes)
     if level is not None:
         rules = {name: rule for name, rule in rules.items() if urgency(rule.level) <= urgency(level)}
         if not rules:
             raise OptionError(f"{folder}: expected rules of level {level} or a more urgent one, found none")
         remarks.append(
-            f"{len(found.rules) - len(rules):,} of {counted(len(found.rules), 'rule')} skipped: below --level {level}"
+            f"{len(contents.rules) - len(rules):,} of {counted(len(contents.rules), 'rule')} skipped: "
+            f"below --level {level}"
         )
     return QueryArguments(
-        rules, options, True, found.skipped_files, found.errors, remarks, skipped, log_sources=found.log_sources
+        rules,
+        options,
+        True,
+        contents.skipped_files,
+        contents.errors,
+        remarks,
+        skipped,
+        log_sources=contents.log_sources,
     )
 
 
 def query_and_events_arguments(
     *, events_required: bool = True, instead_of_events: str | None = None
 ) -> Callable[[Command], Command]:
-    """Return a decorator that adds the arguments QUERY and EVENTS, and --queries, with which all arguments are EVENTS.
+    """Return a decorator that adds the arguments QUERY and EVENTS, and --queries, which makes all arguments EVENTS.
 
-    The command gets one of `query` and `queries`, and `events`, which are empty with the option `instead_of_events`.
+    The command gets one of `query` and `queries`, and `events`, which is empty with the option `instead_of_events`.
     """
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
-        def sorted_out(
-            *args: Any, query: str | None, queries: str | None, events: tuple[str, ...], **given: Any
-        ) -> Any:
+        def wrapper(*args: Any, query: str | None, queries: str | None, events: tuple[str, ...], **options: Any) -> Any:
             if queries is not None:
                 events, query = events if query is None else (query, *events), None
                 _check_no_query(events)
@@ -408,12 +414,12 @@ def query_and_events_arguments(
                 raise _missing("query")
             if query is not None:
                 _check_order(query, events)
-            if instead_of_events is not None and given[instead_of_events] is not None:
+            if instead_of_events is not None and options[instead_of_events] is not None:
                 if events:
                     raise click.UsageError(f"expected --{instead_of_events} or EVENTS, got both; EVENTS: {events[0]}")
             elif events_required and not events:
                 raise _missing("events")
-            return command(*args, query=query, queries=queries, events=events, **given)
+            return command(*args, query=query, queries=queries, events=events, **options)
 
         several = "EVENTS..." if events_required else "[EVENTS]..."
         parameters = [
@@ -421,10 +427,10 @@ def query_and_events_arguments(
             click.argument("events", nargs=-1, metavar=several, shell_complete=complete_files),
             queries_option,
         ]
-        made: Any = sorted_out
+        decorated: Any = wrapper
         for parameter in reversed(parameters):
-            made = parameter(made)
-        return cast(Command, made)
+            decorated = parameter(decorated)
+        return cast(Command, decorated)
 
     return decorate
 
@@ -433,19 +439,19 @@ def _check_order(query: str, events: Sequence[str]) -> None:
     """Raise UsageError if QUERY names events."""
     if are_events(query):
         command = click.get_current_context().command_path
-        text = next((given for given in events if _is_query(given)), None)
+        text = next((event for event in events if _is_query(event)), None)
         better = f": {command} {shlex.quote(text)} {shlex.quote(query)}" if text else f": {command} QUERY EVENTS"
         raise click.UsageError(f"{query!r} names events, and QUERY must come before them{better}")
 
 
-def _is_query(given: str) -> bool:
-    return Path(given).suffix in READERS or (any(c.isspace() for c in given) and not os.path.exists(given))
+def _is_query(text: str) -> bool:
+    return Path(text).suffix in READERS or (any(c.isspace() for c in text) and not os.path.exists(text))
 
 
 def _check_no_query(events: Sequence[str]) -> None:
-    for given in events:
-        if _is_query(given):
-            raise click.UsageError(f"with --queries all arguments are EVENTS, and {given!r} is a query")
+    for event in events:
+        if _is_query(event):
+            raise click.UsageError(f"with --queries all arguments are EVENTS, and {event!r} is a query")
 
 
 def _missing(name: str) -> click.MissingParameter:

@@ -1,4 +1,4 @@
-"""``cer-gpu report``: the results of a query, or of those of a folder, as one HTML page."""
+"""``cer-gpu report``: the matches of a query, or of the queries of a folder, as one HTML page."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 import click
 
 from cer_gpu.cli.command_line import say, say_notes, to_json
-from cer_gpu.cli.event_arguments import STANDARD, given_streams
+from cer_gpu.cli.event_arguments import STANDARD, parse_streams
 from cer_gpu.cli.progress_bar import working
 from cer_gpu.cli.query_arguments import (
     WrongQueries,
     aside_note,
+    bindable_queries,
     for_each,
     missing_notes,
     query_and_events_arguments,
     read_queries,
-    those_that_fit,
     with_progress,
 )
 from cer_gpu.cli.shared_options import (
@@ -47,7 +47,7 @@ _COUNTED = {
     "alerts": ("alert", "n_alerts"),
     "funnel": ("start", "n_starts"),
 }
-"""Pages by what they show, with the word for one of it, and the name of their number in JSON."""
+"""Pages by content, with the noun for one item, and the name of their number in JSON."""
 _OUTPUTS: dict[str, Callable[[CompiledQuery], str | None]] = {
     "positions": lambda query: None,
     "funnel": lambda query: "funnel",
@@ -117,21 +117,21 @@ def report(
     before they are listed. The events are read up to six times, for alerts once, and those of standard input kept
     in memory.
     """
-    streams = given_streams(events, reading)
+    streams = parse_streams(events, reading)
     if out == STANDARD:
         raise click.UsageError("a report needs a file: -o report.html")
-    given = read_queries(query, queries, compiling, skip_invalid=skip_invalid, level=level)
-    given, sort = given.timed_by_logs(streams, run.evaluation.sort)
-    streams = streams.within(period, given.time_column, compiling.time_unit)
-    run.check_time(given.time_column, {"--after": period.after, "--before": period.before})
-    page = output or ("alerts" if given.raises_alerts else "positions")
-    if forecast is not None and (given.is_set or output is not None):
+    arguments = read_queries(query, queries, compiling, skip_invalid=skip_invalid, level=level)
+    arguments, sort = arguments.timed_by_logs(streams, run.evaluation.sort)
+    streams = streams.within(period, arguments.time_column, compiling.time_unit)
+    run.check_time(arguments.time_column, {"--after": period.after, "--before": period.before})
+    page = output or ("alerts" if arguments.raises_alerts else "positions")
+    if forecast is not None and (arguments.is_set or output is not None):
         raise click.UsageError("--forecast makes a page for one QUERY: leave out --queries and --output")
-    if page == "alerts" and not given.is_set:
+    if page == "alerts" and not arguments.is_set:
         raise click.UsageError("alerts need rules: --queries FOLDER")
     options: dict[str, Any] = {
         "title": title,
-        "inputs": given.files,
+        "inputs": arguments.files,
         "events_from": [path for paths in streams.named.values() for path in paths],
         "sort": sort,
         "threads": run.evaluation.threads,
@@ -139,50 +139,52 @@ def report(
     }
     aside: list[str] = []
     try:
-        compiled = given.compile(streams, of_ceql=page != "alerts")
-        if given.is_set and page == "funnel":
+        compiled = arguments.compile(streams, of_ceql=page != "alerts")
+        if arguments.is_set and page == "funnel":
             compiled, aside = with_progress(compiled)
         source = rereadable(streams.open())
         if forecast is not None:
             return _forecast_page(forecast, compiled, source, out, options, as_json=run.as_json)
         schema = next(iter(compiled.values()))._open_source(source).schema
-        asked: RuleSet | CompiledQuery
+        evaluable: RuleSet | CompiledQuery
         if page == "alerts":
-            rules = RuleSet(compiled, given.rules)
-            together, over = those_that_fit(rules, schema, rules._outputs, given.skipped)
-            asked = rules if together is rules else RuleSet(together._queries, given.rules)
-            known: Mapping[str, OverQuery | CompiledQuery] = over.queries
+            rules = RuleSet(compiled, arguments.rules)
+            together, over = bindable_queries(rules, schema, rules._outputs, arguments.skipped)
+            evaluable = rules if together is rules else RuleSet(together._queries, arguments.rules)
+            bound: Mapping[str, OverQuery | CompiledQuery] = over.queries
         else:
-            compiled = for_each(compiled, lambda each: each.bind(schema), given.skipped)
-            fitting = for_each(compiled, lambda each: each.output_schema(schema, _OUTPUTS[page](each)), given.skipped)
+            compiled = for_each(compiled, lambda each: each.bind(schema), arguments.skipped)
+            fitting = for_each(
+                compiled, lambda each: each.output_schema(schema, _OUTPUTS[page](each)), arguments.skipped
+            )
             compiled = {name: compiled[name] for name in fitting}
-            asked = RuleSet(compiled, given.rules) if given.is_set else next(iter(compiled.values()))
-            known = compiled
+            evaluable = RuleSet(compiled, arguments.rules) if arguments.is_set else next(iter(compiled.values()))
+            bound = compiled
         with working("evaluating (the first run compiles the engine)"):
-            if isinstance(asked, RuleSet) and page == "alerts":
-                made = write_alerts(asked, source, out, **options)
+            if isinstance(evaluable, RuleSet) and page == "alerts":
+                summary = write_alerts(evaluable, source, out, **options)
             elif page == "funnel":
-                made = write_funnel(asked, source, out, **options)
+                summary = write_funnel(evaluable, source, out, **options)
             else:
-                made = write_report(asked, source, out, on_message=None if run.as_json else say, **options)
+                summary = write_report(evaluable, source, out, on_message=None if run.as_json else say, **options)
     except WrongQueries as wrong:
-        given.say(wrong.errors)
+        arguments.say(wrong.errors)
         return 1
-    missing = {name: query.missing_fields for name, query in known.items()}
-    notes = [*given.notes, *aside_note(aside), *missing_notes(missing, [schema], given.rules)]
+    missing = {name: query.missing_fields for name, query in bound.items()}
+    notes = [*arguments.notes, *aside_note(aside), *missing_notes(missing, [schema], arguments.rules)]
     what, number = _COUNTED[page]
     if run.as_json:
-        facts: dict[str, Any] = {"n_events": made.n_events, number: made.n_matches, "n_bytes": made.n_bytes}
-        if given.is_set:
-            facts["queries"] = {name: {number: n} for name, n in made.of.items()}
-        click.echo(to_json({**facts, "out": out, "notes": [*notes, *made.notes]}))
+        facts: dict[str, Any] = {"n_events": summary.n_events, number: summary.n_matches, "n_bytes": summary.n_bytes}
+        if arguments.is_set:
+            facts["queries"] = {name: {number: n} for name, n in summary.of.items()}
+        click.echo(to_json({**facts, "out": out, "notes": [*notes, *summary.notes]}))
         return 0
-    n_found = made.n_matches
-    found = f"{number_in_words(n_found)} {what if n_found == 1 else plural(what)}"
-    of_all = f" of {counted(len(known), 'query')}" if given.is_set else ""
-    say(f"{counted(made.n_events, 'row')}, {found}{of_all}, {made.n_bytes / 1e6:.1f} MB -> {out}")
-    own = {f"{name}: {note}" if name else note for name, n in made.of.items() if n for note in known[name].notes}
-    say_notes([*notes, *(note for note in made.notes if note not in own)])
+    n_found = summary.n_matches
+    count_words = f"{number_in_words(n_found)} {what if n_found == 1 else plural(what)}"
+    of_all = f" of {counted(len(bound), 'query')}" if arguments.is_set else ""
+    say(f"{counted(summary.n_events, 'row')}, {count_words}{of_all}, {summary.n_bytes / 1e6:.1f} MB -> {out}")
+    own = {f"{name}: {note}" if name else note for name, n in summary.of.items() if n for note in bound[name].notes}
+    say_notes([*notes, *(note for note in summary.notes if note not in own)])
     return 0
 
 
@@ -200,10 +202,10 @@ def _forecast_page(
     model = load_forecast_of(query, path)
     own = {name: options[name] for name in ("title", "sort", "events_from")} | {"inputs": [*options["inputs"], path]}
     with working("forecasting (the first run compiles the engine)"):
-        made = write_forecast(model, source, out, **own)
+        summary = write_forecast(model, source, out, **own)
     if as_json:
-        facts = {"n_events": made.n_events, "n_forecasts": made.n_matches, "n_bytes": made.n_bytes, "out": out}
+        facts = {"n_events": summary.n_events, "n_forecasts": summary.n_matches, "n_bytes": summary.n_bytes, "out": out}
         click.echo(to_json(facts))
         return 0
-    say(f"{counted(made.n_events, 'scored event')}, {counted(made.n_matches or 0, 'forecast')} -> {out}")
+    say(f"{counted(summary.n_events, 'scored event')}, {counted(summary.n_matches or 0, 'forecast')} -> {out}")
     return 0

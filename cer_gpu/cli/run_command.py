@@ -1,4 +1,4 @@
-"""``cer-gpu run``: the matches of a query, or of those of a folder, shown or written, and a summary."""
+"""``cer-gpu run``: the matches of a query, or of the queries of a folder, shown or written, and a summary."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from cer_gpu.cli.alert_output import AlertSummary, AlertTable, NearMisses, TimelineSink, kept_for_order, lines_of
+from cer_gpu.cli.alert_output import AlertSummary, AlertTable, NearMisses, TimelineSink, lines_of, sorted_by_end
 from cer_gpu.cli.command_line import say, say_notes, to_json
-from cer_gpu.cli.event_arguments import STANDARD, Streams, given_streams
+from cer_gpu.cli.event_arguments import STANDARD, Streams, parse_streams
 from cer_gpu.cli.live.follow_options import FollowOptions, follow_options
 from cer_gpu.cli.live.following import follow_files
 from cer_gpu.cli.output_file import chosen_format, open_target
@@ -67,54 +67,56 @@ class CommandRun:
 
     Parameters
     ----------
-    given
+    arguments
         Queries of a folder, which are evaluated in one pass, or one query, whose name is "".
     streams
     options
     alerts
-        True: the results are alerts of rules.
+        True: the output is alerts of rules.
     summed
-        False: nobody asks for the funnels of "funnel", which hold a number for each step reached.
+        False: the aggregated funnels of "funnel", which store a number for each step reached, are not needed.
 
     Raises
     ------
     WrongQueries
-        When queries are wrong, or do not fit the events, and are not left out.
+        When queries are invalid or cannot be bound to the events, and are not skipped.
 
     Attributes
     ----------
     evaluation : Evaluation
-        At the end that which counts the rest, if there is one.
+        The evaluation; at the end, the one that counts the rest, if there is one.
     totals : Totals
-        The results so far.
+        The counts so far.
     """
 
     def __init__(
         self,
-        given: QueryArguments,
+        arguments: QueryArguments,
         streams: Streams,
         options: EvaluationOptions,
         *,
         alerts: bool = False,
         summed: bool = True,
     ) -> None:
-        self._given, self._is_set, self._alerts = given, given.is_set, alerts
+        self._arguments, self._is_set, self._alerts = arguments, arguments.is_set, alerts
         self._stages = MeasuredStages()
-        compiled = given.compile(streams, of_sources=alerts)
-        sources = {rule.log_source: source_query(rule.log_source) for rule in given.rules.values() if rule.log_source}
+        compiled = arguments.compile(streams, of_sources=alerts)
+        sources = {
+            rule.log_source: source_query(rule.log_source) for rule in arguments.rules.values() if rule.log_source
+        }
         self._sources = {words: name for words, name in sources.items() if name in compiled}
         self._aside: list[str] = []
-        if given.is_set and options.output == "funnel":
+        if arguments.is_set and options.output == "funnel":
             compiled, self._aside = with_progress(compiled)
         self.evaluation: CommandEvaluation
         if alerts:
-            beside = {name: compiled.pop(name) for name in self._sources.values()}
+            sources_only = {name: compiled.pop(name) for name in self._sources.values()}
             self.evaluation = AlertEvaluation(
-                given.rules, compiled, streams, options, self._stages, skipped=given.skipped, beside=beside
+                arguments.rules, compiled, streams, options, self._stages, skipped=arguments.skipped, extra=sources_only
             )
         else:
             self.evaluation = CommandEvaluation(
-                compiled, streams, options, self._stages, is_set=given.is_set, skipped=given.skipped
+                compiled, streams, options, self._stages, is_set=arguments.is_set, skipped=arguments.skipped
             )
         self._queries = queries = self.evaluation.queries
         self._notes = {name: compiled[name].notes for name in queries}
@@ -124,14 +126,14 @@ class CommandRun:
         plans = {name: plan for name in counted if (plan := queries[name]._plan) is not None}
         self._funnels = {name: FunnelCounts(funnel_names(plan), plan.time_unit) for name, plan in plans.items()}
         self._pace = Throughput()
-        self._summary = AlertSummary(given.rules) if alerts else None
+        self._summary = AlertSummary(arguments.rules) if alerts else None
 
     def preview(self) -> Preview:
-        """Return what shows the results on a terminal."""
+        """Return the preview for a terminal."""
         if self._alerts:
-            return AlertTable(self._given.rules)
+            return AlertTable(self._arguments.rules)
         if self._is_set and self._funnels:
-            return NearMisses(self._funnels, self._given.rules)
+            return NearMisses(self._funnels, self._arguments.rules)
         if self._is_set:
             return QueryTable()
         if self._funnels:
@@ -145,7 +147,7 @@ class CommandRun:
         return Display(self.evaluation.n_rows, self.totals, self._stages, hidden=hidden, sorts=bool(self.options.sort))
 
     def finish(self, sink: Sink | None, preview: Preview | None, display: Display, signals: Signals) -> None:
-        """Evaluate all events, and give the results to `sink` or `preview`."""
+        """Evaluate all events, and pass the rows to `sink` or `preview`."""
 
         def tick() -> None:
             signals.check()
@@ -187,7 +189,7 @@ class CommandRun:
             tick()
 
     def facts(self) -> dict[str, Any]:
-        """Return the summary up to now as plain data."""
+        """Return the current summary as plain data."""
         self._pace.finish(self.evaluation.n_done)
         facts: dict[str, Any] = {
             "n_events": self.evaluation.n_done,
@@ -199,7 +201,7 @@ class CommandRun:
             "seconds": self._pace.seconds,
             "rows_per_second": self._pace.rate,
         }
-        if self._left_out:
+        if self._suppressed_note:
             facts["n_suppressed"] = self.evaluation.n_suppressed
         funnels = {name: {"funnel": funnel_facts(counts)} for name, counts in self._funnels.items()}
         if self._is_set:
@@ -215,9 +217,9 @@ class CommandRun:
         return {name: tally.n_rows for name, tally in self.totals.of.items()}
 
     def overview(self, *, beside_table: bool) -> list[str]:
-        """Return the numbers of alerts by level, tactic, rule and host, a line each; beside a table of rules, the rest.
+        """Return the counts of alerts by level, tactic, rule and host, a line each; with a table of rules, the rest.
 
-        There are none for other results.
+        Empty if the output is not alerts.
         """
         if self._summary is None:
             return []
@@ -225,17 +227,17 @@ class CommandRun:
         return lines_of({by: of for by, of in counts.items() if not (beside_table and by in ("levels", "rules"))})
 
     def summary(self) -> str:
-        """Return the summary up to now as a line."""
+        """Return the current summary as a line."""
         self._pace.finish(self.evaluation.n_done)
-        said = [counted(self.evaluation.n_done, "row"), str(self.totals) + self._left_out]
+        said = [counted(self.evaluation.n_done, "row"), str(self.totals) + self._suppressed_note]
         if self.options.late == "drop":
             said.append(f"{counted(self.evaluation.n_late, 'late event')} dropped")
         said.append(str(self._pace))
         return ", ".join(said) + (f"; stopped at --limit {self.options.limit}" if self.totals.limit_reached else "")
 
     @property
-    def _left_out(self) -> str:
-        """The number of matches that LIMIT n EVERY d left out, in words; "" without the clause."""
+    def _suppressed_note(self) -> str:
+        """The number of matches suppressed by LIMIT n EVERY d, in words, or "" without the clause."""
         spaced = [query.compiled for query in self._queries.values() if query.is_spaced]
         if not spaced:
             return ""
@@ -252,15 +254,17 @@ class CommandRun:
 
     @property
     def notes(self) -> list[str]:
-        """Remarks on the events, which hold for all of them only, and on queries that found nothing."""
-        notes = [*self._given.notes, *aside_note(self._aside), *self.evaluation.remarks]
+        """Remarks on the events, if all were read, and on queries without matches."""
+        notes = [*self._arguments.notes, *aside_note(self._aside), *self.evaluation.remarks]
         of_events = self.evaluation.notes
         absent, missing = set[str](), self.evaluation.missing_fields
         if self._alerts and not self.totals.limit_reached:
-            absent = {words for words, name in self._sources.items() if name not in self.evaluation.found_beside}
-            notes += absent_notes({name: self._given.rules[name] for name in self._queries}, absent)
-            missing = {name: own for name, own in missing.items() if self._given.rules[name].log_source not in absent}
-        notes += missing_notes(missing, [self.evaluation.events_schema], self._given.rules)
+            absent = {words for words, name in self._sources.items() if name not in self.evaluation.matched_extra}
+            notes += absent_notes({name: self._arguments.rules[name] for name in self._queries}, absent)
+            missing = {
+                name: own for name, own in missing.items() if self._arguments.rules[name].log_source not in absent
+            }
+        notes += missing_notes(missing, [self.evaluation.events_schema], self._arguments.rules)
         by_query: list[tuple[str, str]] = []
         for name, tally in self.totals.of.items():
             own = [] if tally.limit_reached else of_events.get(name, [])
@@ -338,20 +342,20 @@ def run_command(
     """
     if run.as_json or run.no_progress:
         os.environ.setdefault(NOTICES, "off")
-    given = read_queries(query, queries, compiling, skip_invalid=skip_invalid, level=level)
-    given.refuse_options_of_ceql()
-    streams = given_streams(events, reading)
+    arguments = read_queries(query, queries, compiling, skip_invalid=skip_invalid, level=level)
+    arguments.refuse_options_of_ceql()
+    streams = parse_streams(events, reading)
     if live.folder is None:
         format_ = chosen_format(out, format_)
     options, output = run.evaluation, run.evaluation.output
     if live.folder is None:
-        given, sort = given.timed_by_logs(streams, options.sort)
+        arguments, sort = arguments.timed_by_logs(streams, options.sort)
         options = replace(options, sort=sort)
-    streams = streams.within(period, given.time_column, compiling.time_unit)
+    streams = streams.within(period, arguments.time_column, compiling.time_unit)
     of_time = {"--after": period.after, "--before": period.before, "--output timeline": output == TIMELINE}
-    run.check_time(given.time_column, of_time)
-    alerts = given.raises_alerts if output is None else output in (ALERTS, TIMELINE)
-    if alerts and not given.is_set:
+    run.check_time(arguments.time_column, of_time)
+    alerts = arguments.raises_alerts if output is None else output in (ALERTS, TIMELINE)
+    if alerts and not arguments.is_set:
         raise click.UsageError("alerts need rules: --queries FOLDER")
     run = replace(run, evaluation=replace(options, output=None if alerts else output))
     if live.folder is not None:
@@ -359,14 +363,16 @@ def run_command(
             raise click.UsageError("--after and --before cannot be used with --follow, which reads all that arrives")
         if output == TIMELINE:
             raise click.UsageError("--output timeline is not available with --follow; --output alerts is")
-        return follow_files(given, live, run, reading=reading, alerts=alerts, out=out, format_=format_, signals=signals)
+        return follow_files(
+            arguments, live, run, reading=reading, alerts=alerts, out=out, format_=format_, signals=signals
+        )
     command = _Command(
-        given, streams, run, out, format_, alerts=alerts, as_timeline=output == TIMELINE, signals=signals
+        arguments, streams, run, out, format_, alerts=alerts, as_timeline=output == TIMELINE, signals=signals
     )
     try:
         running, preview = command.run()
     except WrongQueries as wrong:
-        given.say(wrong.errors)
+        arguments.say(wrong.errors)
         return 1
     if run.as_json:
         click.echo(to_json({**running.facts(), "out": out, "notes": running.notes}), err=out == STANDARD)
@@ -383,9 +389,9 @@ def run_command(
 
 @dataclass
 class _Command:
-    """A run with its target, which begins again where a later row of a text file needs a wider type."""
+    """A run with its target, which restarts if a later row of a text file needs a wider type."""
 
-    given: QueryArguments
+    arguments: QueryArguments
     streams: Streams
     options: CommandOptions
     out: str | None
@@ -396,28 +402,28 @@ class _Command:
     signals: Signals
 
     def run(self) -> tuple[CommandRun, Preview | None]:
-        """Evaluate all events, and return what was found.
+        """Evaluate all events, and return the run and its preview.
 
         Raises
         ------
         WiderTypes
-            When rows are written to standard output already, the events cannot be read again, or the query does not
-            fit the wider type.
+            When rows were written to standard output already, the events cannot be read again, or the query does not
+            support the wider type.
         """
         shown = False
-        found: WiderTypes | None = None
+        widening: WiderTypes | None = None
         while True:
             try:
                 running = CommandRun(
-                    self.given,
+                    self.arguments,
                     self.streams,
                     self.options.evaluation,
                     alerts=self.alerts,
                     summed=self.out is None or self.options.as_json,
                 )
             except WrongQueries:
-                if found is not None:
-                    raise found from None
+                if widening is not None:
+                    raise widening from None
                 raise
             preview = None if self.out is not None or self.options.as_json else running.preview()
             if preview is not None:
@@ -425,7 +431,7 @@ class _Command:
             try:
                 self._finish_run(running, preview)
             except WiderTypes as wider:
-                found = wider
+                widening = wider
                 again = self.streams.with_types(wider.types)
                 if again is None or (self.out == STANDARD and running.totals.n_rows):
                     raise
@@ -440,21 +446,21 @@ class _Command:
                 sink = None
                 if out is not None:
                     # a query in a file is an input too
-                    inputs = [*self.streams.paths, *self.given.files]
+                    inputs = [*self.streams.paths, *self.arguments.files]
                     schema = running.evaluation.schema
                     written = TIMELINE_SCHEMA if self.as_timeline else schema
                     sink = stack.enter_context(open_target(out, self.format, written, inputs, signals))
                     if self.as_timeline:
                         sink = TimelineSink(sink)
                     if self.alerts:
-                        sink = stack.enter_context(kept_for_order(sink, schema))
+                        sink = stack.enter_context(sorted_by_end(sink, schema))
                 hidden = self.options.no_progress or (out == STANDARD and sys.stdout.isatty())
                 display = stack.enter_context(running.display(hidden=hidden))
                 running.finish(sink, preview, display, signals)
         except Stopped as stopped:
             if stopped.signum != signal.SIGINT or preview is None:
                 raise
-            with signals.held():  # which then raises it again; a second Ctrl-C does not wait for a reader
+            with signals.deferred():  # it is raised again at the end; a second Ctrl-C does not wait for a reader
                 preview.finish(running.totals, " so far")
                 say(running.summary())
             raise

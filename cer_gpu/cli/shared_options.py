@@ -28,7 +28,7 @@ from cer_gpu.rules.rule_set import options_of_rules
 
 
 def complete_files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the completion of a file name, which the shell does."""
+    """Return a request to the shell to complete a file name."""
     return [CompletionItem(incomplete, type="file")]
 
 
@@ -94,7 +94,7 @@ OF_TEXT_FILES = (
     "column_types",
     "max_decompressed",
 )
-"""Parameters of commands that tell how text files are read."""
+"""Command parameters for reading text files."""
 _FORMAT_OF_COLUMN = re.compile(r"([^%=]+)=(.+)", re.DOTALL)
 
 
@@ -102,30 +102,30 @@ def reading_options(command: Command) -> Command:
     """Add the options for reading text files; the command gets them as `reading`, a `TextOptions`."""
 
     @functools.wraps(command)
-    def taking(*args: Any, **given: Any) -> Any:
-        reading = reading_of({name: given.pop(name) for name in OF_TEXT_FILES})
-        return command(*args, reading=reading, **given)
+    def wrapper(*args: Any, **values: Any) -> Any:
+        reading = reading_of({name: values.pop(name) for name in OF_TEXT_FILES})
+        return command(*args, reading=reading, **values)
 
-    made: Any = taking
+    decorated: Any = wrapper
     for option in reversed(TEXT_FILE_OPTIONS):
-        made = option(made)
-    return cast(Command, made)
+        decorated = option(decorated)
+    return cast(Command, decorated)
 
 
-def reading_of(given: Mapping[str, Any]) -> TextOptions:
-    """Return the options for reading text files, of values by the names of `OF_TEXT_FILES`.
+def reading_of(values: Mapping[str, Any]) -> TextOptions:
+    """Return the options for reading text files, given values by the names of `OF_TEXT_FILES`.
 
     Raises
     ------
     OptionError
-        When one has no such value.
+        When a value is invalid.
     """
-    own = dict(given)
+    own = dict(values)
     nulls, formats = own.pop("null_values"), dict[str, str]()
     for text in own.pop("time_formats"):
         named = _FORMAT_OF_COLUMN.fullmatch(text)
         formats[named[1] if named else ""] = named[2] if named else text
-    return TextOptions.given(
+    return TextOptions.from_values(
         null_values=None if nulls is None else tuple(nulls.split(",")),
         time_format=formats,
         column_types=_types_of(own.pop("column_types")),
@@ -133,10 +133,10 @@ def reading_of(given: Mapping[str, Any]) -> TextOptions:
     )
 
 
-def _types_of(given: Iterable[str]) -> dict[str, str]:
-    """Return types by columns, as --column-types gives them; a comma inside brackets separates nothing."""
+def _types_of(values: Iterable[str]) -> dict[str, str]:
+    """Return the types of --column-types by column; commas inside brackets do not separate."""
     pairs = {}
-    for text in re.split(r",(?![^\[]*\])", ",".join(given)):
+    for text in re.split(r",(?![^\[]*\])", ",".join(values)):
         column, equals, kind = (part.strip() for part in text.rpartition("="))
         if "[" in column and "tz" in column:  # timestamp[us, tz=UTC]
             column, equals, kind = (part.strip() for part in text.partition("="))
@@ -148,7 +148,7 @@ def _types_of(given: Iterable[str]) -> dict[str, str]:
 
 
 class _SortType(click.ParamType[Any]):
-    """Names of columns with commas between, or nothing for the time column alone."""
+    """Comma-separated names of columns, or nothing for only the time column."""
 
     name = "COLUMN,..."
 
@@ -158,19 +158,19 @@ class _SortType(click.ParamType[Any]):
 
 
 SORT_FLAG = "--sort="
-"""The form of ``--sort`` that no columns follow (`with_sort`)."""
+"""The form of ``--sort`` without columns (`with_sort`)."""
 
 
 def with_sort(arguments: Sequence[str]) -> list[str]:
-    """Return arguments in which ``--sort`` has a value: the columns that follow it with a comma, or none."""
-    found: list[str] = []
+    """Return arguments in which ``--sort`` has a value: the comma-separated columns after it, or none."""
+    result: list[str] = []
     for argument in arguments:
-        if found and found[-1] == "--sort":
+        if result and result[-1] == "--sort":
             is_columns = "," in argument and not argument.startswith("-") and not re.search(r"[\s/=]", argument)
-            found[-1:] = [SORT_FLAG + argument] if is_columns else [SORT_FLAG, argument]
+            result[-1:] = [SORT_FLAG + argument] if is_columns else [SORT_FLAG, argument]
         else:
-            found.append(argument)
-    return [*found[:-1], SORT_FLAG] if found[-1:] == ["--sort"] else found
+            result.append(argument)
+    return [*result[:-1], SORT_FLAG] if result[-1:] == ["--sort"] else result
 
 
 skip_invalid_option: Decorator = click.option(
@@ -181,12 +181,12 @@ skip_invalid_option: Decorator = click.option(
 
 
 class _SizeType(click.ParamType[str]):
-    """A size of memory."""
+    """A memory size."""
 
     name = "SIZE"
 
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> str:
-        """Return the text of a size; UsageError: it is none."""
+        """Return a size as a string, or raise UsageError."""
         try:
             size_in_bytes(value)
         except OptionError:
@@ -209,7 +209,7 @@ _OF_RUNS: dict[str, Decorator] = {
         help="Print the summary as JSON on standard output (standard error with -o -).",
     ),
 }
-"""Options of commands that evaluate queries, beside those of `EvaluationOptions`."""
+"""Options of commands that evaluate queries, besides those of `EvaluationOptions`."""
 _TYPES: dict[str, click.ParamType[Any]] = {"sort": _SortType(), "max_memory": _SizeType()}
 
 
@@ -220,39 +220,39 @@ class CommandOptions:
     Attributes
     ----------
     evaluation : EvaluationOptions
-        Those that were given, and the defaults of the others.
-    given : dict from str to Any
-        Those that were given, by their names.
+        Evaluation options, with defaults.
+    explicit : dict from str to Any
+        Options set on the command line, by name.
     no_progress, as_json : bool
     """
 
     evaluation: EvaluationOptions
-    given: Mapping[str, Any]
+    explicit: Mapping[str, Any]
     no_progress: bool = False
     as_json: bool = False
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> CommandOptions:
-        """Return the options for values by their names, None or False where none was given.
+        """Return the options for values by name, None or False if not set.
 
         Raises
         ------
         OptionError
-            When one cannot have its value.
+            When a value is invalid.
         """
         flags = {name: values[name] for name in _OF_RUNS if name in values}
-        given = {name: value for name, value in values.items() if name in OF_COMMANDS and value not in (None, False)}
-        lateness = {"lateness": "0"} if "late" in given else {}
-        return cls(EvaluationOptions(**(lateness | given)), given, **flags)
+        explicit = {name: value for name, value in values.items() if name in OF_COMMANDS and value not in (None, False)}
+        lateness = {"lateness": "0"} if "late" in explicit else {}
+        return cls(EvaluationOptions(**(lateness | explicit)), explicit, **flags)
 
     def check_time(self, time_column: str | None, others: Mapping[str, object] = MappingProxyType({})) -> None:
-        """Raise UsageError for the first option that needs a time column where there is none; see `needs_time`."""
-        timed = {_flag_of(name): value for name, value in self.given.items() if OF_COMMANDS[name].timed}
+        """Raise UsageError for the first option that needs a time column, if there is none; see `needs_time`."""
+        timed = {_flag_of(name): value for name, value in self.explicit.items() if OF_COMMANDS[name].timed}
         needs_time(time_column, {**others, **timed})
 
     def check_live(self) -> None:
-        """Raise UsageError for an option that a live run does not have."""
-        for name in self.given:
+        """Raise UsageError for an option that does not apply to a live run."""
+        for name in self.explicit:
             if not OF_COMMANDS[name].of_live:
                 hint = "; --lateness puts late events in order" if name == "sort" else ""
                 raise click.UsageError(f"{_flag_of(name)} cannot be used with --follow{hint}")
@@ -263,7 +263,7 @@ def _flag_of(name: str) -> str:
 
 
 def declared_option(name: str, **changed: Any) -> Decorator:
-    """Return the option of commands of a name of `EvaluationOptions`; some of its declaration may be another."""
+    """Return the command option for a field of `EvaluationOptions`; `changed` overrides its declaration."""
     option = OF_COMMANDS[name]
     kind: Any = _TYPES.get(name)
     if option.choices:
@@ -280,28 +280,28 @@ def run_options(*names: str, **changed: Mapping[str, Any]) -> Callable[[Command]
     Parameters
     ----------
     *names
-        Names of `EvaluationOptions` that commands have, "no_progress" and "as_json"; all of them if none is named.
+        Fields of `EvaluationOptions`, "no_progress" and "as_json"; all of them if none is named.
     **changed
-        By name, arguments of `click.option` in place of those of the declaration.
+        Arguments of `click.option` by name, which override the declaration.
     """
     names = names or (*OF_COMMANDS, *_OF_RUNS)
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
-        def taking(*args: Any, **given: Any) -> Any:
-            own = {name: given.pop(name) for name in names}
-            return command(*args, run=CommandOptions.from_values(own), **given)
+        def wrapper(*args: Any, **values: Any) -> Any:
+            own = {name: values.pop(name) for name in names}
+            return command(*args, run=CommandOptions.from_values(own), **values)
 
-        made: Any = taking
+        decorated: Any = wrapper
         for name in reversed(names):
-            made = (_OF_RUNS.get(name) or declared_option(name, **changed.get(name, {})))(made)
-        return cast(Command, made)
+            decorated = (_OF_RUNS.get(name) or declared_option(name, **changed.get(name, {})))(decorated)
+        return cast(Command, decorated)
 
     return decorate
 
 
 def output_of_rows(*more: str, usual: str = "positions") -> dict[str, Any]:
-    """Return the declaration of ``--output`` of a command that also writes alerts, and perhaps `more`."""
+    """Return the declaration of ``--output`` for a command that also writes alerts, and `more`."""
     timeline = "; timeline: alerts with the column names of timeline tools" if more else ""
     return {
         "type": click.Choice([*OUTPUTS, ALERTS, *more]),
@@ -311,33 +311,33 @@ def output_of_rows(*more: str, usual: str = "positions") -> dict[str, Any]:
 
 
 def options_of(*decorators: Decorator) -> list[click.Option]:
-    """Return the options that decorators add to a command, for other commands than those of `click`."""
+    """Return the options that decorators add to a command, for commands without `click`."""
 
     def nothing() -> None:
-        """Hold the options."""
+        """Carry the options."""
 
-    held: Any = nothing
+    decorated: Any = nothing
     for decorate in reversed(decorators):
-        held = decorate(held)
-    return list(reversed(held.__click_params__))
+        decorated = decorate(decorated)
+    return list(reversed(decorated.__click_params__))
 
 
 def period_options(command: Command) -> Command:
     """Add the options for a period of time; the command gets them as `period`, a `Period`."""
 
     @functools.wraps(command)
-    def taking(*args: Any, after: str | None, before: str | None, **given: Any) -> Any:
-        return command(*args, period=Period(after, before), **given)
+    def wrapper(*args: Any, after: str | None, before: str | None, **values: Any) -> Any:
+        return command(*args, period=Period(after, before), **values)
 
-    made: Any = taking
+    decorated: Any = wrapper
     for option in (
         click.option("--before", metavar="TIME", help="Read only events before this time."),
         click.option(
             "--after", metavar="TIME", help="Read only events from this time on, such as 2026-11-27, 2026-11-27T12:30Z."
         ),
     ):
-        made = option(made)
-    return cast(Command, made)
+        decorated = option(decorated)
+    return cast(Command, decorated)
 
 
 level_option: Decorator = click.option(
@@ -347,9 +347,9 @@ level_option: Decorator = click.option(
 )
 
 
-def needs_time(time_column: str | None, given: Mapping[str, object]) -> None:
-    """Raise UsageError for the first of the `given` options (value by name) that is set without a time column."""
-    for option, value in given.items():
+def needs_time(time_column: str | None, options: Mapping[str, object]) -> None:
+    """Raise UsageError for the first of `options` (values by name) that is set without a time column."""
+    for option, value in options.items():
         if value and time_column is None:
             raise click.UsageError(f"{option} needs a time column: --time-column")
 
@@ -423,13 +423,13 @@ _OF_SOME = ("missing_fields", "selection")
 
 @dataclass(frozen=True)
 class QueryOptions:
-    """Options by which queries are compiled, None where not given, unless said otherwise.
+    """Options with which queries are compiled; None if not set, unless stated otherwise.
 
     Attributes
     ----------
     type_column : str or None
-        Column of event types, a `cer_gpu.engine.evaluation_options.OverridableDefault` where it was not given; None if
-        there is none.
+        Column of event types, a `cer_gpu.engine.evaluation_options.OverridableDefault` if not set; None if there is
+        none.
     time_column, time_unit, language, missing_fields, selection : str or None
     fields : FieldColumns
         Columns of the fields of Sigma.
@@ -444,7 +444,7 @@ class QueryOptions:
     fields: FieldColumns = AS_NAMED
 
     def of_rules(self, rules: Iterable[Rule], *, is_set: bool) -> dict[str, Any]:
-        """Return the options of `cer_gpu.compile` for rules, which read the same columns of types and times."""
+        """Return the options of `cer_gpu.compile` for rules, which share the type column and the time column."""
         options: dict[str, Any] = {
             "type_column": self.type_column,
             "time_column": self.time_column,
@@ -452,33 +452,33 @@ class QueryOptions:
         }
         if self.language is not None:
             options["language"] = self.language
-        given = {name: getattr(self, name) for name in _OF_SOME if getattr(self, name) is not None}
-        return {**({"missing_fields": MISSING_IN_RULES} if is_set else {}), **given, **options_of_rules(rules, options)}
+        own = {name: getattr(self, name) for name in _OF_SOME if getattr(self, name) is not None}
+        return {**({"missing_fields": MISSING_IN_RULES} if is_set else {}), **own, **options_of_rules(rules, options)}
 
 
 def query_options(command: Command) -> Command:
     """Add the options for compiling queries; the command gets them as `compiling`, a `QueryOptions`."""
 
     @functools.wraps(command)
-    def taking(*args: Any, **given: Any) -> Any:
-        own = {name: given.pop(name) for name in _NAMES}
+    def wrapper(*args: Any, **values: Any) -> Any:
+        own = {name: values.pop(name) for name in _NAMES}
         types, none = own.pop("type_column"), own.pop("no_type_column")
         fields = FieldColumns(own.pop("pipelines"), _pairs_of(own.pop("columns")), own.pop("nocase_groups"))
         if none and types is not None:
             raise click.UsageError("expected either --type-column or --no-type-column, got both")
         compiling = QueryOptions(None if none else types or TYPE_COLUMN, fields=fields, **own)
-        return command(*args, compiling=compiling, **given)
+        return command(*args, compiling=compiling, **values)
 
-    made: Any = taking
+    decorated: Any = wrapper
     for option in reversed(QUERY_OPTIONS):
-        made = option(made)
-    return cast(Command, made)
+        decorated = option(decorated)
+    return cast(Command, decorated)
 
 
-def _pairs_of(given: Iterable[str]) -> dict[str, str]:
-    """Return columns by fields, as --columns gives them."""
+def _pairs_of(values: Iterable[str]) -> dict[str, str]:
+    """Return the columns of --columns by field."""
     pairs = {}
-    for text in ",".join(given).split(","):
+    for text in ",".join(values).split(","):
         field, equals, column = (part.strip() for part in text.partition("="))
         if equals and field and column:
             pairs[field] = column

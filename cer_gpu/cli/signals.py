@@ -20,10 +20,10 @@ from cer_gpu.private_files import remove_unfinished
 from cer_gpu.starting import SIGNALS, WATCHER
 
 SIGPIPE = getattr(signal, "SIGPIPE", 13)
-"""Signal number behind exit code 141, for a closed pipe; not caught, since Python ignores the signal."""
+"""Signal number of exit code 141, for a closed pipe; not caught, as Python ignores the signal."""
 
 CLEAN_UP_SECONDS = 0.6
-"""Seconds that a stopped program has for its clean-up, before it ends without the rest of it."""
+"""Seconds that a stopped program has for its clean-up, before it is ended."""
 
 
 class Stopped(BaseException):
@@ -39,16 +39,15 @@ class Signals:
     Parameters
     ----------
     leave
-        Ends the process, given the signal: called once `CLEAN_UP_SECONDS` have passed since the first one.  Compiled
-        code, a reader that does not read, or a disk that does not answer can take longer.  If None, nothing is called,
-        and the previous handlers are restored at the end; else the signals are of no effect then, as the exit code is
-        there already.
+        Ends the process, given the signal: called `CLEAN_UP_SECONDS` after the first one.  Compiled code, a blocked
+        reader, or a disk that does not respond can take longer.  If None, nothing is called, and the previous handlers
+        are restored at the end; else signals have no effect then, as the exit code is determined already.
     """
 
     def __init__(self, leave: Callable[[int], None] | None = None) -> None:
         self._leave = leave
         self._received: int | None = None
-        self._n_held = 0
+        self._n_deferred = 0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
@@ -60,13 +59,13 @@ class Signals:
         self._previous_hook = sys.unraisablehook
         sys.unraisablehook = self._report_error
         if self._leave is not None and self._before and os.name == "posix":
-            pa.enable_signal_handlers(False)  # its own would stand in place of these while it opens a CSV file
+            pa.enable_signal_handlers(False)  # its own would replace these while it opens a CSV file
             _watch(self._before, self._leave)
-            atexit.register(_ignore, self._before)  # Python restores all others before the process ends
+            atexit.register(_ignore, self._before)  # Python restores all other handlers before exit
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Restore the previous handlers; an error of what a signal has cut short is that signal's."""
+        """Restore the previous handlers; an error after a signal is raised as `Stopped`."""
         for signum, handler in self._before.items():
             signal.signal(signum, handler if self._leave is None else _do_nothing)
         if self._leave is None:
@@ -75,26 +74,26 @@ class Signals:
             self.check()
 
     def _report_error(self, error: Any, /) -> None:
-        """Tell an error where Python cannot raise it, as in a finalizer, unless it is that of a signal."""
+        """Report an error that Python cannot raise, as in a finalizer, unless it is due to a signal."""
         if not isinstance(error.exc_value, Stopped):
             self._previous_hook(error)
 
     def _receive(self, signum: int, frame: FrameType | None) -> None:
-        # a held block may never end, as when a pipe has no reader: the second signal raises at once
+        # a block that defers may never end, as when a pipe has no reader: the second signal raises at once
         is_first = self._received is None
         if is_first:
             self._received = signum
-        if is_first != bool(self._n_held):
+        if is_first != bool(self._n_deferred):
             raise Stopped(signum)
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def deferred(self) -> Iterator[None]:
         """Delay `Stopped` to the end of the block; a second signal raises it at once."""
-        self._n_held += 1
+        self._n_deferred += 1
         try:
             yield
         finally:
-            self._n_held -= 1
+            self._n_deferred -= 1
         self.check()
 
     def check(self) -> None:
@@ -109,13 +108,13 @@ def _ignore(signals: Iterable[int]) -> None:
 
 
 def _do_nothing(signum: int, frame: FrameType | None) -> None:
-    """Let a signal wake the watching thread, and nothing else."""
+    """Ignore a signal, which only wakes the watching thread."""
 
 
 def _watch(signals: dict[int, Any], leave: Callable[[int], None]) -> None:
-    """Start a thread that ends the process a moment after the first of some signals, whatever the first thread does.
+    """Start a thread that ends the process shortly after the first signal, whatever the main thread is doing.
 
-    The handlers of Python run between two steps of Python; what wakes this thread is written at once.
+    Python handlers run only between bytecodes; the byte that wakes this thread is written immediately.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -132,13 +131,13 @@ def _watch(signals: dict[int, Any], leave: Callable[[int], None]) -> None:
 
 
 def leave_at_once(code: int, words: str) -> None:
-    """End the process with an exit code, without files that were not written to their end.
+    """End the process with an exit code, and remove unfinished files.
 
     Parameters
     ----------
     code
     words
-        Line for standard error, if it takes one now; empty: none.
+        Line for standard error, if it is writable now; may be empty.
     """
     remove_unfinished()
     with contextlib.suppress(OSError, ValueError):  # there may be no descriptor

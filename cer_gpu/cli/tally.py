@@ -18,7 +18,7 @@ from cer_gpu.rules.alerts import ALERTS
 
 @dataclass(frozen=True)
 class OtherRows:
-    """Form of rows that are no output of a query, with what a command needs of `Output`."""
+    """Form of rows that are not an output of a query, with the attributes of `Output` that commands need."""
 
     row: str
     row_each: bool
@@ -36,7 +36,7 @@ FORMS: Mapping[str, type[Output] | OtherRows] = {
     ALL_ROWS: OtherRows("row of matches", row_each=False),
     ALERTS: OtherRows("alert", row_each=True),
 }
-"""Forms of results: the outputs of queries, the rows of statements, and alerts of rules."""
+"""Forms of rows: the outputs of queries, the rows of statements, and alerts of rules."""
 
 
 class Tally:
@@ -47,12 +47,12 @@ class Tally:
     output
         One of `FORMS`.
     limit
-        Number of results after which the evaluation ends; None for all.
+        Number of matches after which the evaluation ends; None for all.
 
     Attributes
     ----------
     output, limit
-        As given.
+        See Parameters.
     n_rows : int
         Number of rows so far.
     """
@@ -60,7 +60,7 @@ class Tally:
     def __init__(self, output: str, limit: int | None = None) -> None:
         self.n_rows: int = 0
         self.output = output
-        self._made = FORMS[output]
+        self._form = FORMS[output]
         self.limit = limit
         self._n_counted = 0
         self._first_match: int | None = None
@@ -69,9 +69,9 @@ class Tally:
     def take(self, batch: pa.RecordBatch) -> None:
         """Count the rows of a batch."""
         self.n_rows += batch.num_rows
-        if self._made.counted and batch.num_rows:
+        if self._form.counted and batch.num_rows:
             self._n_counted += exact_sum(batch.column("count"))
-        if self._made.numbered and batch.num_rows:
+        if self._form.numbered and batch.num_rows:
             numbers = batch.column("match")
             self._first_match = numbers[0].as_py() if self._first_match is None else self._first_match
             self._n_counted = numbers[-1].as_py() + 1 - self._first_match
@@ -88,21 +88,21 @@ class Tally:
 
     @property
     def n_listed(self) -> int:
-        """Number of rows so far that are listed, each for something found; 0 where rows are others."""
-        listed = self._made.most_at_an_end != 1 and not self._made.counted and not self._made.by_starts
+        """Number of rows so far that are listed matches; 0 if rows are something else."""
+        listed = self._form.most_at_an_end != 1 and not self._form.counted and not self._form.by_starts
         return self.n_rows if listed else 0
 
     @property
     def limit_reached(self) -> bool:
         """True once the limit is reached."""
-        return self.limit == (self._n_counted if self._made.numbered else self.n_rows)
+        return self.limit == (self._n_counted if self._form.numbered else self.n_rows)
 
     @property
     def n_matches(self) -> int | None:
-        """Number of matches in the rows; None if a row is neither one match nor a count of them."""
-        if self._made.counted or self._made.numbered:
+        """Number of matches in the rows, or None if a row is neither one match nor a count of them."""
+        if self._form.counted or self._form.numbered:
             return self._n_counted
-        return self.n_rows if self._made.row_each else None
+        return self.n_rows if self._form.row_each else None
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -116,30 +116,30 @@ class Tally:
 
     @property
     def nothing(self) -> str:
-        """The words for no results."""
+        """The words for no matches."""
         return "no matches"
 
     @property
     def rows(self) -> str:
         """Number of rows, in words."""
-        return counted(self.n_rows, self._made.row)
+        return counted(self.n_rows, self._form.row)
 
     def __str__(self) -> str:
         """Return the counts in words."""
-        if not self._made.counted and not self._made.numbered:
+        if not self._form.counted and not self._form.numbered:
             return self.rows
-        return f"{counted(self._n_counted, 'match')} {'at' if self._made.counted else 'in'} {self.rows}"
+        return f"{counted(self._n_counted, 'match')} {'at' if self._form.counted else 'in'} {self.rows}"
 
 
 class Totals:
-    """Tallies of the results of queries, and their sums.
+    """Tallies of the matches of queries, and their sums.
 
     Parameters
     ----------
     outputs
         Output of each query.
     limit
-        As that of `Tally`, for each of them.
+        Limit of each `Tally`.
 
     Attributes
     ----------
@@ -151,7 +151,7 @@ class Totals:
 
     @property
     def output(self) -> str | None:
-        """The output of all queries; None where they have several."""
+        """The output of all queries, or None if they have several."""
         outputs = {tally.output for tally in self.of.values()}
         return outputs.pop() if len(outputs) == 1 else None
 
@@ -172,13 +172,13 @@ class Totals:
 
     @property
     def n_matches(self) -> int | None:
-        """Number of matches; None if a row of one of the outputs is neither one nor a count of them."""
+        """Number of matches, or None if a row of an output is neither a match nor a count of them."""
         numbers = [tally.n_matches for tally in self.of.values()]
         return None if None in numbers else sum(n for n in numbers if n is not None)
 
     @property
-    def found(self) -> str:
-        """The counts in words, those of queries of one output together."""
+    def counts_in_words(self) -> str:
+        """The counts in words, with queries of the same output together."""
         together: dict[str, Tally] = {}
         for tally in self.of.values():
             together.setdefault(tally.output, Tally(tally.output)).add(tally)
@@ -186,7 +186,7 @@ class Totals:
 
     def __str__(self) -> str:
         """Return the counts in words, and the number of queries."""
-        return self.found + (f" of {counted(len(self.of), 'query')}" if len(self.of) > 1 else "")
+        return self.counts_in_words + (f" of {counted(len(self.of), 'query')}" if len(self.of) > 1 else "")
 
 
 class Throughput:
@@ -207,7 +207,7 @@ class Throughput:
         """Record the end.
 
         Set `seconds`, `rate` (events per second, or None if there are too few to measure) and `start` (seconds before
-        events are evaluated at that rate, or None if the rate is that of the whole).
+        events are evaluated at that rate, or None if the rate is that of the whole run).
         """
         now = time.perf_counter()
         self.seconds: float = now - self._begun

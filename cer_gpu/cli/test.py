@@ -1,4 +1,4 @@
-"""``cer-gpu test``: cases beside the rules, run."""
+"""``cer-gpu test``: run the test cases of rules."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def test_command(folder: str, junit: str | None, compiling: QueryOptions) -> int
     case is reported on a line, with all differences. FOLDER may be a single case file. The exit code is 1 if a case
     fails or there are no cases.
     """
-    given, begun = Path(folder), time.perf_counter()
-    files = case_files(given)
-    root = given if given.is_dir() else given.parent
+    target, begun = Path(folder), time.perf_counter()
+    files = case_files(target)
+    root = target if target.is_dir() else target.parent
     runner = CaseRunner(root, _options_of(compiling), compiling.fields)
     outcomes: dict[str, list[CaseOutcome]] = {}
     for path in files:
@@ -60,25 +60,27 @@ def test_command(folder: str, junit: str | None, compiling: QueryOptions) -> int
                 _report_case(root, outcome)
     if junit is not None:
         _write_report(outcomes, Path(junit))
-    found = [each for of_file in outcomes.values() for each in of_file]
-    counts = in_all(found)
+    all_outcomes = [each for of_file in outcomes.values() for each in of_file]
+    counts = in_all(all_outcomes)
     parts = [f"{counts[AS_EXPECTED]:,} passed"]
     parts += [f"{n:,} {word}" for word, n in (("failed", counts[FAILED]), ("with an error", counts[ERROR])) if n]
     n_files = counted(len(files), "file")
-    click.echo(f"{counted(len(found), 'case')} in {n_files}: {', '.join(parts)}, {time.perf_counter() - begun:.2f} s")
-    if given.is_dir():
+    click.echo(
+        f"{counted(len(all_outcomes), 'case')} in {n_files}: {', '.join(parts)}, {time.perf_counter() - begun:.2f} s"
+    )
+    if target.is_dir():
         _say_untested(runner)
-    return 0 if counts[AS_EXPECTED] == len(found) else 1
+    return 0 if counts[AS_EXPECTED] == len(all_outcomes) else 1
 
 
 def _options_of(compiling: QueryOptions) -> dict[str, Any]:
-    """Return the options of the command line for all cases, without those that were not given."""
+    """Return the options set on the command line, which apply to all cases."""
     names = ("time_column", "time_unit", "language", "missing_fields", "selection")
-    given = {name: value for name in names if (value := getattr(compiling, name)) is not None}
+    options = {name: value for name in names if (value := getattr(compiling, name)) is not None}
     return (
-        given
+        options
         if isinstance(compiling.type_column, OverridableDefault)
-        else {**given, "type_column": compiling.type_column}
+        else {**options, "type_column": compiling.type_column}
     )
 
 
@@ -107,7 +109,7 @@ def _write_report(outcomes: dict[str, list[CaseOutcome]], path: Path) -> None:
 def _say_untested(runner: CaseRunner) -> None:
     try:
         names = runner.untested
-    except CerError:  # its cases have told it
+    except CerError:  # reported by its cases
         return
     if names:
         say_notes([f"{counted(len(names), 'rule')} without a test case: {first_of(names)}"])

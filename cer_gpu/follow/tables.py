@@ -134,9 +134,9 @@ class TableTarget(LiveTarget):
     @contextmanager
     def writing(self, step: int, schema: pa.Schema) -> Iterator[Sink]:
         """Yield the sink for the rows of a step, cast to the types of the table, which the commit must have."""
-        from cer_gpu.io.tables.table_sinks import fitting
+        from cer_gpu.io.tables.table_sinks import target_conversion
 
-        stored, cast = fitting(str(self._name), schema)
+        stored, cast = target_conversion(str(self._name), schema)
         with super().writing(step, stored) as sink:
             yield _Fitting(sink, cast)
 

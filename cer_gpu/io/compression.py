@@ -1,4 +1,4 @@
-"""Compression recognised by the first bytes, zip archives read as folders, and a limit of the decompressed bytes."""
+"""Compression detected by the first bytes, zip archives read as folders, and a limit on decompressed bytes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from cer_gpu.columnar.memory_limit import shown_size
 from cer_gpu.errors import EventsError
 
 MAX_DECOMPRESSED = 1 << 36
-"""Most bytes of one file after its decompression, unless another limit is set: 64 GiB."""
+"""Default maximum size of a file after decompression: 64 GiB."""
 MAGIC_BYTES = 6
-"""First bytes of a file that tell its compression."""
+"""Number of bytes at the beginning of a file that identify its compression."""
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 """Codecs of Arrow by the endings of names."""
 _MAGICS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}
@@ -37,16 +37,16 @@ def codec_of(head: bytes, name: str) -> str | None:
     head
         Its first `MAGIC_BYTES`, or fewer.
     name
-        Its ending counts only where the content is neither compressed nor text.
+        Its ending counts only if the content is neither compressed nor text.
     """
-    found = next((codec for magic, codec in _MAGICS.items() if head.startswith(magic)), None)
-    if found is None and head.translate(None, _NO_TEXT) != head:
+    codec_by_content = next((codec for magic, codec in _MAGICS.items() if head.startswith(magic)), None)
+    if codec_by_content is None and head.translate(None, _NO_TEXT) != head:
         return named_codec(name.lower())
-    return found
+    return codec_by_content
 
 
 def decompressed(raw: Any, codec: str, name: str, limit: int) -> Any:
-    """Return the decompressed bytes of a file as a file of Arrow; `limit` is the most of them.
+    """Return the decompressed bytes of a file as a file of Arrow; `limit` is their maximum number.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def decompressed(raw: Any, codec: str, name: str, limit: int) -> Any:
 
 
 def check_size(stream: Any, n_bytes: int) -> None:
-    """Raise EventsError if bytes that Arrow has read of a decompressed stream are more than its limit."""
+    """Raise EventsError if Arrow has read more bytes of a decompressed stream than its limit."""
     if isinstance(stream, _DecompressedStream):
         stream.check(n_bytes)
 
@@ -89,13 +89,13 @@ class _DecompressedStream(pa.CompressedInputStream):  # type: ignore[misc]
         return data
 
     def check(self, n_bytes: int) -> None:
-        """Raise EventsError if bytes that were read are more than the limit."""
+        """Raise EventsError if more bytes were read than the limit."""
         if n_bytes > self._limit:
             raise too_much(self._name, self._limit)
 
 
 def too_much(name: str, limit: int) -> EventsError:
-    """Return the error for a file that becomes larger than the limit."""
+    """Return the error for a file that exceeds the limit after decompression."""
     return EventsError(
         f"{name}: has more than max_decompressed ({shown_size(limit)}) after its decompression\n"
         "hint: a larger limit, if the file is no decompression bomb: max_decompressed='1 TB' (--max-decompressed)"
@@ -103,7 +103,7 @@ def too_much(name: str, limit: int) -> EventsError:
 
 
 class RawStream(io.RawIOBase):
-    """Bytes of a file of Arrow, for `io.BufferedReader`, which has lines."""
+    """Bytes of a file of Arrow as a raw stream, for `io.BufferedReader`, which reads lines."""
 
     def __init__(self, stream: Any) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class RawStream(io.RawIOBase):
         return len(data)
 
     def close(self) -> None:
-        """Close the file, too."""
+        """Close the stream and the file."""
         if not self.closed:
             self._stream.close()
         super().close()
@@ -137,21 +137,21 @@ def is_zip(head: bytes) -> bool:
 
 
 def member_names(file: Any, name: str, limit: int) -> list[str]:
-    """Return the names of the files in an archive, without those of hidden ones and of folders.
+    """Return the names of the files in an archive, without folders.
 
     Parameters
     ----------
     file
-        The archive, which can be read at any place.
+        The archive, which must be seekable.
     name
         Name of the archive, for messages.
     limit
-        Most bytes of all members together; no member can have more than the archive says.
+        Maximum size of all members together; no member can be larger than the archive says.
 
     Raises
     ------
     EventsError
-        When it is no archive, or its members have more bytes.
+        When it is not an archive, or its members are larger.
     """
     with _naming_archive(name), zipfile.ZipFile(file) as archive:
         infos = [info for info in archive.infolist() if not info.is_dir()]
@@ -167,7 +167,7 @@ def opened_member(file: Any, member: str, name: str) -> Iterator[tuple[IO[bytes]
     Raises
     ------
     EventsError
-        When it is encrypted, is compressed in a way that Python does not know, or is damaged.
+        When it is encrypted, has an unsupported compression, or is damaged.
     """
     with _naming_archive(name), zipfile.ZipFile(file) as archive:
         info = archive.getinfo(member)

@@ -1,4 +1,4 @@
-"""Rows of CSV: types told by the first block, NULL, and a wider type where a later row needs it."""
+"""Rows of CSV: types inferred from the first block, NULL, and wider types if later rows need them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from cer_gpu.io.source import Source
 from cer_gpu.io.string_types import (
     UTC,
     WiderTypes,
+    cast_column,
     common_type,
     first_misfit,
-    fitted,
     inexact_integer,
     mixed_zones,
     time_type,
@@ -41,7 +41,7 @@ from cer_gpu.io.text_files import (
 from cer_gpu.io.text_options import USUAL, TextOptions, time_type_by
 
 DELIMITERS = ",;\t|"
-"""Separators that a header tells, the first of those that it has equally many of."""
+"""Separators that are detected in a header; on a tie, the first wins."""
 _HEAD_BYTES = 1 << 16
 
 
@@ -71,7 +71,7 @@ def csv_source(
 
 
 def delimiter_of(header: bytes, usual: str | None = None) -> str:
-    """Return the separator of a header: that of `DELIMITERS` which it has most of outside of quotes."""
+    """Return the separator of a header: the most frequent one of `DELIMITERS` outside of quotes."""
     parts = header.partition(b"\n")[0].split(b'"')[::2]
     counts = {each: sum(part.count(each.encode()) for part in parts) for each in DELIMITERS}
     best = max(DELIMITERS, key=lambda each: counts[each])
@@ -126,9 +126,9 @@ class _Csv:
     # ---- types ------------------------------------------------------------------------------------------------
 
     def _schema_of_first_block(self) -> pa.Schema:
-        """Return the schema that the first block tells."""
-        known = dict(self._options.column_types)
-        raw = {**known, **dict.fromkeys(self._formats, pa.string())}
+        """Return the schema inferred from the first block."""
+        column_types = dict(self._options.column_types)
+        raw = {**column_types, **dict.fromkeys(self._formats, pa.string())}
         with self._open_reader(self._at_first, raw) as reader:
             schema = reader.schema
             first = next(iter(reader), None)
@@ -137,24 +137,24 @@ class _Csv:
             kind = field.type
             strings = None if first is None or not is_string(kind) else first.column(i)
             if field.name in self._formats:
-                kind = time_type_of_format(self._formats[field.name], strings, known.get(field.name))
-            elif field.name not in known:
+                kind = time_type_of_format(self._formats[field.name], strings, column_types.get(field.name))
+            elif field.name not in column_types:
                 kind = self._type_of(field.name, kind, strings)
             fields.append(field.with_type(kind))
         return pa.schema(fields)
 
     def _type_of(self, name: str, kind: pa.DataType, strings: pa.Array | None) -> pa.DataType:
-        """Return the type of a column that pyarrow says is of a type; strings may still be times."""
+        """Return the type of a column that pyarrow inferred as `kind`; strings may still be times."""
         if pa.types.is_timestamp(kind):
             coarse = pa.timestamp("us", kind.tz)
             return kind if kind.unit == "ns" and not self._reads(name, coarse) else coarse
         if strings is None:
             return kind
-        if self._options.time_format and (found := time_type_by(strings, self._options.time_format)) is not None:
+        if self._options.time_format and (times := time_type_by(strings, self._options.time_format)) is not None:
             self._formats[name] = self._options.time_format
-            return found
-        if (found := time_type(strings)) is not None:
-            return found
+            return times
+        if (times := time_type(strings)) is not None:
+            return times
         if (rows := mixed_zones(strings)) is not None:
             values = [(row, strings[row].as_py()) for row in rows]
             self._conflicts[name] = mixed_zones_message(name, self._name, *values[0], self._name, *values[1])
@@ -162,7 +162,7 @@ class _Csv:
         return kind
 
     def _reads(self, name: str, kind: pa.DataType) -> bool:
-        """Return True if the first block of a column has a type."""
+        """Return True if the first block of a column can be read as a type."""
         try:
             with self._open_reader(self._probe(), {name: kind}, [name]) as reader:
                 reader.read_next_batch()
@@ -173,7 +173,7 @@ class _Csv:
     # ---- rows -------------------------------------------------------------------------------------------------
 
     def _read_csv(self, columns: list[str], types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
-        if not columns:  # the rows are counted, whatever is in them
+        if not columns:  # rows are counted, whatever they contain
             columns = self._schema.names[:1]
             types = dict.fromkeys(columns, pa.string())
         final = {name: types.get(name, self._types.get(name, pa.null())) for name in columns}
@@ -187,7 +187,7 @@ class _Csv:
         try:
             with reading_to_its_end(opened, self._at_first), self._open_reader(opened, raw, columns) as reader:
                 for batch in checked_for_rounding(reader, inferred, self._check_exact):
-                    yield self._finished(batch, final, n_rows)
+                    yield self._typed_batch(batch, final, n_rows)
                     n_rows += batch.num_rows
         except pa.ArrowInvalid as error:
             if "conversion error" not in str(error):
@@ -197,7 +197,7 @@ class _Csv:
             ) from None
 
     def _check_exact(self, name: str) -> None:
-        """Raise EventsError for an integer of a column of floats that is none: the parser rounds it."""
+        """Raise EventsError for an integer in a column of floats that the parser would round."""
         n_rows = 0
         with self._open_reader(self._stream(), {name: pa.string()}, [name]) as reader:
             for batch in reader:
@@ -206,8 +206,8 @@ class _Csv:
                     raise EventsError(rounded_message(self._name, name, n_rows + row, strings[row]))
                 n_rows += batch.num_rows
 
-    def _finished(self, batch: pa.RecordBatch, final: Mapping[str, pa.DataType], first: int) -> pa.RecordBatch:
-        """Return a batch with NULL for empty texts, and with columns of their types."""
+    def _typed_batch(self, batch: pa.RecordBatch, final: Mapping[str, pa.DataType], first: int) -> pa.RecordBatch:
+        """Return a batch with NULL for empty strings, and with the final types of the columns."""
         arrays = []
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
             kind = final[name]
@@ -217,7 +217,7 @@ class _Csv:
                 array = array if self._empty_is_text else empty_as_null(array)
             elif not array.type.equals(kind):
                 try:
-                    array = fitted(array, kind)
+                    array = cast_column(array, kind)
                 except pa.ArrowInvalid as error:
                     raise EventsError(
                         f"{self._name}: column {name!r} is {array.type} here, and read as {kind} for all files: "
@@ -237,11 +237,11 @@ class _Csv:
         )
 
     def _wider_csv_type(self, error: Exception, types: Mapping[str, pa.DataType]) -> Exception:
-        """Return the error for a value that has not the type of its column: with the type that all values have."""
+        """Return the error for a value that does not have the type of its column, with a type for all values."""
         names = [name for name, kind in types.items() if not is_string(kind)]
         if not self._is_rereadable:
             return EventsError(f"{self._name} cannot be read: {error}\nhint: {declared([(names[0], pa.string())])}")
-        found: dict[str, pa.DataType] = dict.fromkeys(names, pa.null())
+        common_types: dict[str, pa.DataType] = dict.fromkeys(names, pa.null())
         misfits: dict[str, tuple[int, str]] = {}
         first, inexact = dict[str, tuple[int, str]](), dict[str, tuple[int, str]]()
         n_rows = 0
@@ -250,7 +250,7 @@ class _Csv:
             for batch in reader:
                 for name in names:
                     strings = self._point(batch.column(name))
-                    found[name] = common_type(found[name], type_of_strings(strings)) or pa.string()
+                    common_types[name] = common_type(common_types[name], type_of_strings(strings)) or pa.string()
                     if name not in misfits and (row := first_misfit(strings, types[name])) is not None:
                         misfits[name] = n_rows + row, batch.column(name)[row].as_py()
                     if name not in first and strings.null_count < len(strings):
@@ -265,7 +265,7 @@ class _Csv:
         other = time_type(pa.array([value]))
         if other is not None and zones_differ(types[name], other):
             return EventsError(mixed_zones_message(name, self._name, *first[name], self._name, row, value))
-        widened = {name: found[name] for name in misfits}
+        widened = {name: common_types[name] for name in misfits}
         if pa.types.is_floating(widened[name]) and (large := inexact.get(name)) is not None:
             return EventsError(
                 f"{self._name}: column {name!r} has {value!r} in row {row:,}, and {large[1]} in row {large[0]:,}, "
@@ -283,7 +283,7 @@ class _Csv:
         )
 
     def _point(self, strings: pa.Array) -> pa.Array:
-        """Return texts with a decimal point where they have a comma."""
+        """Return strings with a decimal point in place of a comma."""
         return pc.replace_substring(strings, ",", ".") if self._options.decimal_comma else strings
 
 

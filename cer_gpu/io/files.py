@@ -1,4 +1,4 @@
-"""Files of events: those that paths, folders, globs and addresses of stores name, read one after the other."""
+"""Files of events named by paths, folders, globs and URIs of stores, read one after the other."""
 
 from __future__ import annotations
 
@@ -29,41 +29,41 @@ from cer_gpu.io.text_options import TEXT_HINT, USUAL, TextOptions
 from cer_gpu.printable import utf8
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""Text of NULL in the name of a folder."""
+"""Representation of NULL in the name of a Hive partition folder."""
 _HINT_OF_NAMES = "tables are delta:PATH and iceberg:CATALOG.NAMESPACE.TABLE; a file whose name has a colon is ./NAME"
 
 
 @dataclass(frozen=True)
 class Files:
-    """Files of events that are read in another way than by their paths alone.
+    """Files of events with options for reading them.
 
-    It stands wherever a path or a list of paths of events does.
+    It can be used wherever a path or a list of paths of events can.
 
     Parameters
     ----------
     paths
-        Path, folder, glob or address, or a sequence of these.
+        Path, folder, glob or URI, or a sequence of these.
     null_values
         Strings of fields of CSV that are NULL; by default (None) those of pyarrow, such as the empty field, ``NA``,
-        ``N/A``, ``NULL``, ``null`` and ``NaN``.  In columns of text only the empty field is NULL, if it is among them.
+        ``N/A``, ``NULL``, ``null`` and ``NaN``.  In string columns only the empty field is NULL, if it is among them.
     strings_can_be_null
-        True: all such fields are NULL in columns of text, too, where they otherwise stay texts.
+        True: all such fields are NULL in string columns, too, where they would otherwise remain strings.
     quoted_strings_can_be_null
-        False: a field between quotes is never NULL; of columns of text, too, all that are not between quotes are.
+        False: a quoted field is never NULL; in string columns, all other such fields are NULL, too.
     empty_is_text
-        True: an empty field of a column of text of CSV is the empty text.
+        True: an empty field of a string column of CSV is the empty string.
     delimiter
-        Separator of CSV; by default (None) the one of ``, ; | `` and tab that the header has most of.
+        Separator of CSV; by default (None) the most frequent one of ``, ; | `` and tab in the header.
     decimal_comma
-        True: numbers of CSV are written with a comma: ``3,14``.
+        True: numbers of CSV have a decimal comma: ``3,14``.
     time_format
-        Format of times that are not in ISO 8601, as of ``strptime`` (``"%d/%m/%Y %H:%M:%S.%f"``): columns of text that
-        have it are times.  Or formats by the names of columns, also ``"epoch"``: seconds since 1970.
+        Format of times that are not in ISO 8601, as of ``strptime`` (``"%d/%m/%Y %H:%M:%S.%f"``): string columns that
+        match it are times.  Or formats by column name, also ``"epoch"``: seconds since 1970.
     column_types
-        Types of columns of text files (pyarrow's, or their names), where their first rows tell another one.
+        Types of columns of text files (pyarrow's, or their names), in place of those inferred from the first rows.
     max_decompressed
-        Most bytes that one compressed file, or all files of an archive, may have after decompression: a number, or a
-        text such as ``"100 GB"``; by default (None) 64 GiB.
+        Maximum size of one compressed file, or of all files of an archive, after decompression: a number of bytes, or a
+        string such as ``"100 GB"``; by default (None) 64 GiB.
 
     Notes
     -----
@@ -95,7 +95,7 @@ class Files:
         Raises
         ------
         OptionError
-            When one has no such value.
+            When a value is invalid.
         """
         options = self.options()
         object.__setattr__(self, "null_values", options.null_values)
@@ -107,7 +107,7 @@ class Files:
     def options(self) -> TextOptions:
         """Return the options for reading text files."""
         own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "paths"}
-        return TextOptions.given(**own)
+        return TextOptions.from_values(**own)
 
     def with_types(self, types: Mapping[str, pa.DataType]) -> Files:
         """Return the same files with other types of columns."""
@@ -115,12 +115,12 @@ class Files:
 
 
 def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = USUAL) -> Source:
-    """Open the events of files, folders and globs, in their order; the files of one in the order of their names.
+    """Open the events of files, folders and globs in the given order; the files of a folder are sorted by name.
 
     Raises
     ------
     EventsError
-        When there is none, or one cannot be read.
+        When there is no file, or one cannot be read.
     """
     if not all(os.fspath(path) for path in paths):
         raise EventsError("expected the path of a file or folder, got an empty string")
@@ -130,7 +130,7 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = U
     one = in_one_schema(
         [_open_file(file, options) for file in files], [str(file) for file in files], [file.folders for file in files]
     )
-    del ahead_of_opening  # the sources keep what they read
+    del ahead_of_opening  # the sources hold the logs that they read
     sources = [_with_folders(source, file, folders) for source, file in zip(one.sources, files, strict=True)]
     folder_fields = [field for field in sources[0].schema if field.name not in one.schema.names]
     schema = pa.schema([*one.schema, *folder_fields])
@@ -151,8 +151,8 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = U
                     n_rows += batch.num_rows
 
     counts = [source.n_rows for source in sources]
-    known = [count for count in counts if count is not None]
-    begins = [0, *accumulate(known)]
+    known_counts = [count for count in counts if count is not None]
+    begins = [0, *accumulate(known_counts)]
     every = [source.parts for source in sources if source.parts is not None]
 
     def read_parts(columns: list[str], begin: int, end: int) -> Iterator[pa.RecordBatch]:
@@ -171,7 +171,7 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = U
     return Source(
         schema,
         lambda columns: prefetch(read(columns)),
-        begins[-1] if len(known) == len(counts) else None,
+        begins[-1] if len(known_counts) == len(counts) else None,
         origins,
         rereadable=all(source.rereadable for source in sources),
         reads_ahead=True,
@@ -185,7 +185,7 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = U
 
 
 def time_of_logs(paths: Sequence[str | os.PathLike[str]], options: TextOptions = USUAL) -> str | None:
-    """Return the column of times of files that are logs, or None if not all are of formats with one such column.
+    """Return the time column of files that are logs, or None unless all have formats with the same time column.
 
     Raises
     ------
@@ -203,7 +203,7 @@ def time_of_logs(paths: Sequence[str | os.PathLike[str]], options: TextOptions =
 
 
 def open_next(file: StoredFile, first: int, expected: pa.Schema | None, options: TextOptions = USUAL) -> Source:
-    """Open one of the files of a stream that grows, which follows on others.
+    """Open the next file of a growing stream.
 
     Parameters
     ----------
@@ -211,13 +211,13 @@ def open_next(file: StoredFile, first: int, expected: pa.Schema | None, options:
     first
         Position of its first event.
     expected
-        Schema of the first of the files, or None if this is the first.  Columns of JSON lines, and those that folders
-        tell, have its types; those that JSON lines have not are NULL.
+        Schema of the first file, or None if this is the first.  Columns of JSON lines and of Hive folders get its
+        types; those that JSON lines lack are NULL.
 
     Raises
     ------
     EventsError
-        When it cannot be read, or `expected` has a column that it has not, or has of another kind; the latter when the
+        When it cannot be read, or a column of `expected` is missing or has another kind; the latter is raised when the
         column is read.
     """
     folder_types = _folder_columns([file])
@@ -242,7 +242,7 @@ def open_next(file: StoredFile, first: int, expected: pa.Schema | None, options:
 def _open_file(file: StoredFile, options: TextOptions, expected: pa.Schema | None = None) -> Source:
     with _naming_file(file):
         format = stored_format(file)
-        if format is None:  # it changed since it was found
+        if format is None:  # it changed since it was listed
             raise EventsError(f"{file}: is no {FORMAT_NAMES} file")
         source = format.rows(file, options, expected)
         check_names(source.schema)
@@ -251,7 +251,7 @@ def _open_file(file: StoredFile, options: TextOptions, expected: pa.Schema | Non
 
 @contextmanager
 def _naming_file(file: StoredFile) -> Iterator[None]:
-    """Make errors of reading name the file."""
+    """Add the name of the file to errors of reading."""
     try:
         yield
     except READ_ERRORS as error:
@@ -261,25 +261,25 @@ def _naming_file(file: StoredFile) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """Return the reason why a file cannot be read: the system's, if any, as Arrow's text names the file again."""
+    """Return why a file cannot be read: the system's reason if any, as Arrow's message repeats the file name."""
     return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
 
 
-# ---- finding --------------------------------------------------------------------------------------------------------
+# ---- listing --------------------------------------------------------------------------------------------------------
 
 
-def find_files(given: str, options: TextOptions = USUAL, *, may_be_none: bool = False) -> list[StoredFile]:
-    """Return the files that a path, a folder, a glob, or the address of one (``s3://bucket/folder``) names.
+def find_files(name: str, options: TextOptions = USUAL, *, may_be_none: bool = False) -> list[StoredFile]:
+    """Return the files named by a path, a folder, a glob, or the URI of one (``s3://bucket/folder``).
 
-    Those of a folder and of all folders in it come in the order of their names, ``column=2`` before ``column=10``.
-    Those of a zip archive are its members.
+    Files of a folder and its subfolders are sorted by name, ``column=2`` before ``column=10``.  Files of a zip archive
+    are its members.
 
     Raises
     ------
     EventsError
-        When there is none, unless it is a folder that `may_be_none`, or the store cannot be read.
+        When there is no file, unless `may_be_none` and it is a folder, or when the store cannot be read.
     """
-    address = Address.parse(given) if "://" in given or given.startswith("file:/") else Address("", "", given)
+    address = Address.parse(name) if "://" in name or name.startswith("file:/") else Address("", "", name)
     store = None if address.is_local else open_store(address)
     own = store or fs.LocalFileSystem()
     place = path_in_store(address, own)
@@ -288,25 +288,25 @@ def find_files(given: str, options: TextOptions = USUAL, *, may_be_none: bool = 
     try:
         listed = None if "\0" in place else listing(own, place)
     except FileNotFoundError:
-        hint = _HINT_OF_NAMES if ":" in given and "://" not in given else _nearest_name_hint(own, place)
-        raise EventsError(f"{given}: no such file" + (f"\nhint: {hint}" if hint else "")) from None
+        hint = _HINT_OF_NAMES if ":" in name and "://" not in name else _nearest_name_hint(own, place)
+        raise EventsError(f"{name}: no such file" + (f"\nhint: {hint}" if hint else "")) from None
     except (OSError, ValueError, pa.ArrowException) as error:
-        store_hint = address.credentials_hint or (_HINT_OF_NAMES if ":" in given and "://" not in given else None)
+        store_hint = address.credentials_hint or (_HINT_OF_NAMES if ":" in name and "://" not in name else None)
         hint = f"\nhint: {store_hint}" if store_hint else ""
-        raise EventsError(f"cannot find the events: {given}: {_reason(error)}{hint}") from error
+        raise EventsError(f"cannot find the events: {name}: {_reason(error)}{hint}") from error
     if "\0" in place:
-        raise EventsError(f"{given}: no such file")
+        raise EventsError(f"{name}: no such file")
     if listed is None:
-        return _one_file(StoredFile(place, given, store, most_bytes=options.max_decompressed))
+        return _one_file(StoredFile(place, name, store, max_bytes=options.max_decompressed))
     if listed.table is not None:
         raise EventsError(
-            f"{given}: a table of {listed.table}, whose files may hold rows that were deleted since\n"
+            f"{name}: a table of {listed.table}, whose files may hold rows that were deleted since\n"
             "hint: give a pyarrow.dataset or a reader that its own library makes"
         )
     files = _ordered_files(place, listed, store, address, options)
     if not files and not may_be_none:
         kind = "in this folder" if place == listed.base else "fits this pattern"
-        raise EventsError(f"{given}: no {FORMAT_NAMES} file {kind}")
+        raise EventsError(f"{name}: no {FORMAT_NAMES} file {kind}")
     return files
 
 
@@ -317,7 +317,7 @@ def _ordered_files(
     files = []
     for path, names in listed.files:
         shown = uri_in_store(address, place, path)
-        file = StoredFile(path, shown, store, _hive_strings(names), most_bytes=options.max_decompressed)
+        file = StoredFile(path, shown, store, _hive_strings(names), max_bytes=options.max_decompressed)
         if path.lower().endswith(ZIP_ENDING):
             files += [(names + inside, member) for inside, member in _members(file)]
         elif format_of(path) is not None or (store is None and is_recognised(file)):
@@ -326,18 +326,18 @@ def _ordered_files(
 
 
 def _hive_strings(names: Sequence[str]) -> dict[str, str]:
-    """Return the texts of the columns that the folders on the way to a file tell."""
+    """Return the values, as strings, of the Hive columns in the path of a file."""
     strings = dict(utf8(name).split("=", 1) for name in names[:-1] if "=" in name.lstrip("="))
     return {name: unquote(value) for name, value in strings.items()}
 
 
 def _one_file(file: StoredFile) -> list[StoredFile]:
-    """Return a file that was named; an archive as its members.
+    """Return a file as a list, or the members of an archive.
 
     Raises
     ------
     EventsError
-        When it has no format, or is an archive without a file of events.
+        When its format is unknown, or it is an archive without a file of events.
     """
     with _naming_file(file):
         if file.path.lower().endswith(ZIP_ENDING) or (not _is_binary_name(file) and file.is_archive()):
@@ -359,8 +359,8 @@ def _is_binary_name(file: StoredFile) -> bool:
 
 
 def _members(file: StoredFile) -> list[tuple[list[str], StoredFile]]:
-    """Return the files of events in an archive, each with the names on the way to it."""
-    found = []
+    """Return the files of events in an archive, each with the parts of its path."""
+    members = []
     with _naming_file(file):
         for inside in file.members():
             names = inside.split("/")
@@ -369,19 +369,19 @@ def _members(file: StoredFile) -> list[tuple[list[str], StoredFile]]:
             folders = {**file.folders, **_hive_strings(names)}
             member = replace(file, shown=f"{file.shown}/{inside}", member=inside, folders=folders)
             if format_of(member.name) is not None or is_recognised(member):
-                found.append((names, member))
-    return found
+                members.append((names, member))
+    return members
 
 
 def _rank(name: str) -> tuple[str, int, str]:
-    """Return a key by which names of files and folders are sorted: as text, numbers behind ``column=`` as numbers."""
+    """Return a sort key for names of files and folders, with numbers after ``column=`` as numbers."""
     column, equals, value = name.partition("=")
     number = int(value) if equals and value.isdecimal() else -1
     return (column if equals else name, number, value)
 
 
 def _nearest_name_hint(store: fs.FileSystem, place: str) -> str | None:
-    """Return a hint for a path that leads nowhere: the nearest name of events beside it, if any is near."""
+    """Return a hint for a path that does not exist: a similar name of events in its folder, or None."""
     parent, _, name = place.rpartition("/")
     if not isinstance(store, fs.LocalFileSystem):
         return "expected the path of a file, a folder, or a glob"
@@ -389,8 +389,8 @@ def _nearest_name_hint(store: fs.FileSystem, place: str) -> str | None:
         return f"no folder {parent}"
     if os.path.islink(place):
         return f"it is a link to {os.readlink(place)}, which leads nowhere"
-    found = entries(store, parent or ".", below=False)
-    names = [(each.base_name, each.type == fs.FileType.Directory) for each in found]
+    neighbours = entries(store, parent or ".", below=False)
+    names = [(each.base_name, each.type == fs.FileType.Directory) for each in neighbours]
     siblings = sorted(name for name, is_folder in names if is_folder or is_name_of_events(name))
     if not siblings:
         return f"no {FORMAT_NAMES} file in that folder"
@@ -398,11 +398,11 @@ def _nearest_name_hint(store: fs.FileSystem, place: str) -> str | None:
     return f"did you mean {near!r}?" if near else None
 
 
-# ---- columns that folders tell --------------------------------------------------------------------------------------
+# ---- Hive columns --------------------------------------------------------------------------------------
 
 
 def _folder_columns(files: Sequence[StoredFile]) -> dict[str, pa.DataType]:
-    """Return the columns that folders tell: integers, dates, or else text."""
+    """Return the types of the Hive columns: integers, dates, or else strings."""
     strings: dict[str, list[str]] = {}
     for file in files:
         for name, text in file.folders.items():
@@ -428,11 +428,11 @@ _KINDS: Mapping[pa.DataType, tuple[re.Pattern[str], Callable[[str], Any]]] = {
     pa.int64(): (re.compile(r"-?[0-9]+"), int),
     pa.date32(): (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"), datetime.date.fromisoformat),
 }
-"""Form and value of the texts of each type; all others are text."""
+"""Pattern and parser of each type of Hive columns; others are strings."""
 
 
 def _with_folders(source: Source, file: StoredFile, folders: Mapping[str, pa.DataType]) -> Source:
-    """Return the rows of a file with the columns that its folders tell; a column of the file itself goes before."""
+    """Return the rows of a file with the Hive columns of its path; a column of the file itself takes precedence."""
     added = {name: folders[name] for name in file.folders if name not in source.schema.names}
     if not added:
         return source
@@ -446,10 +446,10 @@ def _with_folders(source: Source, file: StoredFile, folders: Mapping[str, pa.Dat
 
     def with_added(read: Callable[..., Iterator[pa.RecordBatch]]) -> Callable[..., Iterator[pa.RecordBatch]]:
         def read_all(columns: list[str], *rows: int) -> Iterator[pa.RecordBatch]:
-            asked = [name for name in columns if name in added]
+            own = [name for name in columns if name in added]
             for batch in read([name for name in columns if name not in added], *rows):
-                arrays = [constant_column(values[name], batch.num_rows) for name in asked]
-                yield pa.RecordBatch.from_arrays([*batch.columns, *arrays], names=[*batch.schema.names, *asked])
+                arrays = [constant_column(values[name], batch.num_rows) for name in own]
+                yield pa.RecordBatch.from_arrays([*batch.columns, *arrays], names=[*batch.schema.names, *own])
 
         return read_all
 

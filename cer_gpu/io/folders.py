@@ -1,4 +1,4 @@
-"""Entries of folders of a store, through links too, but never through one that leads back."""
+"""Entries of folders of a store, following links except those to a parent folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyarrow import fs
 
 @dataclass(frozen=True)
 class Entry:
-    """File or folder of a store, whose name may be no UTF-8, as no `pyarrow.fs.FileInfo` has it.
+    """File or folder of a store; unlike in `pyarrow.fs.FileInfo`, its name need not be UTF-8.
 
     Attributes
     ----------
@@ -21,7 +21,7 @@ class Entry:
     size
         Bytes of a file.
     mtime_ns
-        The time when it was last written to.
+        Time of the last modification.
     """
 
     path: str
@@ -41,12 +41,12 @@ class Entry:
 
 
 def entry_at(store: fs.FileSystem, path: str) -> Entry:
-    """Return what is at a path: the file or folder, through links, or an entry with the type `FileType.NotFound`.
+    """Return the file or folder at a path, following links, or an entry with the type `FileType.NotFound`.
 
     Raises
     ------
     OSError
-        If the store cannot tell.
+        If the store cannot be read.
     """
     if not isinstance(store, fs.LocalFileSystem):
         return Entry.from_info(store.get_file_info(path))
@@ -66,17 +66,17 @@ def _entry(path: str, facts: os.stat_result) -> Entry:
 
 
 def entries(store: fs.FileSystem, folder: str, *, below: bool) -> list[Entry]:
-    """Return what a folder holds; an empty list if there is no such folder.
+    """Return the entries of a folder, or an empty list if there is no such folder.
 
-    Links count as the files and folders to which they lead.  A link to a folder that it lies in is left out: its files
-    are listed already.  A link that leads nowhere, or to itself, has the type `FileType.NotFound`.
+    Links are followed.  A link to a folder that contains it is omitted: its files are listed already.  A broken link,
+    or one to itself, has the type `FileType.NotFound`.
 
     Parameters
     ----------
     store
     folder
     below
-        True: list all folders in it, too.
+        True: list all subfolders, too.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def entries(store: fs.FileSystem, folder: str, *, below: bool) -> list[Entry]:
         return [
             *map(Entry.from_info, store.get_file_info(fs.FileSelector(folder, recursive=below, allow_not_found=True)))
         ]
-    found: list[Entry] = []
+    listing: list[Entry] = []
     try:
         waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [(folder, (_identity(os.stat(folder)),))]
     except FileNotFoundError:
@@ -102,17 +102,17 @@ def entries(store: fs.FileSystem, folder: str, *, below: bool) -> list[Entry]:
                 except OSError:
                     if not entry.is_symlink():
                         continue  # deleted meanwhile
-                    found.append(Entry(path, fs.FileType.NotFound))
+                    listing.append(Entry(path, fs.FileType.NotFound))
                     continue
                 if not stat.S_ISDIR(facts.st_mode):
-                    found.append(_entry(path, facts))
+                    listing.append(_entry(path, facts))
                 elif (identity := _identity(facts)) not in around:
-                    found.append(_entry(path, facts))
+                    listing.append(_entry(path, facts))
                     if below:
                         waiting.append((path, (*around, identity)))
-    return found
+    return listing
 
 
 def _identity(facts: os.stat_result) -> tuple[int, int]:
-    """Return what tells a folder from all others of this machine, by whatever path."""
+    """Return the identity of a folder on this machine, independent of its path."""
     return facts.st_dev, facts.st_ino

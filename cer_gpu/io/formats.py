@@ -31,26 +31,26 @@ from cer_gpu.io.text_options import TextOptions
 PARQUET_BYTES = 1 << 23
 """Bytes of a column of a local Parquet file to read at once."""
 FILE_ROWS = 1 << 20
-"""Most rows of a Parquet file to decode at once."""
+"""Maximum number of rows of a Parquet file to decode at once."""
 FILE_BYTES = 1 << 24
-"""Most bytes of the rows to decode at once, if they are more than `BATCH_ROWS`."""
+"""Maximum size of the rows to decode at once, if they are more than `BATCH_ROWS`."""
 _SMALL_BYTES = 1 << 16
-"""Bytes of a file of JSON that may have no rows; a list of nothing is not longer."""
+"""Maximum size of a JSON file that is checked for an empty list."""
 _CSV_BYTES = 1 << 20
-"""Bytes of a block of CSV, as `pyarrow.csv.ReadOptions` has it if nothing is said."""
+"""Bytes of a block of CSV, the default of `pyarrow.csv.ReadOptions`."""
 _STORED_BYTES = 1 << 26
-"""Most decompressed bytes of a log, to be read at any place, that are in memory."""
+"""Maximum decompressed size of a seekable log in memory; larger ones go to a temporary file."""
 _COPIED_BYTES = 1 << 20
 
 
 def _open_parquet(stored: StoredFile) -> Source:
-    # pre-buffering would keep whole row groups in memory; reads from another machine are better few and large
+    # pre-buffering would hold whole row groups in memory; reads from another machine should be few and large
     buffered = stored.store is not None
     piece = 0 if buffered else PARQUET_BYTES
     with stored.open() as opened, pq.ParquetFile(opened, pre_buffer=False) as file:
         schema, metadata = file.schema_arrow, file.metadata
     begins = [0, *accumulate(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))]
-    most_rows: dict[tuple[str, ...], int] = {}
+    rows_per_batch: dict[tuple[str, ...], int] = {}
 
     def read(columns: list[str], begin: int, end: int, *, several_threads: bool = False) -> Iterator[pa.RecordBatch]:
         types = {".".join(names_in(schema, name)): attribute_type(schema, name) for name in columns}
@@ -59,10 +59,10 @@ def _open_parquet(stored: StoredFile) -> Source:
             stored.open() as opened,
             pq.ParquetFile(opened, pre_buffer=buffered, buffer_size=piece, read_dictionary=strings) as file,
         ):
-            if (most := most_rows.get(tuple(names))) is None:
-                most = most_rows[tuple(names)] = _rows_at_once(file, types)
+            if (batch_rows := rows_per_batch.get(tuple(names))) is None:
+                batch_rows = rows_per_batch[tuple(names)] = _rows_at_once(file, types)
             for group in range(bisect_right(begins, begin) - 1, file.num_row_groups):
-                size = min(most, max(end - begin, 1))
+                size = min(batch_rows, max(end - begin, 1))
                 for batch in file.iter_batches(size, row_groups=[group], columns=names, use_threads=several_threads):
                     yield batch.slice(0, end - begin)
                     begin += batch.num_rows
@@ -82,7 +82,7 @@ def _open_parquet(stored: StoredFile) -> Source:
 
 
 def _rows_at_once(file: pq.ParquetFile, types: dict[str, pa.DataType | None]) -> int:
-    """Return the number of rows to decode at once: more if rows are short, by types and by the first row group."""
+    """Return the number of rows to decode at once: more if rows are small, by types and the first row group."""
     n_bytes = 1.0
     for data_type in map(plain_type, types.values()):
         if is_string(data_type):
@@ -141,7 +141,7 @@ def _open_orc(stored: StoredFile) -> Source:
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
         names = columns or schema.names[:1]
-        # ORC takes a name with a dot for the path of a field
+        # ORC reads a name with a dot as the path of a field
         stored_names = None if any("." in name for name in names) else names
         with stored.open() as opened:
             file, remaining = orc.ORCFile(opened), n_rows
@@ -158,16 +158,16 @@ def _open_orc(stored: StoredFile) -> Source:
 # ---- text -----------------------------------------------------------------------------------------------------------
 
 
-class _Opened:
-    """Function that opens a text file, and watches the limit of its bytes.
+class _LimitedOpener:
+    """Opener of a text file that enforces the limit on decompressed bytes.
 
     Parameters
     ----------
     stored
     block_bytes
-        Bytes of the blocks that Arrow's reader makes batches of: it reads a stream without telling its place.
+        Size of the blocks that Arrow's reader turns into batches: it does not report its position in the stream.
     wrap
-        Changes the stream.
+        Wraps the stream.
     """
 
     def __init__(
@@ -182,13 +182,13 @@ class _Opened:
         return self._wrap(self._last)
 
     def check(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch, if no more bytes were decompressed than the limit."""
+        """Return a batch, or raise an error if more bytes were decompressed than the limit."""
         check_size(self._last, self._n_batches * self._block_bytes)  # those before this one
         self._n_batches += 1
         return batch
 
     def limited(self, source: Source) -> Source:
-        """Return a source of these streams that ends with an error beyond the limit."""
+        """Return a source of these streams that raises an error beyond the limit."""
         as_types = source.as_types
         return with_batches(
             source, self.check, as_types=None if as_types is None else lambda types: self.limited(as_types(types))
@@ -196,7 +196,7 @@ class _Opened:
 
 
 def _open_csv(delimiter: str, stored: StoredFile, options: TextOptions) -> Source:
-    opened = _Opened(stored, _CSV_BYTES)
+    opened = _LimitedOpener(stored, _CSV_BYTES)
     return opened.limited(csv_source(opened, options, name=str(stored), delimiter=delimiter))
 
 
@@ -212,7 +212,7 @@ def _open_json(stored: StoredFile, options: TextOptions, expected: pa.Schema | N
 
 
 def _no_rows(schema: pa.Schema) -> Source:
-    """Return the rows of a list of JSON that is empty, as those of an hour without events are."""
+    """Return the rows of an empty JSON list, such as an hour without events."""
 
     def as_types(types: Mapping[str, pa.DataType]) -> Source:
         return _no_rows(retyped(schema, dict(types)))
@@ -222,7 +222,7 @@ def _no_rows(schema: pa.Schema) -> Source:
 
 def _json(stored: StoredFile, options: TextOptions, expected: pa.Schema | None, *, as_lines: bool) -> Source:
     name = str(stored)
-    opened = _Opened(
+    opened = _LimitedOpener(
         stored, STRING_BYTES, (lambda stream: stream) if as_lines else (lambda stream: JsonDocuments(stream, name))
     )
     return opened.limited(json_source(opened, options, expected, name=name))
@@ -242,11 +242,11 @@ def log_identity(format: LogFormat, stored: StoredFile) -> tuple[object, ...] | 
         return None
     facts = os.stat(stored.path)
     state = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
-    return (format.name, os.path.abspath(stored.path), stored.member, stored.most_bytes, *state)
+    return (format.name, os.path.abspath(stored.path), stored.member, stored.max_bytes, *state)
 
 
 def log_stream(format: LogFormat, stored: StoredFile) -> IO[bytes]:
-    """Open a decompressed log, which has lines, or can be read at any place, as its format needs it."""
+    """Open a decompressed log for reading lines, or as a seekable file if its format needs one."""
     stream = stored.stream()
     reader = io.BufferedReader(RawStream(stream), _COPIED_BYTES)
     if not format.is_seekable:
@@ -284,9 +284,9 @@ class Format:
     is_string
         True if the whole file may be compressed: its name then ends in one of `COMPRESSIONS`, too.
     open_as
-        Returns the rows of a file as those of a stream with a schema; None if they have their own types.
-    is_told_by_content
-        True if the name may be that of a file of another format.
+        Returns the rows of a file with the schema of its stream, or None if the format stores types.
+    sniffed
+        True if the content decides, as the name may belong to a file of another format.
     time_column
         Column of the times of the rows, or None if each file has its own.
     """
@@ -300,7 +300,7 @@ class Format:
     time_column: str | None = None
 
     def rows(self, stored: StoredFile, options: TextOptions, expected: pa.Schema | None) -> Source:
-        """Return the rows of a file; where `expected` is the schema of its stream, text of JSON takes its types."""
+        """Return the rows of a file; JSON takes the types of `expected`, the schema of its stream, if not None."""
         if expected is None or self.open_as is None:
             return self.open(stored, options)
         return self.open_as(stored, options, expected)
@@ -344,7 +344,7 @@ def endings_of(name: str) -> tuple[str, ...]:
 
 
 def format_of(name: str) -> Format | None:
-    """Return the format by the name of a file, or None if the name leaves it open."""
+    """Return the format by the name of a file, or None if the name does not determine it."""
     name = name.lower()
     is_compressed = named_codec(name) is not None
     plain = name.rsplit(".", 1)[0] if is_compressed else name
@@ -355,12 +355,12 @@ def format_of(name: str) -> Format | None:
 
 
 def is_name_of_events(name: str) -> bool:
-    """Return True if the name of a file tells that it holds events: by a format, or as an archive."""
+    """Return True if the name of a file has the ending of a format of events or of an archive."""
     return format_of(name) is not None or name.lower().endswith(ZIP_ENDING)
 
 
 def stored_format(stored: StoredFile) -> Format | None:
-    """Return the format of a file: by its name, or by its first bytes where the name leaves it open, or None.
+    """Return the format of a file, by its name, or by its first bytes if the name does not determine it, or None.
 
     Raises
     ------
@@ -378,13 +378,13 @@ def _sniffed_format(stored: StoredFile) -> Format | None:
         return _recognised(stored)
     facts = os.stat(stored.path)
     state = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
-    name = _recognised_before(stored.path, stored.member, state)
+    name = _cached_format_name(stored.path, stored.member, state)
     return next((format for format in _FORMATS if format.name == name), None)
 
 
 @lru_cache(maxsize=1 << 16)
-def _recognised_before(path: str, member: str | None, _: tuple[int, ...]) -> str | None:
-    """Return the name of the format of a file of this machine, which is looked at once while it does not change."""
+def _cached_format_name(path: str, member: str | None, _: tuple[int, ...]) -> str | None:
+    """Return the name of the format of a file of this machine, cached until the file changes."""
     format = _recognised(StoredFile(path, path, member=member))
     return None if format is None else format.name
 
@@ -398,7 +398,7 @@ def _recognised(stored: StoredFile) -> Format | None:
 
 
 def log_format_of(stored: StoredFile) -> LogFormat | None:
-    """Return the format of a log, or None if a file is no log, or cannot be read."""
+    """Return the format of a log, or None if a file is not a log or cannot be read."""
     try:
         format = stored_format(stored)
     except READ_ERRORS:
@@ -407,7 +407,7 @@ def log_format_of(stored: StoredFile) -> LogFormat | None:
 
 
 def is_recognised(stored: StoredFile) -> bool:
-    """Return True if a file whose name tells no format is recognised by its first bytes."""
+    """Return True if the format of a file is recognised by its first bytes."""
     try:
         return _sniffed_format(stored) is not None
     except READ_ERRORS:

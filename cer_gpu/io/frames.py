@@ -1,7 +1,7 @@
 """Frames as sources of events: pandas, Polars (lazy ones, too), narwhals, and relations of DuckDB.
 
-Only the columns that are read become Arrow data.  LazyFrames and relations are streamed: they are executed when they
-are read, and never held as a whole.  A library is looked at only if somebody has imported it.
+Only the columns that are read are converted to Arrow.  LazyFrames and relations are streamed: they are executed when
+they are read, and never materialised.  A library is used only if it is imported already.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def open_frame(events: Any) -> Source | None:
 
 
 def is_a(value: Any, library: str, name: str) -> bool:
-    """Return True if a value is of a class of a library, which need not be there."""
+    """Return True if a value is of a class of a library, which need not be installed."""
     kind = getattr(sys.modules.get(library), name, None)
     return kind is not None and isinstance(value, kind)
 
 
 @contextmanager
 def _naming_library(library: str, name: str, error: str) -> Iterator[None]:
-    """Make errors of a library those of events."""
+    """Turn errors of a library into EventsError."""
     own = getattr(sys.modules[library], error)
     try:
         yield
@@ -53,7 +53,7 @@ _reading_duckdb = partial(_naming_library, "duckdb", error="Error")
 
 
 class _Unreadable:
-    """Types of columns one by one; a column that Arrow cannot hold is said to hold nothing, and refused when read."""
+    """Types of columns; a column that Arrow cannot represent has the type null, and is refused when it is read."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -126,15 +126,15 @@ def _polars_schema(empty: Any, kind: str) -> tuple[pa.Schema, _Unreadable]:
 
 
 def _open_pandas(frame: Any) -> Source:
-    """Open a DataFrame; its named levels of the index are columns, too, unless a column has that name."""
-    held = [(str(name), frame.iloc[:, i]) for i, name in enumerate(frame.columns)]
-    names = {name for name, _ in held}
-    levels = frame.index.set_names([None] * frame.index.nlevels)  # a name that is a number would go before a place
+    """Open a DataFrame; named levels of the index are columns, too, unless a column has the same name."""
+    series = [(str(name), frame.iloc[:, i]) for i, name in enumerate(frame.columns)]
+    names = {name for name, _ in series}
+    levels = frame.index.set_names([None] * frame.index.nlevels)  # an integer name would hide a position
     for level, name in enumerate(frame.index.names):
         if name is not None and str(name) not in names:
-            held.append((str(name), levels.get_level_values(level).to_series()))
+            series.append((str(name), levels.get_level_values(level).to_series()))
     unreadable = _Unreadable("DataFrame")
-    schema = unreadable.types((name, partial(_pandas_type, values)) for name, values in held)
+    schema = unreadable.types((name, partial(_pandas_type, values)) for name, values in series)
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
         unreadable.check(columns)
@@ -142,7 +142,7 @@ def _open_pandas(frame: Any) -> Source:
         chosen = pa.schema([schema.field(place) for place in places])
         if not len(frame):
             return
-        arrays = [pa.Array.from_pandas(held[place][1], type=schema.field(place).type) for place in places]
+        arrays = [pa.Array.from_pandas(series[place][1], type=schema.field(place).type) for place in places]
         yield from pa.Table.from_arrays(arrays, schema=chosen).to_batches()
 
     hint = "make timestamps of it first: df[{0!r}] = pd.to_datetime(df[{0!r}], utc=True, format=...)"
@@ -153,10 +153,10 @@ def _pandas_type(values: Any) -> pa.DataType:
     from pandas.api.types import infer_dtype, is_float_dtype, is_object_dtype
 
     if not len(values) and (is_object_dtype(values.dtype) or is_float_dtype(values.dtype)):
-        return pa.null()  # what pandas calls a column of nothing
+        return pa.null()  # the dtype of an empty column in pandas
     if not is_object_dtype(values.dtype):
         return pa.Array.from_pandas(values.iloc[:0]).type
-    if infer_dtype(values, skipna=True) == "string":  # a glance at each value, in place of a copy
+    if infer_dtype(values, skipna=True) == "string":  # inspects each value without a copy
         return pa.string()
     return pa.Array.from_pandas(values).type
 

@@ -1,4 +1,4 @@
-"""JSON of any shape as JSON lines: arrays of objects, one object with a list of them, objects one after the other."""
+"""JSON of other shapes as JSON lines: arrays of objects, an object with a list of objects, concatenated objects."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any
 from cer_gpu.errors import EventsError
 
 PROBE_BYTES = 1 << 22
-"""First bytes that tell the shape."""
+"""Number of bytes at the beginning that determine the shape."""
 _STEP_BYTES = 1 << 18
-"""Bytes to read at once; doubled while an element is not at its end."""
+"""Bytes to read at once; doubled while an element is incomplete."""
 _CUT = 16
-"""Most characters of a token that may be cut, but for a string."""
+"""Maximum length of a truncated token other than a string."""
 _MAX_CHARS = 1 << 28
-"""Most characters of an element, so that a string without an end is not read to the end of the file."""
+"""Maximum length of an element, so that an unterminated string is not read to the end of the file."""
 _SPACE = " \t\n\r"
 _LINE_BREAKS = str.maketrans("\n\r", "  ")
 
 
 def is_json(head: bytes, *, is_whole: bool) -> bool:
-    """Return True if a text begins as objects of JSON, or as a list of them.
+    """Return True if a file begins with JSON objects, or with a list of them.
 
     Parameters
     ----------
     head
         The first bytes of a file.
     is_whole
-        True if there are no others.
+        True if these are all bytes.
     """
     text = head.removeprefix(codecs.BOM_UTF8).decode("utf-8", "ignore").lstrip(_SPACE)
     if text.startswith("["):
@@ -44,7 +44,7 @@ def is_json(head: bytes, *, is_whole: bool) -> bool:
 
 
 def are_lines(head: bytes) -> bool:
-    """Return True if a text is JSON lines for certain: its first two lines are objects."""
+    """Return True if a file is certainly JSON lines: its first two lines are objects."""
     lines = [line for line in head.split(b"\n")[:-1] if line.strip()][:2]
     try:
         return len(lines) == 2 and all(isinstance(json.loads(line), dict) for line in lines)
@@ -53,7 +53,7 @@ def are_lines(head: bytes) -> bool:
 
 
 class JsonDocuments:
-    """File of JSON lines, made while it is read from JSON of another shape.
+    """File of JSON lines, converted from JSON of another shape while it is read.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class JsonDocuments:
         Raises
         ------
         EventsError
-            When it is no JSON, or has elements that are no objects.
+            When it is not JSON, or has elements that are not objects.
         """
         parts, size = [self._rest], len(self._rest)
         while n_bytes < 0 or size < n_bytes:
@@ -97,7 +97,7 @@ class JsonDocuments:
 
 
 class _Elements:
-    """Elements of a text of JSON, which is read in steps."""
+    """Elements of JSON text, which is read in steps."""
 
     def __init__(self, opened: Any, name: str) -> None:
         self._opened, self._name = opened, name
@@ -123,7 +123,7 @@ class _Elements:
     # ---- shapes -----------------------------------------------------------------------------------------------
 
     def _array(self) -> Iterator[bytes]:
-        """Yield the elements of an array, and stop after its end."""
+        """Yield the elements of an array, up to its end."""
         self._at += 1
         if self._next_char() == "]":
             self._at += 1
@@ -142,26 +142,26 @@ class _Elements:
             yield self._object()
 
     def _wrapped_list(self) -> str | None:
-        """Return the name of the only list of objects in the only object of the text, or None if its objects are rows.
+        """Return the key of the only list of objects in a single top-level object, or None if the objects are rows.
 
-        An object that is longer than `PROBE_BYTES` counts as the only one if a list of objects begins in these.
+        An object that is longer than `PROBE_BYTES` counts as the only one if a list of objects begins within these.
         """
         while len(self._text) < PROBE_BYTES and self._more(PROBE_BYTES):
             pass
         try:
-            found, end = self._scan(self._text, self._at)
+            wrapper, end = self._scan(self._text, self._at)
         except json.JSONDecodeError:
             return _list_within(self._text[self._at :], self._scan)
         if self._text[end:].strip(_SPACE) or not self._is_whole:
             return None
-        lists = [key for key, value in found.items() if _is_list_of_objects(value)]
+        lists = [key for key, value in wrapper.items() if _is_list_of_objects(value)]
         if len(lists) != 1:
-            empty = [key for key, value in found.items() if value == []]
-            return empty[0] if len(found) == len(empty) == 1 else None
+            empty = [key for key, value in wrapper.items() if value == []]
+            return empty[0] if len(wrapper) == len(empty) == 1 else None
         return str(lists[0])
 
     def _wrapper(self, list_key: str) -> Iterator[bytes]:
-        """Yield the elements of the list that an object has under a key."""
+        """Yield the elements of the list under a key of an object."""
         self._at += 1
         if self._next_char() == "}":
             return
@@ -202,7 +202,7 @@ class _Elements:
         return text.translate(_LINE_BREAKS).encode() + b"\n"
 
     def _next_value(self) -> tuple[Any, str]:
-        """Return the next value and its text, and pass over it."""
+        """Return the next value and its text, and advance."""
         step = _STEP_BYTES
         while True:
             try:
@@ -222,7 +222,7 @@ class _Elements:
             step *= 2
 
     def _next_char(self) -> str:
-        """Pass over white space, and return the next character; empty: there is none."""
+        """Skip white space, and return the next character, or "" at the end."""
         while True:
             while self._at < len(self._text):
                 if (char := self._text[self._at]) not in _SPACE:
@@ -232,7 +232,7 @@ class _Elements:
                 return ""
 
     def _more(self, n_bytes: int) -> bool:
-        """Read on, and return False at the end."""
+        """Read more text, and return False at the end."""
         if self._is_whole:
             return False
         data = self._opened.read(n_bytes)
@@ -241,17 +241,17 @@ class _Elements:
         self._at = 0
         return bool(data)
 
-    def _wrong(self, found: str, at: int | None = None) -> EventsError:
+    def _wrong(self, actual: str, at: int | None = None) -> EventsError:
         place = self._at if at is None else at
         near = self._text[max(place - 20, 0) : place + 20]
         return EventsError(
-            f"{self._name}: expected objects of JSON, got {found} after {self._n:,} of them, near {near!r}\n"
+            f"{self._name}: expected objects of JSON, got {actual} after {self._n:,} of them, near {near!r}\n"
             "hint: JSON lines, an array of objects, or one object with one list of objects inside"
         )
 
 
 def _is_cut(error: json.JSONDecodeError, text: str) -> bool:
-    """Return True if an error may come from the end of the text that was read up to now."""
+    """Return True if an error may be due to the end of the text read so far."""
     return error.msg.startswith("Unterminated string") or error.pos >= len(text) - _CUT
 
 
@@ -260,7 +260,7 @@ def _is_list_of_objects(value: Any) -> bool:
 
 
 def _list_within(text: str, scan: Callable[[str, int], tuple[Any, int]]) -> str | None:
-    """Return the first key of an object, cut at its end, under which a list of objects begins."""
+    """Return the first key of a truncated object under which a list of objects begins, or None."""
     at = 1
     try:
         while True:

@@ -1,4 +1,4 @@
-"""Rows of JSON lines: types told by the first block, times from texts, and columns whose values change their type."""
+"""Rows of JSON lines: types inferred from the first block, times in strings, and columns of several types."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from cer_gpu.io.source import Source
 from cer_gpu.io.string_types import (
     UTC,
     WiderTypes,
+    cast_column,
     common_type,
     first_misfit,
-    fitted,
     mixed_zones,
     time_type,
     to_times,
@@ -42,9 +42,9 @@ from cer_gpu.io.text_files import (
 from cer_gpu.io.text_options import USUAL, TextOptions, time_type_by
 
 STRING_BYTES = 1 << 22
-"""Bytes of JSON lines to parse at once; the types of columns are those of the first so many."""
+"""Bytes of JSON lines to parse at once; column types are inferred from the first block."""
 _MIXED = pa.binary()
-"""Stands for the type of values of several types, which JSON itself has not."""
+"""Placeholder for the type of values of several types; JSON has no binary values."""
 
 
 def json_source(
@@ -57,18 +57,18 @@ def json_source(
 ) -> Source:
     """Return the rows of JSON lines, each an object; columns have the types of the first `STRING_BYTES`.
 
-    Texts that are times in ISO 8601 become timestamps, in structs, too.  A column that is not among the first rows is
-    left out.
+    Strings that are times in ISO 8601 become timestamps, in structs, too.  A column that is absent from the first block
+    is omitted.
 
     Parameters
     ----------
     stream
         Opens the bytes.
     options
-        Those for times and types; the others are of CSV.
+        Options for times and types are used; the others are for CSV.
     expected
-        Columns that have these types whatever the first rows have, and are NULL where there are none.  Other columns
-        and fields of the first rows are in the schema, too.
+        Columns that have these types whatever the first rows have, and are NULL if missing.  Other columns and fields
+        of the first rows are in the schema, too.
     probe
         Opens the first rows; if None, `stream` can be called again.
     name
@@ -91,17 +91,17 @@ class _JsonLines:
         self._as_text: set[str] = set()
         self._at_first = (probe or stream)()
         block = next(_blocks(self._at_first), b"")
-        found, first = _inferred(block)
-        raw = self._without_mixed(found)
+        inferred, first = _inferred(block)
+        raw = self._resolve_mixed_types(inferred)
         if first is None or not first.schema.equals(raw):
             first = _parsed(block, pa.schema([field for field in raw if field.name not in self._as_text]))
-        known = dict(options.column_types)
+        column_types = dict(options.column_types)
         fields = []
         for field in raw:
             values = pa.nulls(0, field.type) if field.name in self._as_text else first.column(field.name)
-            fields.append(field.with_type(self._type_of(field.name, values, known.get(field.name))))
+            fields.append(field.with_type(self._type_of(field.name, values, column_types.get(field.name))))
         self._schema = pa.schema(fields)
-        self._raw = {field.name: _parsed_type(known.get(field.name, field.type)) for field in raw}
+        self._raw = {field.name: _parsed_type(column_types.get(field.name, field.type)) for field in raw}
         self._types = {field.name: field.type for field in self._schema}
 
     def source(self, types: Mapping[str, pa.DataType] | None = None) -> Source:
@@ -111,7 +111,7 @@ class _JsonLines:
         return Source(schema, partial(self._read_json, types=types), as_types=self.source, conflicts=self._conflicts)
 
     def expecting(self, expected: pa.Schema) -> Source:
-        """Return the rows as those of a stream with a schema."""
+        """Return the rows with the schema of a stream."""
         types = {}
         for field in _added(expected, self._schema):
             own = self._types.get(field.name, pa.null())
@@ -128,10 +128,10 @@ class _JsonLines:
 
     # ---- types ------------------------------------------------------------------------------------------------
 
-    def _without_mixed(self, found: pa.Schema) -> pa.Schema:
-        """Return a schema with text for columns of several types, and without such fields of structs."""
+    def _resolve_mixed_types(self, inferred: pa.Schema) -> pa.Schema:
+        """Return a schema with columns of several types as strings, and without such fields of structs."""
         fields = []
-        for field in found:
+        for field in inferred:
             if field.type.equals(_MIXED):
                 self._as_text.add(field.name)
                 field = field.with_type(pa.string())
@@ -155,14 +155,14 @@ class _JsonLines:
             return pa.struct(fields)
         return kind
 
-    def _type_of(self, name: str, values: pa.Array, known: pa.DataType | None) -> pa.DataType:
-        """Return the type of a column that was read without times."""
+    def _type_of(self, name: str, values: pa.Array, declared_type: pa.DataType | None) -> pa.DataType:
+        """Return the type of a column that was parsed without times."""
         if name in self._formats:
-            return time_type_of_format(self._formats[name], values, known)
-        if known is not None:
-            if is_string(known):
+            return time_type_of_format(self._formats[name], values, declared_type)
+        if declared_type is not None:
+            if is_string(declared_type):
                 self._as_text.add(name)
-            return known
+            return declared_type
         return self._with_times(values, (name,))
 
     def _with_times(self, values: pa.Array, path: tuple[str, ...]) -> pa.DataType:
@@ -174,11 +174,11 @@ class _JsonLines:
             return kind
         name = path_of(path)
         format = self._options.time_format if len(path) == 1 else ""
-        if format and (found := time_type_by(values, format)) is not None:
+        if format and (times := time_type_by(values, format)) is not None:
             self._formats[name] = format
-            return found
-        if (found := time_type(values)) is not None:
-            return found
+            return times
+        if (times := time_type(values)) is not None:
+            return times
         if (rows := mixed_zones(values)) is not None:
             shown = [(row, values[row].as_py()) for row in rows]
             self._conflicts[name] = mixed_zones_message(dotted(name), self._name, *shown[0], self._name, *shown[1])
@@ -198,13 +198,13 @@ class _JsonLines:
         try:
             with reading_to_its_end(opened, self._at_first):
                 for batch in checked_for_rounding(self._batches(opened, raw, strings), inferred, self._check_exact):
-                    yield self._finished(batch, final, n_rows)
+                    yield self._typed_batch(batch, final, n_rows)
                     n_rows += batch.num_rows
         except pa.ArrowInvalid as error:
             raise self._wider_json_type(error, raw) from None
 
     def _check_exact(self, name: str) -> None:
-        """Raise EventsError for an integer of a column of floats that is none: the parser rounds it."""
+        """Raise EventsError for an integer in a column of floats that the parser would round."""
         row = 0
         for block in _blocks(self._stream()):
             for line in filter(bytes.strip, block.splitlines()):
@@ -214,7 +214,7 @@ class _JsonLines:
                 row += 1
 
     def _raw_type(self, name: str, kind: pa.DataType) -> pa.DataType:
-        """Return the type by which a column is parsed: of times, that of texts."""
+        """Return the type with which a column is parsed; times are parsed as strings."""
         own = self._raw.get(name)
         if name in self._formats:
             return own or pa.string()
@@ -225,8 +225,8 @@ class _JsonLines:
         return is_string(kind) and not is_string(own) and not pa.types.is_null(own)
 
     def _batches(self, opened: Any, raw: pa.Schema, strings: list[str]) -> Iterator[pa.RecordBatch]:
-        """Yield parsed rows; `strings` are columns of several types."""
-        if not strings and not isinstance(opened, JsonDocuments):  # Arrow's threads are to hold no objects of Python
+        """Yield parsed rows; the columns `strings` may have values of several types."""
+        if not strings and not isinstance(opened, JsonDocuments):  # Arrow's threads must not hold Python objects
             read, parse = pa_json.ReadOptions(block_size=STRING_BYTES), _only(raw)
             with pa_json.open_json(opened, read_options=read, parse_options=parse) as reader:
                 yield from reader
@@ -246,7 +246,7 @@ class _JsonLines:
                 columns |= dict(zip(batch.schema.names, batch.columns, strict=True))
             yield pa.RecordBatch.from_arrays([columns[name] for name in raw.names], names=raw.names)
 
-    def _finished(self, batch: pa.RecordBatch, final: Mapping[str, pa.DataType], first: int) -> pa.RecordBatch:
+    def _typed_batch(self, batch: pa.RecordBatch, final: Mapping[str, pa.DataType], first: int) -> pa.RecordBatch:
         if all(field.type.equals(final[field.name]) for field in batch.schema):
             return batch
         arrays = []
@@ -260,7 +260,7 @@ class _JsonLines:
         return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
     def _as_times(self, array: pa.Array, kind: pa.DataType, path: tuple[str, ...], first: int) -> pa.Array:
-        """Return a column with times in place of their texts."""
+        """Return a column with strings converted to times."""
         if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
             fields = [
                 self._as_times(array.field(i), field.type, (*path, field.name), first) for i, field in enumerate(kind)
@@ -268,7 +268,7 @@ class _JsonLines:
             return pa.StructArray.from_arrays(fields, fields=list(kind), mask=array.is_null())
         name = dotted(path_of(path))
         try:
-            return to_times(array, kind) if is_string(array.type) and _is_time(kind) else fitted(array, kind)
+            return to_times(array, kind) if is_string(array.type) and _is_time(kind) else cast_column(array, kind)
         except pa.ArrowInvalid as error:
             if not is_string(array.type):
                 raise EventsError(
@@ -276,13 +276,13 @@ class _JsonLines:
                 ) from None
             row = first_misfit(array, kind) or 0
             value = array[row].as_py()
-            found = time_type(array.slice(row, 1))
-            if found is not None and zones_differ(found, kind):
+            own_type = time_type(array.slice(row, 1))
+            if own_type is not None and zones_differ(own_type, kind):
                 raise EventsError(
-                    f"{self._name}: column {name!r} has {value!r} in row {first + row:,}, {zone_word(found)}, and "
+                    f"{self._name}: column {name!r} has {value!r} in row {first + row:,}, {zone_word(own_type)}, and "
                     f"times before it or of other files are {zone_word(kind)}\nhint: give all an offset, or none"
                 ) from None
-            wider = found or pa.string()
+            wider = own_type or pa.string()
             message = (
                 f"{self._name}: column {name!r} is {kind} by the rows before, and has {value!r} in row "
                 f"{first + row:,}\n"
@@ -291,22 +291,22 @@ class _JsonLines:
             raise (WiderTypes(message, {name: wider}) if len(path) == 1 else EventsError(message)) from None
 
     def _wider_json_type(self, error: Exception, raw: pa.Schema) -> Exception:
-        """Return the error for a value that has not the type of its column: with the type that all values have."""
+        """Return the error for a value that does not have the type of its column, with a type for all values."""
         hint = f"hint: columns have the types of the first {STRING_BYTES >> 20} MiB: {raw.to_string()}"
         plain = EventsError(f"{self._name}: cannot be read: {error}\n{hint}")
         if not self._is_rereadable:
             return plain
-        found: dict[str, pa.DataType] = {name: pa.null() for name in raw.names}
+        common_types: dict[str, pa.DataType] = {name: pa.null() for name in raw.names}
         try:
             for block in _blocks(self._stream()):
                 for field in _inferred(block)[0]:
-                    if field.name in found:
-                        found[field.name] = _common_type_of_structs(found[field.name], field.type)
+                    if field.name in common_types:
+                        common_types[field.name] = _common_type_of_structs(common_types[field.name], field.type)
         except (pa.ArrowInvalid, ValueError):
-            return plain  # it is no JSON
+            return plain  # it is not JSON
         changed = {
             name: pa.string() if _is_mixed(kind) else kind
-            for name, kind in found.items()
+            for name, kind in common_types.items()
             if not kind.equals(raw.field(name).type) and not _parsed_type(kind).equals(raw.field(name).type)
         }
         changed = {name: kind for name, kind in changed.items() if name not in self._as_text}
@@ -341,7 +341,7 @@ def _only(schema: pa.Schema) -> pa_json.ParseOptions:
 
 
 def _parsed(block: bytes, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the columns of a schema of a block."""
+    """Return a block parsed with a schema."""
     if not block.strip():
         return empty_batch(schema)
     options = pa_json.ReadOptions(block_size=len(block) + 1)
@@ -354,17 +354,17 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def _inferred(block: bytes) -> tuple[pa.Schema, pa.RecordBatch | None]:
-    """Return the types in a block as JSON has them, and its rows if columns are of one type, with pyarrow's times.
+    """Return the JSON types of a block, and its rows, with pyarrow's times, if each column has one type.
 
-    In the schema times are texts, and values of several types `_MIXED`.
+    In the schema, times are strings, and columns of several types are `_MIXED`.
 
     Raises
     ------
     pyarrow.ArrowInvalid
-        When it is no JSON, or its rows are no objects.
+        When it is not JSON, or its rows are not objects.
     """
     try:
-        found = _one_batch(pa_json.read_json(pa.BufferReader(block), pa_json.ReadOptions(block_size=len(block) + 1)))
+        batch = _one_batch(pa_json.read_json(pa.BufferReader(block), pa_json.ReadOptions(block_size=len(block) + 1)))
     except pa.ArrowInvalid as error:
         if "changed from" not in str(error):
             raise
@@ -378,11 +378,11 @@ def _inferred(block: bytes) -> tuple[pa.Schema, pa.RecordBatch | None]:
         for row in rows:
             whole = _common_type_of_structs(whole, _type_of_value(row))
         return pa.schema(list(whole)), None
-    return pa.schema([field.with_type(_parsed_type(field.type)) for field in found.schema]), found
+    return pa.schema([field.with_type(_parsed_type(field.type)) for field in batch.schema]), batch
 
 
 def _parsed_type(kind: pa.DataType) -> pa.DataType:
-    """Return a type as the parser has it: with texts in place of times."""
+    """Return a type as the parser has it, with strings in place of times."""
     if _is_time(kind):
         return pa.string()
     if pa.types.is_struct(kind):
@@ -418,7 +418,7 @@ def _type_of_value(value: Any) -> pa.DataType:
 
 
 def _common_type_of_structs(a: pa.DataType, b: pa.DataType) -> pa.DataType:
-    """Return the type of values of two types; structs have the fields of both."""
+    """Return the common type of two types; structs have the fields of both."""
     if pa.types.is_struct(a) and pa.types.is_struct(b):
         fields = {field.name: field.type for field in a}
         for field in b:
@@ -435,9 +435,9 @@ def _as_text(value: Any) -> str | None:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _added(expected: Iterable[pa.Field], found: Iterable[pa.Field], *, within: bool = False) -> list[pa.Field]:
-    """Return fields with those found besides; `within` structs, too."""
-    more = {field.name: field for field in found}
+def _added(expected: Iterable[pa.Field], others: Iterable[pa.Field], *, within: bool = False) -> list[pa.Field]:
+    """Return the `expected` fields, followed by additional ones of `others`; `within` structs, too."""
+    more = {field.name: field for field in others}
     fields = []
     for field in expected:
         other = more.pop(field.name, None)

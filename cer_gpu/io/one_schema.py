@@ -1,4 +1,4 @@
-"""One schema for all files of a source: no file decides for the others what type a column has."""
+"""One schema for all files of a source, whatever the order of the files."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.fields import retyped
 from cer_gpu.errors import EventsError
 from cer_gpu.io.source import Source, with_batches
-from cer_gpu.io.string_types import common_type, fitted, zones_differ
+from cer_gpu.io.string_types import cast_column, common_type, zones_differ
 from cer_gpu.io.text_files import mixed_zones_message, zone_word
 
 
 @dataclass(frozen=True)
 class OneSchema:
-    """Sources whose columns have one type each, as far as there is one.
+    """Sources whose columns have common types, as far as there are any.
 
     Attributes
     ----------
     sources : list of Source
     schema : pyarrow.Schema
-        That of the first, with the common types, and with the columns that only later text files have.
+        The schema of the first, with the common types, and with columns that only later text files have.
     conflicts, remarks : dict from str to str
-        As those of `Source`.
+        See `Source`.
     """
 
     sources: list[Source]
@@ -40,8 +40,8 @@ def in_one_schema(
 ) -> OneSchema:
     """Return sources with one type for each column.
 
-    Text files are read with it, and have NULL for columns that they lack; times of other files are cast to it.  A
-    column without a common type is read as text if it is text in all files but text files; else each keeps its own.
+    Text files are read with the common types, and have NULL for columns that they lack; times of other files are cast.
+    A column without a common type is read as strings if all other files have strings; else each file keeps its type.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def in_one_schema(
     names
         Names of the files, for messages.
     folder_columns
-        Columns that other places tell of each file, and that it need not have.
+        Hive columns of each file, which it need not contain.
     """
     first = sources[0].schema
     conflicts = {name: text for source in reversed(sources) for name, text in source.conflicts.items()}
@@ -62,7 +62,7 @@ def in_one_schema(
         counts = [each[name] for each in named]
         here = [i for i, n in enumerate(counts) if n]
         absent = [i for i, n in enumerate(counts) if not n and name not in folder_columns[i]]
-        lacking = [] if any(source.is_log for source in sources) else absent  # each kind has its own columns
+        lacking = [] if any(source.is_log for source in sources) else absent  # each kind of log has its own columns
         if max(counts) > 1 or any(sources[i].as_types is None for i in absent):
             continue
         kinds = {i: sources[i].schema.field(name).type for i in here}
@@ -80,15 +80,15 @@ def in_one_schema(
             remarks[name] = remark
     schema = retyped(first, types)
     of_all = {field.name: field.type for field in schema if field.name not in conflicts}
-    brought = [
+    converted = [
         _as_types(source, {name: kind for name, kind in of_all.items() if name not in but}, name)
         for source, name, but in zip(sources, names, folder_columns, strict=True)
     ]
-    return OneSchema(brought, schema, conflicts, remarks)
+    return OneSchema(converted, schema, conflicts, remarks)
 
 
 def with_stream_schema(source: Source, name: str, expected: pa.Schema, folder_columns: Collection[str]) -> Source:
-    """Return a source of a stream whose columns have types already: times, and integers among floats, have them.
+    """Return a source whose times, and integers in columns of floats, are cast to the types of its stream.
 
     Columns that a text file lacks are NULL.
 
@@ -100,7 +100,7 @@ def with_stream_schema(source: Source, name: str, expected: pa.Schema, folder_co
     expected
         Schema of the stream.
     folder_columns
-        Columns that other places tell.
+        Hive columns.
     """
     own = {field.name: field.type for field in source.schema}
     types, conflicts = dict[str, pa.DataType](), dict(source.conflicts)
@@ -133,7 +133,7 @@ def _common(kinds: Mapping[int, pa.DataType]) -> pa.DataType | None:
 
 
 def _clash(kinds: Mapping[int, pa.DataType]) -> tuple[int, int] | None:
-    """Return two files that have times with a zone and without."""
+    """Return two files of which one has times with a time zone and the other without, or None."""
     (first, kind), *others = kinds.items()
     other = next((i for i, each in others if zones_differ(kind, each)), None)
     if other is None:
@@ -142,7 +142,7 @@ def _clash(kinds: Mapping[int, pa.DataType]) -> tuple[int, int] | None:
 
 
 def _first_value(source: Source, name: str) -> tuple[int, str]:
-    """Return the first row that has a value, and the value."""
+    """Return the index of the first row that has a value, and the value."""
     row = 0
     for batch in source.batches([name]):
         for value in batch.column(name):
@@ -160,8 +160,8 @@ def _remark(
         if not pa.types.is_null(kind) and not pa.types.is_nested(kind):
             first.setdefault(str(kind), i)
     if len(first) > 1:
-        found = " and ".join(f"{kind} in {names[i]}" for kind, i in list(first.items())[:2])
-        return f"column {name!r} is {found}: it is read as {common}"
+        types = " and ".join(f"{kind} in {names[i]}" for kind, i in list(first.items())[:2])
+        return f"column {name!r} is {types}: it is read as {common}"
     if absent:
         others = f" and {len(absent) - 1} more files" if len(absent) > 1 else ""
         return f"{names[absent[0]]}{others}: no column {name!r}, which is NULL there"
@@ -169,7 +169,7 @@ def _remark(
 
 
 def _as_types(source: Source, types: Mapping[str, pa.DataType], name: str) -> Source:
-    """Return a source with columns of other types, and text files with all columns."""
+    """Return a source with other types of columns, and text files with all columns."""
     if source.as_types is not None:
         own = {field.name: field.type for field in source.schema}
         changed = {column: kind for column, kind in types.items() if column not in own or own[column] != kind}
@@ -197,7 +197,7 @@ def _cast_column(array: pa.Array, kind: pa.DataType | None, column: str, name: s
     if kind is None:
         return array
     try:
-        return fitted(array, kind)
+        return cast_column(array, kind)
     except pa.ArrowInvalid as error:
         raise EventsError(
             f"{name}: column {column!r} is {array.type}, and read as {kind} for all files: {error}"

@@ -1,8 +1,8 @@
-"""Hidden files that results are written to, and removal of those that killed writers of the same target left.
+"""Hidden files that output is written to, and removal of stale ones that killed writers of the same target left.
 
 A writer holds a lock (`flock`) of its file for as long as it lives, also after a fork, and the kernel releases it with
-the last process that has the file open.  A file that can be locked thus has no writer.  The name of a hidden file holds
-a digest of the name of its target, and a token that nobody can guess.
+the last process that has the file open.  A file that can be locked thus has no writer.  The name of a hidden file
+contains a digest of the name of its target, and a random token.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ _BUSY = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 
 def part_beside(target: Path) -> Path:
-    """Return a path beside a target, for a file that is to take its name."""
+    """Return a path in the folder of a target, for a file that will be renamed to it."""
     return target.with_name(f"{_begin_of(target)}{secrets.token_hex(8)}.part")
 
 
 def open_part(path: Path) -> IO[bytes]:
-    """Open a new file, locked until it is closed where the file system has locks.
+    """Open a new file, locked until it is closed if the file system has locks.
 
     Raises
     ------
     OSError
-        When the file cannot be made, or is there already.
+        When the file cannot be created, or exists already.
     """
     for _ in range(_MAX_ATTEMPTS):
         file = open(path, "xb")  # noqa: SIM115 - the caller closes it
         try:
-            # a run that found it before it was locked may have removed it
+            # a run that listed it before it was locked may have removed it
             if _lock_alone(file) and os.fstat(file.fileno()).st_nlink:
                 return file
         except BaseException:
@@ -57,12 +57,12 @@ def open_part(path: Path) -> IO[bytes]:
 
 
 def name_part(file: IO[bytes], path: Path, target: Path) -> None:
-    """Close a whole file and give it the name of its target, locked until it has that name.
+    """Close a complete file and rename it to its target; it is locked until it has that name.
 
     Raises
     ------
     OSError
-        When the file cannot have that name.
+        When the file cannot be renamed.
     """
     if fcntl is None:  # Windows renames no open file
         file.close()
@@ -72,11 +72,11 @@ def name_part(file: IO[bytes], path: Path, target: Path) -> None:
         file.close()
 
 
-def remove_left_parts(target: Path) -> int:
-    """Remove the hidden files that killed writers of a target left, and print a line on them.
+def remove_stale_parts(target: Path) -> int:
+    """Remove the hidden files that killed writers of a target left, and print a line about them.
 
-    Removed are regular files of this user with a name that `part_beside` gives for this target, which no living process
-    has locked; never a link, nor a file with several names.
+    Only regular files of this user are removed, with a name that `part_beside` returns for this target, that no living
+    process has locked; never a link, nor a file with several hard links.
 
     Parameters
     ----------
@@ -91,10 +91,10 @@ def remove_left_parts(target: Path) -> int:
         return 0
     n_removed = n_bytes = 0
     named = re.compile(re.escape(_begin_of(target)) + r"[0-9a-f]{16}\.part")
-    with contextlib.suppress(OSError):  # a folder that can be written to, but not be listed
+    with contextlib.suppress(OSError):  # a folder that is writable, but cannot be listed
         for name in [each for each in os.listdir(target.parent) if named.fullmatch(each)]:
             with contextlib.suppress(OSError):
-                n_bytes += _remove_left(target.with_name(name))
+                n_bytes += _remove_stale(target.with_name(name))
                 n_removed += 1
     if n_removed:
         files = "the unfinished file" if n_removed == 1 else f"{n_removed:,} unfinished files"
@@ -102,13 +102,13 @@ def remove_left_parts(target: Path) -> int:
     return n_removed
 
 
-def _remove_left(path: Path) -> int:
+def _remove_stale(path: Path) -> int:
     """Remove a file that has no writer and return its size, or raise OSError."""
     with open_regular(path) as file:
         of = os.fstat(file.fileno())
         if of.st_uid != os.geteuid() or of.st_nlink != 1:
             raise PermissionError(f"{path}: not of this user alone")
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # NFS locks files opened to read by no other kind
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # the only kind of lock on NFS for files opened for reading
         now = os.lstat(path)
         if (now.st_dev, now.st_ino) != (of.st_dev, of.st_ino):
             raise FileNotFoundError(path)
@@ -117,7 +117,7 @@ def _remove_left(path: Path) -> int:
 
 
 def _lock_alone(file: IO[bytes]) -> bool:
-    """Return False if another process has the lock of a file; True where there are no locks, and nothing is removed."""
+    """Return False if another process has locked a file; True if there are no locks, as nothing is removed then."""
     if fcntl is None:
         return True
     try:

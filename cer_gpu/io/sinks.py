@@ -1,4 +1,4 @@
-"""Sinks of matches: a file that appears whole or not at all, also in a store, or a pipe written without delay."""
+"""Sinks of matches: a file that is written atomically, also in a store, or a pipe without delay."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from cer_gpu.errors import OptionError
-from cer_gpu.io.parts import name_part, open_part, part_beside, remove_left_parts
+from cer_gpu.io.parts import name_part, open_part, part_beside, remove_stale_parts
 from cer_gpu.io.stores import Address, open_store, path_in_store
 from cer_gpu.io.value_strings import TEXT, csv_header, csv_lines, is_quoted, json_lines, to_csv
 from cer_gpu.private_files import unfinished
 
 _COPY_BYTES = 1 << 22
 _WHOLE_AT_ONCE = ("s3", "gcs", "abfs")
-"""File systems of pyarrow whose files can be seen only when they are closed."""
+"""File systems of pyarrow whose files are visible only after they are closed."""
 
 
 def is_stored(path: str) -> bool:
-    """Return True for the address of a file in a store."""
+    """Return True for the URI of a file in a store."""
     return "://" in path and not Address.parse(path).is_local
 
 
 @contextlib.contextmanager
 def stored_result_file(path: str, inputs: Sequence[str] = ()) -> Iterator[IO[bytes]]:
-    """Yield a temporary file that is put into a store at the end of the ``with`` block; after an error, nothing is.
+    """Yield a temporary file that is uploaded to a store at the end of the ``with`` block, unless there was an error.
 
     Parameters
     ----------
     path
-        Address of the file in the store.
+        URI of the file in the store.
     inputs
         Files that are being read, which must not be overwritten.
 
@@ -86,9 +86,9 @@ SINK_ENDINGS = tuple(f".{name}" for name in SINK_FORMATS)
 
 WRITE_ROWS = 1 << 17
 WRITE_BYTES = 1 << 24
-"""Bounds of the rows gathered for Parquet and Arrow files, whichever comes first: few row groups, little memory."""
+"""Limits of the rows buffered for Parquet and Arrow files, whichever comes first: few row groups, little memory."""
 TEXT_ROWS = 1 << 14
-"""Most rows turned into text, or written to a pipe, at once."""
+"""Maximum number of rows formatted as text, or written to a pipe, at once."""
 
 
 class Writer(Protocol):
@@ -98,21 +98,21 @@ class Writer(Protocol):
         """Write rows."""
 
     def close(self) -> None:
-        """Write the end of the format; the file itself stays open."""
+        """Write the footer of the format; the file itself stays open."""
 
 
 class Sink(Protocol):
     """Receiver of matches."""
 
     def write(self, batch: pa.RecordBatch, /) -> None:
-        """Write matches, at once or gathered with later ones.
+        """Write matches, immediately or buffered with later ones.
 
         Raises
         ------
         OSError
             When they cannot be written, for example because the disk is full.
         OptionError
-            When the format cannot hold them.
+            When the format cannot represent them.
         """
 
 
@@ -122,15 +122,15 @@ def open_sink(
 ) -> Iterator[Sink]:
     """Write a file of matches.
 
-    The rows go to a hidden file beside it, which takes the name at the end of the ``with`` block. If the block ends
-    with any error, the hidden file is removed, and an earlier file of the name stays unchanged.  Hidden files that
-    killed writers of the same file left are removed first (`cer_gpu.io.parts`).  The rows of a file in a store are
-    gathered in a temporary file of this machine, which is put there at the end of the block.
+    Rows are written to a hidden file in the same folder, which is renamed at the end of the ``with`` block. If the
+    block raises an error, the hidden file is removed, and an earlier file of the name stays unchanged.  Hidden files of
+    killed writers of the same file are removed first (`cer_gpu.io.parts`).  The rows of a file in a store are
+    buffered in a local temporary file, which is uploaded at the end of the block.
 
     Parameters
     ----------
     path
-        Path of the file, or its address in a store; without `format`, it must end in one of SINK_ENDINGS.
+        Path of the file, or its URI in a store; without `format`, it must end in one of SINK_ENDINGS.
     schema
         Schema of the matches.
     inputs
@@ -141,8 +141,8 @@ def open_sink(
     Raises
     ------
     OptionError
-        When the ending is unknown, the path is an input, or the format cannot hold the results; before anything is
-        written.
+        When the ending is unknown, the path is an input, or the format cannot represent the output; raised before
+        anything is written.
     OSError
         When the file cannot be written.
 
@@ -164,7 +164,7 @@ def open_sink(
 
 @contextlib.contextmanager
 def open_writer(file: IO[bytes], schema: pa.Schema, format: str, name: str) -> Iterator[Sink]:
-    """Write matches to an open file, which stays open and is whole at the end of the ``with`` block.
+    """Write matches to an open file, which stays open and is complete at the end of the ``with`` block.
 
     Parameters
     ----------
@@ -193,12 +193,12 @@ def open_writer(file: IO[bytes], schema: pa.Schema, format: str, name: str) -> I
 
 @contextlib.contextmanager
 def result_file(path: str | os.PathLike[str], inputs: Sequence[str] = ()) -> Iterator[IO[bytes]]:
-    """Yield a hidden file beside `path` that takes its name at the end of the ``with`` block, as `open_sink` does.
+    """Yield a hidden file in the folder of `path` that is renamed to it at the end of the ``with`` block.
 
     Raises
     ------
     OptionError
-        When the path is an input, or no file can have it.
+        When the path is an input, or no file can be written there.
     OSError
         When the file cannot be written.
     """
@@ -209,7 +209,7 @@ def result_file(path: str | os.PathLike[str], inputs: Sequence[str] = ()) -> Ite
             yield nowhere
         return
     target = Path(os.path.realpath(shown))  # a link stays a link
-    remove_left_parts(target)
+    remove_stale_parts(target)
     part = part_beside(target)
     with unfinished(part):
         yield from _result_file(shown, target, part)
@@ -249,7 +249,7 @@ def open_pipe(
     format
         One of PIPE_FORMATS; "arrow" is the stream format of Arrow IPC.
     whole
-        Makes a context that defers interrupts: rows are written within such contexts, and so never in part.
+        Returns a context that defers interrupts: rows are written within such contexts, so never partially.
 
     Raises
     ------
@@ -272,7 +272,7 @@ def open_pipe(
 
 
 class _FileSink:
-    """Sink to the writer of a file, which gathers rows if the format gains from it."""
+    """Sink to the writer of a file, which buffers rows if the format benefits from it."""
 
     def __init__(self, writer: Writer, name: str, *, gather: bool) -> None:
         self._writer = writer
@@ -295,7 +295,7 @@ class _FileSink:
             self._flush()
 
     def close(self) -> None:
-        """Write the gathered rows, and the end of the format."""
+        """Write the buffered rows, and the footer of the format."""
         self._flush()
         with naming(self._name):
             self._writer.close()
@@ -327,7 +327,7 @@ class _PipeSink:
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut a batch into pieces whose text is small; that of short rows stays in the cache."""
+    """Cut a batch into pieces whose text is small, so that it stays in the CPU cache for short rows."""
     n_pieces = max(-(-batch.num_rows // TEXT_ROWS), min(batch.num_rows, batch.nbytes // WRITE_BYTES))
     n_rows = -(-batch.num_rows // max(n_pieces, 1))
     for start in range(0, batch.num_rows, n_rows or 1):
@@ -365,7 +365,7 @@ def _decoded_field(field: pa.Field) -> pa.Field:
 
 @contextlib.contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Make errors of writing name the file as the user knows it."""
+    """Add the name of the file to errors of writing."""
     try:
         yield
     except OSError as error:
@@ -375,17 +375,17 @@ def naming(name: str) -> Iterator[None]:
         raise OptionError(f"{name}: the format cannot hold these results: {error}\nhint: another format") from error
 
 
-def _format(path: Path, given: str | None) -> str:
-    """Return the format given, or that of the ending of a path."""
-    if given is None and _is_nowhere(path):
+def _format(path: Path, format: str | None) -> str:
+    """Return `format`, or the format of the ending of a path if it is None."""
+    if format is None and _is_nowhere(path):
         return "arrow"
-    if given is None and path.suffix.lower() not in SINK_ENDINGS:
+    if format is None and path.suffix.lower() not in SINK_ENDINGS:
         raise OptionError(
             f"{path}: cannot tell the format from the name\n"
             f"hint: expected a name that ends in {', '.join(SINK_ENDINGS)}, or --format; "
             "tables are delta:PATH and iceberg:NAME"
         )
-    return given or path.suffix.lower()[1:]
+    return format or path.suffix.lower()[1:]
 
 
 def check_target(path: Path, inputs: Sequence[str]) -> None:

@@ -24,7 +24,7 @@ BATCH_ROWS = 1 << 17
 _BATCHES_AHEAD = 2
 """Batches of a file decoded ahead of the evaluation."""
 READ_ERRORS = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError)
-"""Exceptions of Arrow's readers over data that cannot be read."""
+"""Exceptions of Arrow's readers for unreadable data."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Parts:
     read: Callable[[list[str], int, int], Iterator[pa.RecordBatch]]
 
     def serve(self, n_threads: int) -> bool:
-        """Return True if `n_threads` can share the rows about equally."""
+        """Return True if the rows can be divided about equally among `n_threads`."""
         largest = max((end - begin for begin, end in pairwise(self.begins)), default=0)
         return largest * n_threads <= 1.25 * self.begins[-1]
 
@@ -55,7 +55,7 @@ class ColumnBounds:
     Attributes
     ----------
     least, greatest
-        No value is less, or greater; NULL and NaN are not counted.
+        Lower and upper bound of the values, without NULL and NaN.
     """
 
     least: Any
@@ -63,7 +63,7 @@ class ColumnBounds:
 
 
 MayHold = Callable[[Sequence[Mapping[str, ColumnBounds]]], list[bool]]
-"""Tells the files that may hold an event, by the bounds of their columns."""
+"""Returns for each file whether it may contain a relevant event, by the bounds of its columns."""
 
 
 @dataclass(eq=False)
@@ -78,7 +78,7 @@ class Source:
     n_rows : int or None
         Number of events, or None if unknown before reading.
     origins : sequence of (int, str)
-        Position of the first event of each file, and the name of the file; it may grow while they are read.
+        Position of the first event of each file, and the name of the file; may grow while they are read.
     rereadable : bool
         True if `batches` can be called again, and reads a few columns faster than all.
     in_memory : bool
@@ -88,29 +88,29 @@ class Source:
     parts : Parts or None
         Parts to read at once, or None if the source cannot be read in parts.
     resident : bool
-        True if columns may lie in the memory of a GPU, where the host must not read them.
+        True if columns may be in GPU memory, which the host must not read.
     reads_fields : bool
         True if `read` also takes fields of structs, and omits their other fields.
     numbered : bool
         True if a column has the row numbers of the events among more events (`cer_gpu.order.row_column.ROW_COLUMN`).
     ordered : bool
-        False: the rows have an order only by their times, as those of a table.
+        False if the rows are ordered only by their times, as those of a table.
     without : callable or None
-        ``without(may_hold, kept)`` returns the source with NULL in place of the values of files that need not be read,
-        but for columns that are `kept`; None if nothing is known of the files.
+        ``without(may_hold, keep)`` returns the source with NULL in place of the values of files that need not be read,
+        except in the columns `keep`; None if there are no file statistics.
     as_types : callable or None
-        ``as_types(types)`` returns the same rows of a text file with columns of these types; those that it has not are
+        ``as_types(types)`` returns the same rows of a text file with columns of these types; those that it lacks are
         NULL.  None if the types are stored with the rows.
     conflicts : mapping from str to str
-        Errors of columns and fields that have no one type, by their names; raised if they are read.
+        Errors of columns and fields without a common type, by name; raised if they are read.
     remarks : mapping from str to str
-        Remarks on columns that have other types than some of their files tell.
+        Remarks on columns whose type differs from that in some files.
     notes : sequence of str
         Remarks on the files themselves: parts of them that could not be read.
     is_log : bool
-        True if the rows are those of a log.  Each kind of logs has its own columns: to lack some is worth no remark.
+        True if the rows are those of a log.  Each kind of log has its own columns: missing ones cause no remark.
     time_hint : str
-        Advice on making timestamps of texts, with the name of the column as ``{0}``; empty: there is none.
+        Advice on converting strings to timestamps, with the name of the column as ``{0}``; may be empty.
     """
 
     schema: pa.Schema
@@ -140,7 +140,7 @@ class Source:
         Raises
         ------
         EventsError
-            When one of them has no one type.
+            When one of them has no common type.
         """
         for attribute in columns if self.conflicts else ():
             names = names_of(attribute)
@@ -150,17 +150,17 @@ class Source:
         return self.read(columns if self.reads_fields else columns_with(self.schema, columns))
 
     def parts_for(self, n_threads: int) -> Parts | None:
-        """Return the parts for `n_threads` to read at once, or None if there are none of about equal sizes."""
+        """Return the parts for `n_threads` to read at once, or None if there are none of about equal size."""
         return self.parts if self.parts is not None and self.parts.serve(n_threads) else None
 
     @contextmanager
     def locating(self, n_events: Callable[[], int]) -> Iterator[None]:
-        """Let errors in the order of events name the file.
+        """Add the name of the file to errors in the order of events.
 
         Parameters
         ----------
         n_events
-            Returns the number of events evaluated so far, for errors that do not tell the number of their event.
+            Returns the number of events evaluated so far, for errors without an event position.
         """
         try:
             yield
@@ -177,7 +177,7 @@ class Source:
 
 
 def with_field_column(source: Source, name: str) -> Source:
-    """Return a source with a column for a field whose path a name with dots tells, unless it has one."""
+    """Return a source with a column for the struct field at a dotted path, unless it has that column."""
     path = names_in(source.schema, name)
     if len(path) == 1:
         return source
@@ -192,11 +192,11 @@ def with_field_column(source: Source, name: str) -> Source:
 
 
 def with_batches(source: Source, change: Callable[[pa.RecordBatch], pa.RecordBatch], **others: Any) -> Source:
-    """Return a source each batch of which is changed, of its parts too; `others` are fields of it that change."""
+    """Return a source with each batch transformed, also in its parts; `others` are fields to replace."""
 
     def changing(read: Callable[..., Iterator[pa.RecordBatch]]) -> Callable[..., Iterator[pa.RecordBatch]]:
-        def read_all(*asked: Any, **options: Any) -> Iterator[pa.RecordBatch]:
-            yield from map(change, read(*asked, **options))
+        def read_all(*args: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+            yield from map(change, read(*args, **options))
 
         return read_all
 
@@ -225,13 +225,13 @@ def check_names(schema: pa.Schema) -> None:
         names += [kind.tz] if pa.types.is_timestamp(kind) else []
 
 
-def check_columns(file: object, found: pa.Schema, first: object, expected: pa.Schema, columns: list[str]) -> None:
+def check_columns(file: object, schema: pa.Schema, first: object, expected: pa.Schema, columns: list[str]) -> None:
     """Raise EventsError unless a file has the columns of the first one, of the same kinds."""
     for attribute in columns:
-        ours, theirs = attribute_type(found, attribute), attribute_type(expected, attribute)
+        ours, theirs = attribute_type(schema, attribute), attribute_type(expected, attribute)
         name = dotted(attribute)
         if ours is None:
-            hint = did_you_mean(name, found.names, "columns") or "the file has no columns"
+            hint = did_you_mean(name, schema.names, "columns") or "the file has no columns"
             raise EventsError(f"{file}: no column {name!r} (or more than one), which {first} has\nhint: {hint}")
         kinds = {kind_of(ours), kind_of(theirs)} - {NOTHING}
         if len(kinds) > 1 and not kinds <= {INTEGER, FLOAT, DECIMAL}:
@@ -240,11 +240,11 @@ def check_columns(file: object, found: pa.Schema, first: object, expected: pa.Sc
 
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 _PLACES = np.array([i for i in range(36) if i not in (8, 13, 18, 23)])
-"""Places of the digits; between them are hyphens."""
+"""Offsets of the digits; between them are hyphens."""
 
 
 def with_plain_uuids(source: Source) -> Source:
-    """Return a source whose columns of UUIDs are texts."""
+    """Return a source whose columns of UUIDs are strings."""
     schema = without_uuids(source.schema)
     if schema is source.schema:
         return source
@@ -252,24 +252,24 @@ def with_plain_uuids(source: Source) -> Source:
 
 
 def without_uuids(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of events whose UUIDs are texts: the same where it has none."""
+    """Return the schema with columns of UUIDs as strings, or the same if it has none."""
     if pa.uuid() not in schema.types:
         return schema
     return pa.schema([field.with_type(pa.string()) if field.type == pa.uuid() else field for field in schema])
 
 
 def plain_uuids(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch whose columns of UUIDs are texts."""
+    """Return a batch whose columns of UUIDs are strings."""
     if pa.uuid() not in batch.schema.types:
         return batch
     for i, (name, kind) in enumerate(zip(batch.schema.names, batch.schema.types, strict=True)):
-        if kind == pa.uuid():  # the other columns are not looked at: those that nobody reads may be damaged
+        if kind == pa.uuid():  # other columns are not touched: unread ones may be damaged
             batch = batch.set_column(i, name, uuid_strings(batch.column(i)))
     return batch
 
 
 def uuid_strings(uuids: pa.Array) -> pa.Array:
-    """Return UUIDs as texts of 36 characters, in lower case."""
+    """Return UUIDs as strings of 36 characters, in lower case."""
     n, offset = len(uuids), uuids.offset
     valid = validity(uuids.storage)
     stored = uuids.storage.buffers()[1]
@@ -283,5 +283,5 @@ def uuid_strings(uuids: pa.Array) -> pa.Array:
     strings[:, _PLACES[::2]] = _DIGITS[own >> 4]
     strings[:, _PLACES[1::2]] = _DIGITS[own & 15]
     offsets = np.arange(n + 1, dtype=np.int32) * np.int32(36)
-    found = pa.Array.from_buffers(pa.string(), n, [None, pa.py_buffer(offsets), pa.py_buffer(strings.reshape(-1))])
-    return found if valid is None else pc.if_else(pa.array(valid), found, pa.scalar(None, pa.string()))
+    array = pa.Array.from_buffers(pa.string(), n, [None, pa.py_buffer(offsets), pa.py_buffer(strings.reshape(-1))])
+    return array if valid is None else pc.if_else(pa.array(valid), array, pa.scalar(None, pa.string()))

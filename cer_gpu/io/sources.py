@@ -31,7 +31,7 @@ _NAMES_OF_TABLES = {
     TABLE_PACKAGES["delta"]: "'delta:PATH'",
     TABLE_PACKAGES["iceberg"]: "'iceberg:CATALOG.NAMESPACE.TABLE'",
 }
-"""Names of tables, by the packages whose objects are given in their place."""
+"""Names of tables, by the packages whose objects users may pass instead."""
 
 
 def open_events(events: Any, *, resident: bool = False) -> Source:
@@ -41,12 +41,12 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
     ----------
     events
     resident
-        True: accept columns in the memory of a GPU, which only the evaluation can read.
+        True: accept columns in GPU memory, which only the evaluation can read.
 
     Raises
     ------
     EventsError
-        When the object holds no events, or a file cannot be read.
+        When the object has no events, or a file cannot be read.
     """
     return with_plain_uuids(_opened(events, resident))
 
@@ -79,7 +79,7 @@ def _opened(events: Any, resident: bool) -> Source:
             rereadable=True,
             in_memory=True,
         )
-    # importing pyarrow.dataset imports pandas; if nobody imported it, `events` is no dataset
+    # importing pyarrow.dataset imports pandas; if it is not imported, `events` is not a dataset
     datasets = sys.modules.get("pyarrow._dataset")
     if datasets is not None and isinstance(events, datasets.Dataset):
         return _open_dataset(events)
@@ -106,36 +106,36 @@ def _opened(events: Any, resident: bool) -> Source:
 
 
 def reading_again(evaluate: Callable[[Any], _Result], events: Any) -> _Result:
-    """Return what a function makes of events; where a later row of a text file needs a wider type, of these anew.
+    """Evaluate events, and again with wider types if a later row of a text file needs them.
 
     Parameters
     ----------
     evaluate
-        Reads all events, and leaves nothing behind if it raises an error.
+        Reads all events, and has no side effects if it raises an error.
     events
 
     Raises
     ------
     WiderTypes
-        When the events cannot be read again, or the query does not fit the wider type.
+        When the events cannot be read again, or the query does not support the wider type.
     """
-    found: WiderTypes | None = None
+    widening: WiderTypes | None = None
     while True:
         try:
             return evaluate(events)
         except WiderTypes as wider:
-            found, again = wider, with_types(events, wider.types)
+            widening, again = wider, with_types(events, wider.types)
             if again is None:
                 raise
             events = again
         except QueryTypeError:
-            if found is not None:
-                raise found from None
+            if widening is not None:
+                raise widening from None
             raise
 
 
 def with_types(events: Any, types: Mapping[str, pa.DataType]) -> Any:
-    """Return files of events with other types of columns, or None if they have them already or are no files."""
+    """Return files of events with other types of columns, or None if they have them already or are not files."""
     if isinstance(events, Mapping):
         each = {name: with_types(own, types) for name, own in events.items()}
         changed = {name: own for name, own in each.items() if own is not None}
@@ -145,14 +145,14 @@ def with_types(events: Any, types: Mapping[str, pa.DataType]) -> Any:
         events = Files(events)
     if not isinstance(events, Files):
         return None
-    known = dict(events.options().column_types)
-    if all(known.get(name) == kind for name, kind in types.items()):
+    declared = dict(events.options().column_types)
+    if all(declared.get(name) == kind for name, kind in types.items()):
         return None
     return events.with_types(types)
 
 
 def _open_named(names: Sequence[str | os.PathLike[str]], options: TextOptions = USUAL) -> Source:
-    """Open the events of files, text files by their options, or those of one table."""
+    """Open the events of files, with options for text files, or those of one table."""
     tables = [name for name in names if table_name_of(os.fspath(name)) is not None]
     if not tables:
         return open_paths(names, options)
@@ -190,7 +190,7 @@ def _open_iterable(tables: Iterator[Any]) -> Source:
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
         for number, table in enumerate(coming):
             source = _open_table(table)
-            # record batches whose types differ are judged where they are read, as those of a reader
+            # record batches whose types differ are checked when they are read, as those of a reader
             if not isinstance(table, pa.RecordBatch) and source.schema != schema:
                 check_columns(f"table {number} of the iterable", source.schema, "table 0", schema, columns)
             yield from source.batches(columns)
@@ -265,7 +265,7 @@ _STREAM = b"\xff\xff\xff\xff"
 _FILE = b"ARROW1\0\0"
 _GZIP = b"\x1f\x8b"
 _BINARY = bytes(set(range(32)) - set(b"\t\n\r\f\v"))
-"""Bytes that no text has."""
+"""Bytes that do not occur in text."""
 
 
 def open_standard_input(file: IO[bytes], options: TextOptions = USUAL) -> Source:
@@ -282,23 +282,23 @@ def open_standard_input(file: IO[bytes], options: TextOptions = USUAL) -> Source
     Raises
     ------
     EventsError
-        When standard input is a terminal, is empty, or holds something else.
+        When standard input is a terminal, is empty, or has another format.
     """
     if file.isatty():
         raise EventsError(f"standard input is a terminal: {_EXPECTED}\nhint: ... | cer-gpu run QUERY -")
     try:
-        return _open_standard_stream(_Rest(b"", file), options)
+        return _open_standard_stream(_PeekableFile(b"", file), options)
     except READ_ERRORS as error:
         raise EventsError(f"standard input cannot be read: {error}\nhint: {_EXPECTED}") from error
 
 
-def _open_standard_stream(file: _Rest, options: TextOptions) -> Source:
+def _open_standard_stream(file: _PeekableFile, options: TextOptions) -> Source:
     head = file.peek(len(_FILE))
     if not head:
         raise EventsError(f"standard input is empty: {_EXPECTED}")
     if head.startswith(_GZIP):
         return _open_standard_stream(
-            _Rest(b"", pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "gzip")), options
+            _PeekableFile(b"", pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "gzip")), options
         )
     if head == _FILE or head.startswith(_STREAM):
         if head == _FILE:
@@ -312,7 +312,7 @@ def _open_standard_stream(file: _Rest, options: TextOptions) -> Source:
     return _open_text(file, options)
 
 
-def _open_text(file: _Rest, options: TextOptions) -> Source:
+def _open_text(file: _PeekableFile, options: TextOptions) -> Source:
     """Open CSV or JSON lines; the schema is that of the first lines."""
     if file.peek(len(BOM_UTF8)) == BOM_UTF8:
         file.read(len(BOM_UTF8))
@@ -335,10 +335,10 @@ def _open_text(file: _Rest, options: TextOptions) -> Source:
 
 
 def _in_arrow(data: bytes) -> pa.BufferReader:
-    """Return a file of a copy in Arrow's memory.
+    """Return a copy of data as a file in Arrow's memory.
 
-    Arrow's threads may drop a file after its reader is closed.  If that is an object of Python, and the interpreter is
-    ending just then, the process aborts.
+    Arrow's threads may release a file after its reader is closed.  If that is a Python object, and the interpreter is
+    shutting down, the process aborts.
     """
     copy = pa.BufferOutputStream()
     copy.write(data)
@@ -352,7 +352,7 @@ def _row_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         raise EventsError(f"standard input cannot be read: {error}") from error
 
 
-class _Rest:
+class _PeekableFile:
     """File whose first bytes were read already: it returns these, then the rest."""
 
     closed = False
@@ -362,7 +362,7 @@ class _Rest:
         self._file = file
 
     def peek(self, n: int) -> bytes:
-        """Return the next bytes, at most `n`, without passing over them."""
+        """Return the next bytes, at most `n`, without consuming them."""
         while len(self._head) < n and (more := self._file.read(n - len(self._head))):
             self._head += more
         return self._head[:n]
@@ -375,4 +375,4 @@ class _Rest:
         return head[:n] + bytes(self._file.read(n - len(head))) if n > len(head) else head[:n]
 
     def close(self) -> None:
-        """Leave the file open: it is the caller's."""
+        """Leave the file open: the caller closes it."""

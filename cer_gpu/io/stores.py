@@ -1,4 +1,4 @@
-"""File systems that hold stored events, by the addresses and paths of files, and the files of a folder or a glob."""
+"""File systems of stored events by URI or path, and the files of a folder or a glob."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from cer_gpu.printable import printable
 
 
 def native_path(path: str | os.PathLike[str]) -> str | bytes:
-    """Return a path that pyarrow takes: its bytes where it is no UTF-8."""
+    """Return a path that pyarrow takes: as bytes if it is not UTF-8."""
     text = os.fspath(path)
     try:
         text.encode()
@@ -43,13 +43,13 @@ def native_path(path: str | os.PathLike[str]) -> str | bytes:
 def open_local(path: str | os.PathLike[str], mode: str = "rb") -> pa.OSFile:
     """Open a file of this machine as pyarrow does.
 
-    It is not mapped: a file that is cut short while it is mapped ends the process with SIGBUS.
+    It is not memory-mapped: truncating a mapped file would kill the process with SIGBUS.
     """
     return pa.OSFile(native_path(path), mode)
 
 
 def map_local(path: str | os.PathLike[str]) -> pa.MemoryMappedFile:
-    """Map a file of this machine that nobody else can cut short."""
+    """Memory-map a file of this machine that nobody else can truncate."""
     return pa.memory_map(native_path(path))
 
 
@@ -64,17 +64,17 @@ _KINDS = {
     **dict.fromkeys(("abfs", "abfss"), "AzureFileSystem"),
     **dict.fromkeys(("hdfs", "viewfs"), "HadoopFileSystem"),
 }
-"""Classes of `pyarrow.fs` by the scheme of an address."""
+"""Classes of `pyarrow.fs` by URI scheme."""
 _CREDENTIALS = {
     "S3FileSystem": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or the role of the machine",
     "GcsFileSystem": "GOOGLE_APPLICATION_CREDENTIALS, or `gcloud auth application-default login`",
     "AzureFileSystem": "`az login`, or AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET",
 }
 _MEMBER_BYTES = 1 << 26
-"""Most bytes of a member of an archive that is decompressed in memory."""
+"""Maximum size of a member of an archive that is decompressed in memory."""
 _COPIED_BYTES = 1 << 20
 _DESCRIPTORS = "/dev/fd"
-"""Folder of the open files of this process, by their numbers, where the system has one."""
+"""Folder of the open file descriptors of this process, if the system has one."""
 
 
 class StoreError(EventsError):
@@ -88,11 +88,11 @@ class Address:
     Attributes
     ----------
     scheme
-        Such as "s3a"; empty: a path of this machine.
+        Such as "s3a"; empty for a path of this machine.
     authority
         Such as a bucket, or a host with its port.
     path
-        Without the escapes of a URI.
+        Unescaped.
     """
 
     scheme: str
@@ -102,12 +102,12 @@ class Address:
     @classmethod
     def parse(cls, text: str) -> Address:
         """Return the parts of a path, or of a URI, whose special characters are escaped (``%20``)."""
-        found = _URI.fullmatch(text)
-        if found is None:
+        parts = _URI.fullmatch(text)
+        if parts is None:
             return cls("", "", text)
-        scheme = found[1].lower()
+        scheme = parts[1].lower()
         errors = "surrogateescape" if scheme == "file" else "replace"  # names of this machine are bytes
-        return cls(scheme, found[2] or "", unquote(found[3], errors=errors))
+        return cls(scheme, parts[2] or "", unquote(parts[3], errors=errors))
 
     @property
     def uri(self) -> str:
@@ -143,11 +143,11 @@ class StoredFile:
     store
         The file system, or None for this machine.
     folders
-        Texts of the columns that the folders above tell, as ``year=2024``.
+        Hive columns in the path, such as ``year=2024``, as strings.
     member
-        Name within a zip archive, which is at `path`, or None for the file itself.
-    most_bytes
-        Limit of its bytes after decompression.
+        Name within the zip archive at `path`, or None for the file itself.
+    max_bytes
+        Maximum size after decompression.
     """
 
     path: str
@@ -155,7 +155,7 @@ class StoredFile:
     store: fs.FileSystem | None = None
     folders: Mapping[str, str] = field(default_factory=dict)
     member: str | None = None
-    most_bytes: int = MAX_DECOMPRESSED
+    max_bytes: int = MAX_DECOMPRESSED
 
     def __str__(self) -> str:
         """Return the path or URI for messages."""
@@ -168,39 +168,39 @@ class StoredFile:
 
     @property
     def place(self) -> str:
-        """The path in its store, and that within an archive."""
+        """The path in its store, followed by the path within an archive."""
         return self.path if self.member is None else f"{self.path}/{self.member}"
 
     def open(self) -> pa.NativeFile:
-        """Open the file for reading at any place, as it is stored."""
+        """Open the file as it is stored, seekable."""
         return self._open_native() if self.member is None else self._open_member()
 
     def _open_native(self) -> pa.NativeFile:
         return open_local(self.path) if self.store is None else self.store.open_input_file(self.path)
 
     def _open_member(self) -> pa.NativeFile:
-        """Open a member of an archive: a small one in memory, others in a file without a name."""
+        """Open a member of an archive: a small one in memory, others in an anonymous file."""
         assert self.member is not None
         with self._open_native() as archive, opened_member(archive, self.member, str(self)) as (member, n_bytes):
-            if n_bytes > self.most_bytes:
-                raise too_much(str(self), self.most_bytes)
+            if n_bytes > self.max_bytes:
+                raise too_much(str(self), self.max_bytes)
             if n_bytes <= _MEMBER_BYTES or not os.path.isdir(_DESCRIPTORS):
                 return pa.BufferReader(member.read())
             with tempfile.TemporaryFile(prefix="cer_gpu-") as file:
                 shutil.copyfileobj(member, file, _COPIED_BYTES)
                 file.flush()
                 file.seek(0)
-                return open_local(f"{_DESCRIPTORS}/{file.fileno()}")  # Arrow's threads hold no object of Python then
+                return open_local(f"{_DESCRIPTORS}/{file.fileno()}")  # so Arrow's threads hold no Python object
 
     def stream(self) -> pa.NativeFile:
-        """Open the file for reading from its begin to its end, decompressed as its first bytes tell."""
+        """Open the file for sequential reading, decompressed as its first bytes indicate."""
         file = self.open()
         try:
             codec = codec_of(_read_head(file, MAGIC_BYTES), self.name)
-            if self.store is not None and self.member is None:  # fewer and larger reads than at any place
+            if self.store is not None and self.member is None:  # fewer and larger reads than a seekable file
                 file.close()
                 file = self.store.open_input_stream(self.path, compression=None)
-            return file if codec is None else decompressed(file, codec, str(self), self.most_bytes)
+            return file if codec is None else decompressed(file, codec, str(self), self.max_bytes)
         except BaseException:
             file.close()
             raise
@@ -211,7 +211,7 @@ class StoredFile:
             return bytes(stream.read(n_bytes))
 
     def is_archive(self) -> bool:
-        """Return True if it is a zip archive, by its first bytes."""
+        """Return True if the first bytes are those of a zip archive."""
         if self.member is not None:
             return False
         with self._open_native() as file:
@@ -220,26 +220,25 @@ class StoredFile:
     def members(self) -> list[str]:
         """Return the names of the files in a zip archive."""
         with self._open_native() as file:
-            return member_names(file, str(self), self.most_bytes)
+            return member_names(file, str(self), self.max_bytes)
 
 
 def _read_head(file: pa.NativeFile, n_bytes: int) -> bytes:
-    """Return the first bytes of a file that is read at any place."""
+    """Return the first bytes of a seekable file."""
     data = bytes(file.read(n_bytes))
     file.seek(0)
     return data
 
 
 def open_store(address: Address, arguments: Callable[[str], Mapping[str, Any]] | None = None) -> fs.FileSystem:
-    """Return the file system of an address: pyarrow's, or one of an installed fsspec.
+    """Return the file system of a URI: pyarrow's, or one of fsspec if it is installed.
 
     Parameters
     ----------
     address
     arguments
-        Returns the arguments for a class of `pyarrow.fs` by its name; by default (None) those in the address.
-        Credentials are looked for by pyarrow itself: in the environment, the files of the store's own tools, the
-        machine's role.
+        Returns the arguments for a class of `pyarrow.fs` by its name; by default (None) those in the URI.  pyarrow
+        itself looks up credentials: in the environment, the files of the store's own tools, the machine's role.
 
     Raises
     ------
@@ -263,7 +262,7 @@ def open_store(address: Address, arguments: Callable[[str], Mapping[str, Any]] |
 
 
 def _store_arguments(address: Address) -> Mapping[str, Any]:
-    """Return the arguments that an address tells."""
+    """Return the arguments that a URI contains."""
     kind = _KINDS[address.scheme]
     if kind == "S3FileSystem":
         endpoint = s3_endpoint()
@@ -274,12 +273,12 @@ def _store_arguments(address: Address) -> Mapping[str, Any]:
 
 
 def s3_endpoint() -> str | None:
-    """Return the address of a server of S3 that the environment tells, which pyarrow does not look at."""
+    """Return the S3 endpoint from the environment, which pyarrow ignores, or None."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
 
 
 def s3_region(bucket: str) -> dict[str, Any]:
-    """Return the region of a bucket as an argument of `pyarrow.fs.S3FileSystem`, unless the environment tells one."""
+    """Return the region of a bucket as an argument of `pyarrow.fs.S3FileSystem`, unless the environment sets one."""
     is_configured = any(os.environ.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"))
     return {} if is_configured else {"region": fs.resolve_s3_region(bucket)}
 
@@ -320,14 +319,14 @@ def _by_fsspec(uri: str, missing: str) -> fs.FileSystem:
     except ImportError:
         raise StoreError(f"{uri}: {missing}, and fsspec is not installed") from None
     try:
-        found, _ = fsspec.core.url_to_fs(uri)
+        filesystem, _ = fsspec.core.url_to_fs(uri)
     except (ImportError, OSError, ValueError) as error:
         raise StoreError(f"{uri}: {missing}, and fsspec cannot open it: {error}") from error
-    return fs.PyFileSystem(fs.FSSpecHandler(found))
+    return fs.PyFileSystem(fs.FSSpecHandler(filesystem))
 
 
 def path_in_store(address: Address, own: fs.FileSystem) -> str:
-    """Return the path of a file as its file system names it: with bucket or container, where there are any."""
+    """Return the path of a file in its file system: with bucket or container, if there is one."""
     if isinstance(own, fs.PyFileSystem) and isinstance(own.handler, fs.FSSpecHandler) and address.scheme:
         named = own.handler.fs._strip_protocol(f"{address.scheme}://{address.authority}{address.path}")
         return str(named)
@@ -338,15 +337,15 @@ def path_in_store(address: Address, own: fs.FileSystem) -> str:
 
 
 def uri_in_store(address: Address, place: str, path: str) -> str:
-    """Return the URI of a file in the store of an address, or its path on this machine.
+    """Return the URI of a file in the store of `address`, or its path on this machine.
 
     Parameters
     ----------
     address
     place
-        The path of the address in its store.
+        Path of the address in its store.
     path
-        The path of the file there.
+        Path of the file in the store.
     """
     bucket = place.rstrip("/").removesuffix(address.path.rstrip("/")).strip("/")
     return replace(address, path=path.strip("/").removeprefix(bucket) if bucket else path).uri
@@ -362,12 +361,12 @@ class StoreListing:
     Attributes
     ----------
     base
-        The folder: that of a glob is the one before its first special character.
+        The folder; of a glob, the one before its first special character.
     files
-        Paths in the store, and the names below the base on the way to each; without hidden ones (``.x``, ``_x``, but
-        with ``_column=value``).  Links that lead nowhere are among them: opening one is an error.
+        Paths in the store, and the parts of each path below the base; without hidden ones (``.x``, ``_x``, but with
+        ``_column=value``).  Broken links are included: opening one is an error.
     table
-        Table format that says which files have rows, such as "Delta", or None if the folder holds no such table.
+        Table format that determines which files have rows, such as "Delta", or None if the folder is not a table.
     """
 
     base: str
@@ -376,14 +375,14 @@ class StoreListing:
 
 
 def listing(store: fs.FileSystem, place: str) -> StoreListing | None:
-    """Return the files of a folder and of all folders in it, or of a glob; None if the path is one file.
+    """Return the files of a folder and its subfolders, or of a glob, or None if the path is one file.
 
-    Globs have ``*``, ``**``, ``?``, ``[abc]`` and ``{a,b}``; a folder that one names stands for its files.
+    Globs may contain ``*``, ``**``, ``?``, ``[abc]`` and ``{a,b}``; a folder that matches represents its files.
 
     Raises
     ------
     FileNotFoundError
-        If there is no such file or folder, and the path is no glob.
+        If there is no such file or folder, and the path is not a glob.
     OSError
         If the store cannot be read.
     """
@@ -391,7 +390,7 @@ def listing(store: fs.FileSystem, place: str) -> StoreListing | None:
     if kind == fs.FileType.File:
         return None
     base, wanted = place, None
-    below = True  # list folders in it, too
+    below = True  # list subfolders, too
     if kind != fs.FileType.Directory:
         special = _GLOB.search(place)
         if special is None:
@@ -399,14 +398,14 @@ def listing(store: fs.FileSystem, place: str) -> StoreListing | None:
         slash = place.rfind("/", 0, special.start())
         base, wanted = (place[: max(slash, slash == 0)] if slash >= 0 else ""), re.compile(_regex_of_glob(place))
         below = "/" in place[slash + 1 :] or "**" in place
-    # the current folder has no name in the pattern of a relative glob
+    # a relative glob does not name the current folder
     own = isinstance(store, fs.LocalFileSystem) and not base
 
     def path_of(info: Entry) -> str:
         return os.path.relpath(info.path) if own else info.path
 
     infos = entries(store, "." if own else base, below=below)
-    if wanted is not None and not below:  # the folders that it names, whole
+    if wanted is not None and not below:  # all files of matching folders
         named = [info.path for info in infos if info.type == fs.FileType.Directory and wanted.match(path_of(info))]
         infos += [info for path in named for info in entries(store, path, below=True)]
     files, table = [], None
@@ -424,31 +423,31 @@ def listing(store: fs.FileSystem, place: str) -> StoreListing | None:
 
 
 def _hidden(name: str) -> bool:
-    """Return True for names of files and folders with metadata."""
+    """Return True for names of hidden or metadata files and folders."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def _regex_of_glob(glob: str) -> str:
-    """Return a regular expression of the paths that a glob names, and of those below them."""
-    found, depth, i = "", 0, 0
+    """Return a regular expression for the paths that match a glob, and for paths below them."""
+    regex, depth, i = "", 0, 0
     while i < len(glob):
         char = glob[i]
         bracket = _BRACKET.match(glob, i)
         if glob.startswith("**/", i):
-            found, i = found + "(?:[^/]+/)*", i + 2
+            regex, i = regex + "(?:[^/]+/)*", i + 2
         elif glob.startswith("**", i):
-            found, i = found + ".*", i + 1
+            regex, i = regex + ".*", i + 1
         elif char in "*?":
-            found += "[^/]*" if char == "*" else "[^/]"
+            regex += "[^/]*" if char == "*" else "[^/]"
         elif bracket:
-            # without the flags and the end around it
+            # without the flags and the end of the pattern
             inside = fnmatch.translate("[" + ("!" if bracket[1] else "") + bracket[2] + "]")[len("(?s:") : -len(r")\Z")]
-            found, i = found + "(?!/)" + inside, bracket.end() - 1
+            regex, i = regex + "(?!/)" + inside, bracket.end() - 1
         elif char == "{" and glob.count("}", i) > depth:
-            found, depth = found + "(?:", depth + 1
+            regex, depth = regex + "(?:", depth + 1
         elif char in ",}" and depth:
-            found, depth = found + ("|" if char == "," else ")"), depth - (char == "}")
+            regex, depth = regex + ("|" if char == "," else ")"), depth - (char == "}")
         else:
-            found += re.escape(char)
+            regex += re.escape(char)
         i += 1
-    return found.rstrip("/") + ")" * depth + r"(?:/.*)?\Z"
+    return regex.rstrip("/") + ")" * depth + r"(?:/.*)?\Z"

@@ -1,12 +1,13 @@
-"""Types of the columns of text files by their strings, one type over blocks and files, and times in other events.
+"""Types of the columns of text files, inferred from strings; common types of blocks and files; times in strings.
 
-| texts | type |
+| strings | type |
 | --- | --- |
 | dates and times in ISO 8601 | timestamp[us], with nanoseconds only if a fraction has more than six digits |
 | the same, all with an offset or Z | the same in UTC |
 | dates alone | date32 |
 
-A file without fractions, or without times of day, thereby has the types of one with them, or types that widen to these.
+Thus a file without fractions, or without times of day, has the same types as one with them, or types that widen to
+these.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _ALIASES = {"text": "string", "str": "string", "float": "float64", "int": "int64
 
 
 class WiderTypes(EventsError):
-    """Value of a text file that does not fit the type of its column, which the values before it have told.
+    """Value of a text file that does not have the type of its column, inferred from earlier values.
 
     Parameters
     ----------
@@ -56,16 +57,16 @@ class WiderTypes(EventsError):
 
 
 def type_of_name(name: str) -> pa.DataType:
-    """Return the type that a text names, such as ``float64``, ``string``, ``timestamp[us]`` or ``timestamp[us, UTC]``.
+    """Return the type of a name such as ``float64``, ``string``, ``timestamp[us]`` or ``timestamp[us, UTC]``.
 
     Raises
     ------
     OptionError
-        When it names none.
+        When it is not the name of a type.
     """
     text = name.strip()
-    if (found := _NAMED_TYPE.fullmatch(text)) is not None:
-        kind, unit, zone = found.groups()
+    if (named := _NAMED_TYPE.fullmatch(text)) is not None:
+        kind, unit, zone = named.groups()
         if kind == "timestamp":
             return pa.timestamp(unit, zone)
         if zone is None and kind == "duration":
@@ -79,13 +80,13 @@ def type_of_name(name: str) -> pa.DataType:
 
 
 def name_of_type(data_type: pa.DataType) -> str:
-    """Return the name by which `type_of_name` finds a type."""
+    """Return the name of a type, which `type_of_name` parses."""
     if has_zone(data_type):
         return f"timestamp[{data_type.unit}, {data_type.tz}]"
     return {"double": "float64", "float": "float32", "date32[day]": "date32"}.get(str(data_type), str(data_type))
 
 
-# ---- times in texts -----------------------------------------------------------------------------------------------
+# ---- times in strings -----------------------------------------------------------------------------------------------
 
 
 def time_type(strings: pa.Array) -> pa.DataType | None:
@@ -93,8 +94,8 @@ def time_type(strings: pa.Array) -> pa.DataType | None:
 
     Parameters
     ----------
-    texts
-        An array of strings; NULL and blank texts are passed over.
+    strings
+        An array of strings; NULL and blank strings are ignored.
     """
     strings = _nonblank_strings(strings)
     if not len(strings) or not _LIKE_TIME.match(strings[0].as_py().strip()):
@@ -109,7 +110,7 @@ def time_type(strings: pa.Array) -> pa.DataType | None:
 
 
 def mixed_zones(strings: pa.Array) -> tuple[int, int] | None:
-    """Return the rows of a time with an offset or Z and of one without, if all texts are times; else None."""
+    """Return the rows of a time with an offset or Z and of one without, or None unless all strings are times."""
     nonblank = _nonblank_strings(strings)
     if not len(nonblank) or not _LIKE_TIME.match(nonblank[0].as_py().strip()):
         return None
@@ -121,18 +122,18 @@ def mixed_zones(strings: pa.Array) -> tuple[int, int] | None:
 
 
 def _nonblank_strings(strings: pa.Array) -> pa.Array:
-    """Return the texts that are neither NULL nor blank, trimmed."""
+    """Return the strings that are neither NULL nor blank, trimmed."""
     strings = pc.utf8_trim_whitespace(strings.drop_null())
     return strings.filter(pc.not_equal(strings, ""))
 
 
 def to_times(strings: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return texts in ISO 8601 as times of a type.
+    """Return strings in ISO 8601 as times of a type.
 
     Raises
     ------
     pyarrow.ArrowInvalid
-        When a text is no such time.
+        When a string is not such a time.
     """
     with contextlib.suppress(pa.ArrowInvalid):
         return strings.cast(kind)
@@ -140,11 +141,11 @@ def to_times(strings: pa.Array, kind: pa.DataType) -> pa.Array:
     return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, trimmed.type), trimmed).cast(kind)
 
 
-# ---- one type for all ---------------------------------------------------------------------------------------------
+# ---- common types ---------------------------------------------------------------------------------------------
 
 
 def type_of_strings(strings: pa.Array) -> pa.DataType:
-    """Return the narrowest type of strings, as the reader of CSV tells it, with the times of this module."""
+    """Return the narrowest type of strings, as the CSV reader infers it, with the times of this module."""
     nonblank = _nonblank_strings(strings)
     if not len(nonblank):
         return pa.null()
@@ -158,7 +159,7 @@ def type_of_strings(strings: pa.Array) -> pa.DataType:
 
 
 def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    """Return the type that holds the values of two types exactly or refuses them, or None if no type does."""
+    """Return the type to which values of two types are cast exactly or with an error, or None."""
     if a.equals(b) or pa.types.is_null(b):
         return a
     if pa.types.is_null(a):
@@ -177,7 +178,7 @@ def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
     if pa.types.is_timestamp(a) and pa.types.is_date32(b):
         return None if has_zone(a) else a
     if pa.types.is_timestamp(a) and pa.types.is_timestamp(b) and has_zone(a) == has_zone(b):
-        return pa.timestamp(max(a.unit, b.unit, key=_UNITS.index), a.tz)  # the zone only says how an instant is shown
+        return pa.timestamp(max(a.unit, b.unit, key=_UNITS.index), a.tz)  # the zone is only for display
     return a if is_string(a) and is_string(b) else None
 
 
@@ -203,20 +204,22 @@ def zones_differ(a: pa.DataType, b: pa.DataType) -> bool:
     return both and has_zone(a) != has_zone(b)
 
 
-def fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a column as the type that it has over all files; fields that a struct has not are NULL.
+def cast_column(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column cast to its type over all files; missing fields of a struct are NULL.
 
     Raises
     ------
     pyarrow.ArrowInvalid
-        When a value has no such type: an integer that is no float, or a fraction of a second with more digits.
+        When a value cannot be cast exactly: an integer to a float, or a fraction of a second with more digits.
     """
     if array.type.equals(kind):
         return array
     if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
         own = {field.name: i for i, field in enumerate(array.type)}
         fields = [
-            fitted(array.field(own[field.name]), field.type) if field.name in own else pa.nulls(len(array), field.type)
+            cast_column(array.field(own[field.name]), field.type)
+            if field.name in own
+            else pa.nulls(len(array), field.type)
             for field in kind
         ]
         return pa.StructArray.from_arrays(fields, fields=list(kind), mask=array.is_null())
@@ -224,7 +227,7 @@ def fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def first_misfit(array: pa.Array, kind: pa.DataType) -> int | None:
-    """Return the first row whose value cannot be cast to a type, or None if all can."""
+    """Return the first row whose value cannot be cast to a type, or None if there is none."""
     if pa.types.is_null(kind):
         row = int(pc.index(array.is_valid(), True).as_py())
         return None if row < 0 else row
@@ -253,7 +256,7 @@ def _casts(array: pa.Array, kind: pa.DataType) -> bool:
 
 
 def inexact_integer(strings: pa.Array) -> int | None:
-    """Return the first row of texts that is an integer, and no float exactly, or None."""
+    """Return the first row that is an integer without an exact float, or None."""
     trimmed = pc.utf8_trim_whitespace(strings).fill_null("")
     rows = np.flatnonzero(pc.match_substring_regex(trimmed, r"^[+-]?[0-9]{16,}$").to_numpy(zero_copy_only=False))
     return next((int(row) for row in rows if int(float(trimmed[row].as_py())) != int(trimmed[row].as_py())), None)
@@ -263,7 +266,7 @@ _HINT = "make timestamps of it first, as pyarrow.compute.strptime"
 
 
 def with_times(source: Source, name: str) -> Source:
-    """Return a source whose times are timestamps, if they are texts in ISO 8601; all of them are looked at first.
+    """Return a source whose times are timestamps, if they are strings in ISO 8601; all are checked first.
 
     Parameters
     ----------
@@ -274,9 +277,9 @@ def with_times(source: Source, name: str) -> Source:
     Raises
     ------
     QueryTypeError
-        When they are other texts, or the events can be read only once.
+        When they are other strings, or the events can be read only once.
     EventsError
-        When some have an offset or Z, and others have not.
+        When only some have an offset or Z.
     """
     kind = attribute_type(source.schema, name)
     if kind is not None and source.n_rows == 0 and name in source.schema.names:  # a frame without rows has no types
@@ -284,13 +287,13 @@ def with_times(source: Source, name: str) -> Source:
     if kind is None or not is_string(kind.value_type if pa.types.is_dictionary(kind) else kind):
         return source
     source = with_field_column(source, name)
-    found = _type_of_times(source, name) if source.rereadable else None
-    if found is None:
+    type_of_times = _type_of_times(source, name) if source.rereadable else None
+    if type_of_times is None:
         raise QueryTypeError(
             f"the time column {name!r} must be a timestamp, a date, a duration or an integer, and is {kind}",
             hint=source.time_hint.format(name) if source.time_hint else _HINT,
         )
-    times = found
+    times = type_of_times
 
     def cast(batch: pa.RecordBatch) -> pa.RecordBatch:
         if name not in batch.schema.names:
@@ -307,13 +310,13 @@ def _without_rows(source: Source, name: str) -> Source:
 
 
 def _type_of_times(source: Source, name: str) -> pa.DataType | None:
-    """Return the type of all times of a column of strings, or None if some are no times, or there are none."""
-    found: pa.DataType = pa.null()
+    """Return the common type of all times of a column of strings, or None if some are not times or all are NULL."""
+    time_kind: pa.DataType = pa.null()
     n_rows = 0
     for batch in source.batches([name]):
         strings = plain_array(batch.column(name)).cast(pa.string())
         kind = pa.null() if strings.null_count == len(strings) else time_type(strings)
-        common = None if kind is None else common_type(found, kind)
+        common = None if kind is None else common_type(time_kind, kind)
         if common is None:
             rows = mixed_zones(strings)
             if rows is None and kind is not None:
@@ -325,6 +328,6 @@ def _type_of_times(source: Source, name: str) -> pa.DataType | None:
                     f"event {n_rows + row:,} is unlike those before\nhint: give all an offset, or none"
                 )
             return None
-        found = common
+        time_kind = common
         n_rows += batch.num_rows
-    return None if pa.types.is_null(found) else found
+    return None if pa.types.is_null(time_kind) else time_kind

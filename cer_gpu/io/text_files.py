@@ -1,4 +1,4 @@
-"""Parts of the readers of CSV and of JSON lines: the end of a file, times in formats, words for errors."""
+"""Shared parts of the readers of CSV and JSON lines: truncated files, times in formats, error messages."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import pyarrow.compute as pc
 from cer_gpu.columnar.clocks import has_zone
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.errors import EventsError
-from cer_gpu.io.string_types import UTC, fitted, name_of_type
+from cer_gpu.io.string_types import UTC, cast_column, name_of_type
 from cer_gpu.io.text_options import EPOCH_FORMAT, parse_times, time_type_by
 
 
 @contextlib.contextmanager
 def reading_to_its_end(opened: Any, at_first: Any, *, may_end_before: bool = False) -> Iterator[None]:
-    """Raise EOFError at the end of a block if a file that it has read became shorter meanwhile.
+    """Raise EOFError at the end of a block if a file was truncated while the block read it.
 
     Parameters
     ----------
     opened
-        The bytes that the block reads; only those of a plain file of this machine have a size to compare.
+        The file that the block reads; only a plain local file has a size to compare.
     at_first
-        The same, opened before.
+        The same file, opened before.
     may_end_before
-        True if the last bytes may be none of the data, and are not read.
+        True if the last bytes may not be data, and need not be read.
     """
     broken = None
     try:
@@ -49,15 +49,15 @@ def reading_to_its_end(opened: Any, at_first: Any, *, may_end_before: bool = Fal
 def checked_for_rounding(
     batches: Iterable[pa.RecordBatch], names: Iterable[str], check: Callable[[str], None]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches; before one of which floats of a column are so large that integers may be rounded, check it once.
+    """Yield batches; call `check` once for a column before its first batch with floats that may be rounded integers.
 
     Parameters
     ----------
     batches
     names
-        Columns to look at.
+        Columns to check.
     check
-        Takes the name of such a column, and raises an error if one of its values is not what was written.
+        Takes the name of such a column, and raises an error if one of its values was rounded.
     """
     unchecked = list(names)
     for batch in batches:
@@ -68,14 +68,14 @@ def checked_for_rounding(
 
 
 def _may_be_rounded(values: pa.Array) -> bool:
-    """Return True if floats are so large that integers among their texts may not be what was written."""
+    """Return True if floats are so large that integers in the file may have been rounded."""
     if not pa.types.is_float64(values.type):
         return False
     return bool(pc.any(pc.greater_equal(pc.abs(values), float(1 << 53)), min_count=0).as_py())
 
 
 def rounded_message(file: str, name: str, row: int, value: object) -> str:
-    """Return the message on an integer in a column of floats that is none exactly."""
+    """Return the message on an integer in a column of floats that has no exact float."""
     return (
         f"{file}: column {name!r} is read as floats, and has {value} in row {row:,}, which is no float exactly\n"
         f"hint: {declared([(name, pa.string())])}"
@@ -83,23 +83,23 @@ def rounded_message(file: str, name: str, row: int, value: object) -> str:
 
 
 def read_type(own: pa.DataType | None, kind: pa.DataType) -> pa.DataType:
-    """Return the type by which a column is read that has a type in its file, and another one over all files.
+    """Return the type with which to read a column, given its type in the file and its type over all files.
 
     Integers that become floats are read as integers: floats would be rounded silently.
     """
     return own if own is not None and pa.types.is_integer(own) and pa.types.is_floating(kind) else kind
 
 
-def time_type_of_format(format: str, values: pa.Array | None, known: pa.DataType | None) -> pa.DataType:
-    """Return the type of a column with a format of times: microseconds, unless it is known or values need more."""
-    if known is not None:
-        return known
-    found = None if values is None else time_type_by(values, format)
-    return found or pa.timestamp("us", UTC if format == EPOCH_FORMAT or "%z" in format else None)
+def time_type_of_format(format: str, values: pa.Array | None, declared_type: pa.DataType | None) -> pa.DataType:
+    """Return the type of a column with a time format: the declared one, or microseconds unless values need more."""
+    if declared_type is not None:
+        return declared_type
+    inferred = None if values is None else time_type_by(values, format)
+    return inferred or pa.timestamp("us", UTC if format == EPOCH_FORMAT or "%z" in format else None)
 
 
 def in_format(values: pa.Array, format: str, kind: pa.DataType, name: str, where: str, first: int) -> pa.Array:
-    """Return values in a format of times as times.
+    """Return values parsed as times of a format.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def in_format(values: pa.Array, format: str, kind: pa.DataType, name: str, where
         When one has another format.
     """
     try:
-        times = fitted(parse_times(values, format), kind)
+        times = cast_column(parse_times(values, format), kind)
     except pa.ArrowInvalid as error:
         raise EventsError(
             f"{where}: column {name!r} is {kind} by its first rows: {error}\n"
@@ -137,7 +137,7 @@ def in_format(values: pa.Array, format: str, kind: pa.DataType, name: str, where
 def mixed_zones_message(
     name: str, file: str, row: int, value: str, other_file: str, other_row: int, other_value: str
 ) -> str:
-    """Return the message on times of which some have an offset or Z, and others have not."""
+    """Return the message on times of which only some have an offset or Z."""
     return (
         f"column {name!r} has times with an offset or Z and without: {value!r} in row {row:,} of {file}, "
         f"{other_value!r} in row {other_row:,} of {other_file}\n"
@@ -154,5 +154,5 @@ def declared(types: Iterable[tuple[str, pa.DataType]]) -> str:
 
 
 def zone_word(data_type: pa.DataType) -> str:
-    """Return True if times of a type have a zone, in words."""
+    """Return in words whether times of a type have a zone."""
     return "with an offset or Z" if has_zone(data_type) else "without an offset"

@@ -32,12 +32,12 @@ _FORMS = {
     "F": r"\d{4}-\d{1,2}-\d{1,2}",
     "R": r"\d{1,2}:\d\d",
 }
-"""Directives of formats, and what they match; `f` besides, which stands once, behind the seconds."""
+"""Directives of formats, and what they match; `f` is also allowed once, after the seconds."""
 _BEFORE_FRACTION = re.compile(r"%[ST][.,]%f")
 
 
 def check_format(format: str) -> None:
-    """Refuse a format of times that has an unknown directive, or a fraction that does not follow seconds.
+    """Refuse a time format with an unknown directive, or with a fraction that does not follow seconds.
 
     Raises
     ------
@@ -45,23 +45,23 @@ def check_format(format: str) -> None:
     """
     if format in ("", EPOCH_FORMAT):
         return
-    found = re.findall(r"%(.?)", format)
-    unknown = next((each for each in found if each != "f" and each not in _FORMS), None)
-    if not found or unknown is not None:
-        what = "has no directive" if not found else f"has %{unknown}, which is none"
+    directives = re.findall(r"%(.?)", format)
+    unknown = next((each for each in directives if each != "f" and each not in _FORMS), None)
+    if not directives or unknown is not None:
+        what = "has no directive" if not directives else f"has %{unknown}, which is none"
         raise OptionError(
             f"the time format {format!r} {what}\n"
             "expected: directives of strptime, such as %d/%m/%Y %H:%M:%S.%f, or epoch (seconds since 1970)"
         )
-    if "f" in found and len(_BEFORE_FRACTION.findall(format)) != found.count("f"):
+    if "f" in directives and len(_BEFORE_FRACTION.findall(format)) != directives.count("f"):
         raise OptionError(f"the time format {format!r} has %f, which stands behind %S and a point or comma: %S.%f")
 
 
 def parse_times(values: pa.Array, format: str) -> pa.Array:
-    """Return texts in a format, or with "epoch" numbers, as timestamps; others are NULL.
+    """Return strings in a format, or numbers for "epoch", as timestamps; others are NULL.
 
-    They are microseconds, or nanoseconds if a fraction has more than six digits, and in UTC if the format has %z and
-    for "epoch".
+    Timestamps are in microseconds, or in nanoseconds if a fraction has more than six digits, and in UTC if the format
+    has %z and for "epoch".
     """
     if format == EPOCH_FORMAT:
         return _epoch(values)
@@ -107,7 +107,7 @@ def _epoch(values: pa.Array) -> pa.Array:
 
 
 def time_type_by(strings: pa.Array, format: str) -> pa.DataType | None:
-    """Return the type of times of strings in a format, or None if some have another one, or there are none."""
+    """Return the type of times in a format, or None if some strings do not match it or all are NULL."""
     nonblank = strings.drop_null()
     nonblank = nonblank.filter(pc.not_equal(nonblank, "")) if is_string(nonblank.type) else nonblank
     if len(nonblank):
@@ -125,31 +125,31 @@ TEXT_HINT = (
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions:
-    """Options for reading text files, which `cer_gpu.Files` and the command line have by the same names.
+    """Options for reading text files; `cer_gpu.Files` and the command line use the same names.
 
     Attributes
     ----------
     null_values
         Strings of NULL in CSV; by default (None) those of pyarrow, such as the empty field, ``NA``, ``N/A``, ``NULL``,
-        ``null`` and ``NaN``.  In columns of text, only the empty field is NULL, if it is among them.
+        ``null`` and ``NaN``.  In string columns, only the empty field is NULL, if it is among them.
     strings_can_be_null
-        True: in columns of text, all of them.
+        True: all of them are NULL in string columns, too.
     quoted_strings_can_be_null
-        True: between quotes, too; False: of columns of text, too, all that are not between quotes.
+        False: quoted fields are never NULL; in string columns, all other such fields are.
     empty_is_text
-        True: an empty field of a column of text is the empty text.
+        True: an empty field of a string column is the empty string.
     delimiter
-        Separator of CSV; by default (None) the one that the header has most of.
+        Separator of CSV; by default (None) the most frequent one in the header.
     decimal_comma
-        True: numbers of CSV have a comma in place of the point.
+        True: numbers of CSV have a decimal comma.
     time_format
-        Format of times as of `strptime`, "" for ISO 8601 alone: columns of text that have it are times.
+        Time format as of `strptime`, or "" for only ISO 8601; string columns that match it are times.
     time_formats
-        The same by the name of the column, for this column only; "epoch": seconds since 1970.
+        Time formats by column name; "epoch" means seconds since 1970.
     column_types
-        Types of columns, by name; of others, the first block of all files tells it.
+        Types of columns, by name; others are inferred from the first block of each file.
     max_decompressed
-        Most bytes of a compressed file after decompression.
+        Maximum size of a compressed file after decompression.
     """
 
     null_values: tuple[str, ...] | None = None
@@ -182,7 +182,7 @@ class TextOptions:
             )
 
     @classmethod
-    def given(
+    def from_values(
         cls,
         *,
         null_values: Sequence[str] | None = None,
@@ -191,12 +191,12 @@ class TextOptions:
         max_decompressed: str | int | None = None,
         **others: Any,
     ) -> TextOptions:
-        """Return the options that `cer_gpu.Files` has.
+        """Return the options for the arguments of `cer_gpu.Files`.
 
         Raises
         ------
         OptionError
-            When one has no such value.
+            When a value is invalid.
         """
         if null_values is not None and (
             isinstance(null_values, str) or not all(isinstance(text, str) for text in null_values)
@@ -222,7 +222,7 @@ class TextOptions:
         return replace(self, column_types=tuple({**dict(self.column_types), **types}.items()))
 
     def named(self) -> dict[str, Any]:
-        """Return the options as `given` takes them."""
+        """Return the options as `from_values` takes them."""
         own = {field.name: getattr(self, field.name) for field in fields(self)}
         formats, default = dict(own.pop("time_formats")), own.pop("time_format")
         own["time_format"] = {**({"": default} if default else {}), **formats} or None
@@ -230,7 +230,7 @@ class TextOptions:
         return own
 
     def facts(self) -> dict[str, Any]:
-        """Return the options by their names on the command line, as values of JSON, or None for the defaults."""
+        """Return the options by command-line name, as JSON values, or None for defaults."""
         facts: dict[str, Any] = {}
         for name, value in self.named().items():
             usual = value == getattr(USUAL, name, None) or value is None

@@ -1,11 +1,11 @@
-"""Text of Arrow columns, a whole column at a time: JSON lines, CSV, and plain cells.
+"""Formatting of Arrow columns as strings, a whole column at a time: JSON lines, CSV, and plain cells.
 
 | values | plain | JSON | CSV |
 | --- | --- | --- | --- |
 | NULL | NULL | ``null`` | nothing |
 | booleans, integers, decimals | digits, exactly | the same | the same |
-| floats | the shortest text that reads back as the same value | the same; NaN and infinities are ``null`` | as plain |
-| text | itself | escaped, in quotes | in quotes, each quote doubled |
+| floats | the shortest string that is read as it | the same; NaN and infinities are ``null`` | as plain |
+| string | itself | escaped, in quotes | in quotes, each quote doubled |
 | timestamps, dates, times of day | ISO 8601, in UTC with a Z where there is a zone | the same, in quotes | as plain |
 | durations | hours, minutes, seconds: ``1:12:07``, ``2d 0:00:00.5`` | ISO 8601, in quotes: ``PT1H12M7S`` | the same |
 | binary | base64 | the same, in quotes | as plain |
@@ -14,7 +14,7 @@
 | intervals | JSON | ``[months, days, nanoseconds]`` | JSON in quotes |
 
 Dictionaries and run-end encodings are written as their values, extension types as their storage, and a value of a union
-as one of its own type.  Bytes in a text column that are not UTF-8 become U+FFFD.
+as one of its own type.  Bytes in a string column that are not UTF-8 become U+FFFD.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FIRST_SECOND, _LAST_SECOND = -62_167_219_200, 253_402_300_799  # years 0 to 999
 
 
 def json_lines(batch: pa.RecordBatch) -> pa.Buffer:
-    """Return a batch as JSON, one object a line."""
+    """Return a batch as JSON, one object per line."""
     parts = _object_parts(batch.schema.names, batch.columns, batch.num_rows)
     return _data(_together(*parts, "\n"))
 
@@ -121,7 +121,7 @@ def _is_layout(kind: pa.DataType) -> bool:
 
 
 def _through_layout(values: pa.Array, render: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """Render the values behind a layout; those of a dictionary that is no longer than the array only once each."""
+    """Render the values of a layout; those of a dictionary only once each, unless it is longer than the array."""
     kind = values.type
     if isinstance(kind, pa.BaseExtensionType):
         return render(values.storage)
@@ -187,14 +187,14 @@ def _timestamps(values: pa.Array) -> pa.Array:
 
 
 def _durations(values: pa.Array) -> pa.Array:
-    """Return durations as ``1:12:07``, whatever their unit is; days stand before, and a fraction behind."""
+    """Return durations as ``1:12:07``, whatever their unit, with days before and a fraction after."""
     sign, days, hours, minutes, seconds, fraction = _parts_of_durations(values)
     day = pc.if_else(pc.equal(days, 0), "", _together(days.cast(TEXT), "d "))
     return _together(sign, day, hours.cast(TEXT), ":", _two(minutes), ":", _two(seconds), fraction)
 
 
 def _iso_durations(values: pa.Array) -> pa.Array:
-    """Return durations in ISO 8601, such as ``PT1H12M7S``, without parts that are 0."""
+    """Return durations in ISO 8601, such as ``PT1H12M7S``, without zero components."""
     sign, days, hours, minutes, seconds, fraction = _parts_of_durations(values)
     descriptions = [
         pc.if_else(pc.equal(part, 0), "", _together(part.cast(TEXT), unit))
@@ -208,7 +208,7 @@ def _iso_durations(values: pa.Array) -> pa.Array:
 
 
 def _parts_of_durations(values: pa.Array) -> tuple[pa.Array, ...]:
-    """Return signs, days, hours, minutes, seconds, and fractions with their points as texts, without zeros behind."""
+    """Return signs, days, hours, minutes, seconds, and fractions as strings with a point, without trailing zeros."""
     per_second = UNITS_PER_SECOND[values.type.unit]
     numbers = values.cast(pa.int64())
     stored = numbers.fill_null(0).to_numpy()
@@ -225,23 +225,23 @@ def _parts_of_durations(values: pa.Array) -> tuple[pa.Array, ...]:
         fraction = pc.if_else(pc.equal(part(rest), 0), "", _together(".", pc.utf8_rtrim(digits, "0")))
     sign = pc.if_else(pc.less(numbers, 0), pa.scalar("-", TEXT), pa.scalar("", TEXT))
     minutes, hours = seconds // np.uint64(60), seconds // np.uint64(3600)
-    shares = (hours // np.uint64(24), hours % np.uint64(24), minutes % np.uint64(60), seconds % np.uint64(60))
-    return (sign, *map(part, shares), fraction.cast(TEXT))
+    components = (hours // np.uint64(24), hours % np.uint64(24), minutes % np.uint64(60), seconds % np.uint64(60))
+    return (sign, *map(part, components), fraction.cast(TEXT))
 
 
 def _two(numbers: pa.Array) -> pa.Array:
-    """Return numbers as texts of two digits."""
+    """Return numbers as strings of two digits."""
     return pc.utf8_lpad(numbers.cast(TEXT), 2, "0")
 
 
 def _escaped(strings: pa.Array) -> pa.Array:
-    """Escape texts for JSON strings, without the quotes."""
+    """Escape strings for JSON, without the quotes."""
     offsets, data = _bytes(strings)
-    # few texts change, if any: only those with one of these bytes
-    found = np.flatnonzero((data < 0x20) | (data == ord('"')) | (data == ord("\\")))
-    if not len(found):
+    # few strings change, if any: only those with one of these bytes
+    special = np.flatnonzero((data < 0x20) | (data == ord('"')) | (data == ord("\\")))
+    if not len(special):
         return strings
-    rows = np.unique(np.searchsorted(offsets, found + offsets[0], side="right") - 1)
+    rows = np.unique(np.searchsorted(offsets, special + offsets[0], side="right") - 1)
     mask = np.zeros(len(strings), np.bool_)
     mask[rows] = True
     changed = strings.take(pa.array(rows)).to_pylist()
@@ -250,7 +250,7 @@ def _escaped(strings: pa.Array) -> pa.Array:
 
 
 def _utf8(strings: pa.Array) -> pa.Array:
-    """Replace all bytes of texts that are not UTF-8."""
+    """Replace all bytes of strings that are not UTF-8."""
     _, data = _bytes(strings)
     if not len(data) or data.max() < 0x80:
         return strings
@@ -282,7 +282,7 @@ def _one_to_json(value: pa.Scalar) -> str:
 
 
 def _together(*parts: pa.Array | str, separator: str = "") -> pa.Array:
-    """Join texts row by row; a row is NULL if one of its texts is."""
+    """Concatenate strings row by row; a row is NULL if one of its strings is."""
     strings = [pa.scalar(part, TEXT) if isinstance(part, str) else part for part in _merge_constants(parts)]
     return pc.binary_join_element_wise(*strings, pa.scalar(separator, TEXT)) if len(strings) > 1 else strings[0]
 
@@ -332,7 +332,7 @@ def _object_parts(names: list[str], columns: list[pa.Array], n_rows: int) -> lis
 
 
 def _join_json_lists(lists: pa.Array, separator: str) -> pa.Array:
-    """Return the JSON of the values of each list, joined to one text; the text of a NULL list is empty."""
+    """Return the JSON of the values of each list, joined to one string, which is empty for a NULL list."""
     offsets = np.zeros(len(lists) + 1, np.int64)
     np.cumsum(pc.list_value_length(lists).fill_null(0), out=offsets[1:])
     strings = json_strings(pc.list_flatten(lists))
@@ -340,6 +340,6 @@ def _join_json_lists(lists: pa.Array, separator: str) -> pa.Array:
 
 
 def _data(strings: pa.Array) -> pa.Buffer:
-    """Return the concatenated bytes of texts."""
+    """Return the concatenated bytes of strings."""
     _, data = _bytes(strings)
     return pa.py_buffer(data)

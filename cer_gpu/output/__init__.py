@@ -1,1 +1,1 @@
-"""Matches as Arrow rows: the forms of the results, and the events retained for them."""
+"""Matches as Arrow rows: the forms of the output, and the events retained for them."""

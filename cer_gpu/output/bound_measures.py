@@ -1,6 +1,6 @@
 """Measures: their columns, bound to a schema, and their values for the matches of a buffer.
 
-A measure is an expression over leaves: an attribute of one event of a variable (``x.a``, ``FIRST_HELD(x).a``), or an
+A measure is an expression over leaves: an attribute of one event of a variable (``x.a``, ``FIRST(x).a``), or an
 aggregate over the events that a variable holds.  Leaves are computed by segments (`cer_gpu.output.leaves`), and the
 arithmetic between them by Arrow, a column at a time.
 """
@@ -28,12 +28,12 @@ from cer_gpu.expressions.derived import makers_of
 from cer_gpu.expressions.numbers import sum_type
 from cer_gpu.expressions.targets.arrow import ArithmeticTypeError, negative, of_literal, operation
 from cer_gpu.expressions.targets.numpy import rows_of
-from cer_gpu.output.leaves import FIRST_HELD, LAST_HELD, MeasureLeaf, Values
+from cer_gpu.output.leaves import FIRST_EVENT, LAST_EVENT, MeasureLeaf, Values
 
 
 @dataclass(frozen=True)
 class QueryMeasures:
-    """Measures of a query, before any schema is known.
+    """Measures of a query, not bound to a schema.
 
     Attributes
     ----------
@@ -51,15 +51,15 @@ class QueryMeasures:
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """Columns and fields of events that they read, each once."""
+        """Columns and fields of events that the measures read, without duplicates."""
         named = [leaf for leaf in _leaves_in(self._roots) if not isinstance(leaf, s.Aggregate) or leaf.attribute]
         return tuple(dict.fromkeys(_attribute_of(leaf).name for leaf in named))
 
     @property
     def variables(self) -> tuple[str | None, ...]:
-        """Variables that they name, each once; None stands for all of the pattern, as ``COUNT(*)`` counts them."""
-        found = [leaf.variable for leaf in _leaves_in(self._roots)]
-        return tuple(dict.fromkeys(None if name is None else variable_name(name) for name in found))
+        """Variables that the measures name, without duplicates; None is the whole pattern, as in ``COUNT(*)``."""
+        leaf_variables = [leaf.variable for leaf in _leaves_in(self._roots)]
+        return tuple(dict.fromkeys(None if name is None else variable_name(name) for name in leaf_variables))
 
     @property
     def _roots(self) -> list[Any]:
@@ -69,51 +69,51 @@ class QueryMeasures:
 NO_MEASURES = QueryMeasures()
 
 
-def measures_of(syntax: s.QuerySyntax, known: Variables) -> QueryMeasures:
-    """Return the measures of a query with the known variables, in which each attribute names its variable."""
+def measures_of(syntax: s.QuerySyntax, variables: Variables) -> QueryMeasures:
+    """Return the measures of a query; each attribute is qualified by its variable, one of `variables`."""
     measures = tuple(replace(m, expression=_qualified(m.expression, ())) for m in syntax.select.measures)
     names = [measure.name for measure in measures]
     having = None if syntax.having is None else _qualified(syntax.having, names)
-    return QueryMeasures(measures, having, frozenset(known.single), frozenset(known.several))
+    return QueryMeasures(measures, having, frozenset(variables.single), frozenset(variables.several))
 
 
-def measure_errors(asked: QueryMeasures, text: str) -> Iterator[QueryError]:
-    """Yield the errors of measures and of HAVING that need no schema to be seen."""
-    for measure in asked.measures:
-        yield from _errors_of_leaves(asked, measure.expression, text)
-    names = [measure.name for measure in asked.measures]
+def measure_errors(measures: QueryMeasures, text: str) -> Iterator[QueryError]:
+    """Yield the errors of measures and of HAVING that can be detected without a schema."""
+    for measure in measures.measures:
+        yield from _errors_of_leaves(measures, measure.expression, text)
+    names = [measure.name for measure in measures.measures]
     for name in dict.fromkeys(names):
         if names.count(name) > 1:
-            span = [measure.span for measure in asked.measures if measure.name == name][1]
+            span = [measure.span for measure in measures.measures if measure.name == name][1]
             yield QueryError(f"two measures are called {name!r}", text, *span, hint="give one another name: AS name")
-    if asked.having is not None:
-        yield from _errors_of_leaves(asked, asked.having, text)
-        for attribute in s.attributes(asked.having):
+    if measures.having is not None:
+        yield from _errors_of_leaves(measures, measures.having, text)
+        for attribute in s.attributes(measures.having):
             if attribute.variable is None and attribute.name not in names:
                 shown = dotted(attribute.name)
                 hint = did_you_mean(shown, names, "measures")
                 yield QueryError(f"HAVING names {shown!r}, which is no measure of SELECT", text, *attribute.span, hint)
 
 
-def type_errors_of(asked: QueryMeasures, schema: pa.Schema, text: str) -> Iterator[QueryError]:
-    """Yield the errors of measures, each by itself, against a schema; if there are none, that of HAVING."""
+def type_errors_of(measures: QueryMeasures, schema: pa.Schema, text: str) -> Iterator[QueryError]:
+    """Yield the type errors of each measure against a schema, or that of HAVING if the measures have none."""
     n_errors = 0
-    for part in [replace(asked, measures=(each,), having=None) for each in asked.measures] + [asked]:
+    for part in [replace(measures, measures=(each,), having=None) for each in measures.measures] + [measures]:
         try:
-            if part is not asked or not n_errors:
+            if part is not measures or not n_errors:
                 bind_measures(part, schema, text)
         except QueryError as error:
             n_errors += 1
             yield error
 
 
-def _errors_of_leaves(asked: QueryMeasures, root: Any, text: str) -> Iterator[QueryError]:
+def _errors_of_leaves(measures: QueryMeasures, root: Any, text: str) -> Iterator[QueryError]:
     for leaf in _leaves_in([root]):
         if leaf.variable is None:
             continue
-        if leaf.variable.name not in asked.single | asked.several:
+        if leaf.variable.name not in measures.single | measures.several:
             missing = leaf.variable.name
-            hint = did_you_mean(missing, sorted(asked.single | asked.several), "variables here")
+            hint = did_you_mean(missing, sorted(measures.single | measures.several), "variables here")
             span = leaf.variable.span if leaf.variable.span != (0, 0) else leaf.span
             yield QueryError(f"SELECT names {missing!r}, which the formula does not define", text, *span, hint=hint)
             continue
@@ -124,7 +124,7 @@ def _errors_of_leaves(asked: QueryMeasures, root: Any, text: str) -> Iterator[Qu
             what = "PREV(x).a" if leaf.event == "PREV" else "LAG"
             hint = "FIRST(x).a, LAST(x).a, an aggregate such as LIST(x.a), or a filter"
             yield QueryError(f"{what} is no measure: it belongs to a filter", text, *leaf.span, hint=hint)
-        elif leaf.event == "EACH" and leaf.variable.name not in asked.single:
+        elif leaf.event == "EACH" and leaf.variable.name not in measures.single:
             yield QueryError(
                 f"{name!r} can hold several events, and a measure is one value",
                 text,
@@ -137,15 +137,15 @@ class LeafSource(Protocol):
     """Values of the leaves of measures."""
 
     def of(self, leaf: Any) -> pa.Array:
-        """Return the values of a bound leaf, one for each row of the result."""
+        """Return the values of a bound leaf, one for each output row."""
 
     def repeated(self, value: pa.Scalar) -> pa.Array:
-        """Return a constant for each row of the result."""
+        """Return a constant, repeated for each output row."""
 
 
 @dataclass(frozen=True)
 class BoundMeasures:
-    """Measures bound to a schema; made by `bind_measures`, or of a row pattern by `cer_gpu.row_patterns.row_measures`.
+    """Measures bound to a schema, by `bind_measures`, or those of a row pattern by `cer_gpu.row_patterns.row_measures`.
 
     Attributes
     ----------
@@ -164,29 +164,29 @@ class BoundMeasures:
         return self._bind_condition is not None
 
     def columns(self, values: LeafSource) -> list[pa.Array]:
-        """Return the columns of the measures, one value for each row of the result.
+        """Return the columns of the measures, one value for each output row.
 
         Raises
         ------
         EventsError
             When a value does not fit its type; the message names the measure.
         """
-        found = []
+        arrays = []
         for (name, _), expression in zip(self.fields, self._expressions, strict=True):
             try:
                 value = evaluated(expression, lambda leaf: values.of(self._leaf_of[leaf]))
             except EventsError as error:
                 raise EventsError(f"measure {name!r}: {error}") from None
-            found.append(values.repeated(value) if isinstance(value, pa.Scalar) else value)
-        return found
+            arrays.append(values.repeated(value) if isinstance(value, pa.Scalar) else value)
+        return arrays
 
-    def kept(self, columns: Sequence[pa.Array], values: Values) -> Bools:
-        """Return which rows HAVING keeps, given the columns of the measures; only where it `chooses`."""
+    def having_mask(self, columns: Sequence[pa.Array], values: Values) -> Bools:
+        """Return the mask of the rows that satisfy HAVING, given the columns of the measures; only if it `chooses`."""
         assert self._bind_condition is not None
         return self._bind_condition.rows(columns, values)
 
 
-def bind_measures(asked: QueryMeasures, schema: pa.Schema, text: str) -> BoundMeasures:
+def bind_measures(measures: QueryMeasures, schema: pa.Schema, text: str) -> BoundMeasures:
     """Bind measures to the schema of the events.
 
     Raises
@@ -196,23 +196,23 @@ def bind_measures(asked: QueryMeasures, schema: pa.Schema, text: str) -> BoundMe
     """
     leaf_of: dict[s.Expression, MeasureLeaf] = {}
     fields: list[tuple[str, pa.DataType]] = []
-    for measure in asked.measures:
+    for measure in measures.measures:
         for node in _leaves_in([measure.expression]):
             leaf_of[node] = bound_leaf(node, schema, text, measure.name)
         fields.append((measure.name, type_of_measure(measure.name, measure.expression, leaf_of, text)))
     condition = None
-    if asked.having is not None:
-        condition = _bind_condition(asked.having, fields, schema, text)
-    return BoundMeasures(tuple(fields), tuple(m.expression for m in asked.measures), leaf_of, condition)
+    if measures.having is not None:
+        condition = _bind_condition(measures.having, fields, schema, text)
+    return BoundMeasures(tuple(fields), tuple(m.expression for m in measures.measures), leaf_of, condition)
 
 
 def type_of_measure(name: str, expression: s.Expression, leaf_of: Mapping[Any, Any], text: str) -> pa.DataType:
-    """Return the type of the value of an expression, given what has the type of each leaf.
+    """Return the type of an expression, given its bound leaves, which have types.
 
     Raises
     ------
     QueryTypeError
-        When an operation has no meaning; the message names the measure.
+        When the types do not support an operation; the message names the measure.
     """
 
     def refused(node: s.Expression, reason: str) -> QueryTypeError:
@@ -225,7 +225,7 @@ def type_of_measure(name: str, expression: s.Expression, leaf_of: Mapping[Any, A
 
 
 def _outermost(roots: Iterable[Any]) -> Iterator[s.Aggregate | s.Attribute]:
-    """Yield the aggregates below some nodes, and the attributes that stand in none, in their order."""
+    """Yield the outermost aggregates below some nodes, and the attributes outside of them, in order."""
     todo = [*roots][::-1]
     while todo:
         node = todo.pop()
@@ -236,7 +236,7 @@ def _outermost(roots: Iterable[Any]) -> Iterator[s.Aggregate | s.Attribute]:
 
 
 def _leaves_in(roots: Iterable[Any]) -> Iterator[s.Aggregate | s.Attribute]:
-    """Yield the leaves below some nodes: aggregates, and attributes that name a variable and stand in no aggregate."""
+    """Yield the leaves below some nodes: aggregates, and attributes of a variable outside of aggregates."""
     return (each for each in _outermost(roots) if isinstance(each, s.Aggregate) or each.variable is not None)
 
 
@@ -247,7 +247,7 @@ def _attribute_of(leaf: s.Aggregate | s.Attribute) -> s.Attribute:
 
 
 def _qualified(root: Any, measures: Sequence[str]) -> Any:
-    """Return an expression or predicate in which each attribute that is no measure names its variable."""
+    """Return an expression or predicate in which each attribute that is not a measure is qualified by its variable."""
 
     def rebuild(node: Any, parts: list[Any]) -> Any:
         if isinstance(node, s.Aggregate):
@@ -263,7 +263,7 @@ def _qualified(root: Any, measures: Sequence[str]) -> Any:
 
 
 def bound_leaf(node: s.Aggregate | s.Attribute, schema: pa.Schema, text: str, measure: str) -> MeasureLeaf:
-    """Return a leaf of a measure, with its type over events of a schema.
+    """Return a leaf of a measure, bound to a schema of events.
 
     Raises
     ------
@@ -282,7 +282,7 @@ def bound_leaf(node: s.Aggregate | s.Attribute, schema: pa.Schema, text: str, me
         return QueryTypeError(f"measure {measure!r}: {reason}, and {shown}", text, *where, hint=hint)
 
     if isinstance(node, s.Attribute):
-        return MeasureLeaf(LAST_HELD if node.event == "LAST" else FIRST_HELD, name, attribute.name, data_type)
+        return MeasureLeaf(LAST_EVENT if node.event == "LAST" else FIRST_EVENT, name, attribute.name, data_type)
     kind, function = kind_of(data_type), node.function
     if function == "LIST":
         return MeasureLeaf(function, name, attribute.name, pa.list_(data_type))
@@ -305,7 +305,7 @@ def bound_leaf(node: s.Aggregate | s.Attribute, schema: pa.Schema, text: str, me
 def evaluated(expression: s.Expression, leaf: Any, refused: Any = None) -> Any:
     """Return the value of an expression over leaves: an array, or a scalar for all rows.
 
-    `leaf` gives the arrays of leaves; `refused` makes the error for an operation without a meaning.
+    `leaf` returns the array of a leaf; `refused` returns the error for an operation that the types do not support.
     """
 
     def value(node: s.Expression, below: list[Any]) -> Any:
@@ -343,7 +343,7 @@ class _Condition:
     Attributes
     ----------
     names : tuple of str
-        Columns of the batch: measures by their index, leaves that stand in the condition itself after them.
+        Columns of the batch: the measures that the condition reads, then the leaves that it contains itself.
     """
 
     names: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The form of results as Arrow rows: their columns, the protocol of outputs, and the choice among their rows."""
+"""The form of matches as Arrow rows: their columns, the protocol of outputs, and the selection of rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cer_gpu.output.retention import Retained
 
 
 def part_of(shard: tuple[int, int] | None, n_before: int) -> slice:
-    """Return the slice of the next rows that are of a shard (k, n), given the number of all rows before."""
+    """Return the slice of the next rows that belong to a shard (k, n), given the number of rows before them."""
     if shard is None:
         return slice(None)
     part, n_parts = shard
@@ -26,32 +26,32 @@ def part_of(shard: tuple[int, int] | None, n_before: int) -> slice:
 
 
 class Choosing(Protocol):
-    """A choice among rows, which come in the order of their ends."""
+    """Selection of rows, which come in the order of their ends."""
 
-    def among(self, kept: Bools, ends: Int64) -> Bools:
-        """Return which of the kept rows are chosen, given the end of each row."""
+    def among(self, mask: Bools, ends: Int64) -> Bools:
+        """Return the mask of the selected rows, a subset of `mask`, given the end of each row."""
 
 
 class RowChoice:
-    """Choice among kept rows, which come in the order of their ends.
+    """Selection of rows, which come in the order of their ends, by LIMIT and by shard.
 
     Parameters
     ----------
     limit
-        Most rows at one end.
+        Maximum number of rows at one end.
     shard
-        (k, n): of these, keep part k of n; None for all.
+        (k, n): select shard k of n; None for all.
     """
 
     def __init__(self, limit: int, shard: tuple[int, int] | None) -> None:
         self._limit, self._shard = limit, shard
         self._end, self._n_at_end, self._n = -1, 0, 0
 
-    def among(self, kept: Bools, ends: Int64) -> Bools:
-        """Return which of the kept rows are chosen, given the end of each row."""
-        rows = np.flatnonzero(kept)
+    def among(self, mask: Bools, ends: Int64) -> Bools:
+        """Return the mask of the selected rows, a subset of `mask`, given the end of each row."""
+        rows = np.flatnonzero(mask)
         if not len(rows):
-            return kept
+            return mask
         own = ends[rows]
         if bool((own[1:] < own[:-1]).any()):  # each end is whole here
             order = np.argsort(own, kind="stable")
@@ -68,16 +68,16 @@ class RowChoice:
         rows = np.sort(places[numbers < self._limit])
         n_before, self._n = self._n, self._n + len(rows)
         rows = rows[part_of(self._shard, n_before)]
-        chosen = np.zeros(len(kept), np.bool_)
+        chosen = np.zeros(len(mask), np.bool_)
         chosen[rows] = True
         return chosen
 
     def snapshot(self) -> list[int]:
-        """Return the state from which `restore` goes on."""
+        """Return the state that `restore` takes."""
         return [self._end, self._n_at_end, self._n]
 
     def restore(self, state: list[int]) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         self._end, self._n_at_end, self._n = state
 
 
@@ -87,7 +87,7 @@ Fields = list[tuple[str, pa.DataType]]
 
 @dataclass(frozen=True)
 class Head:
-    """A column of a conjunctive query's head: its name and type, the atom and the retained attribute that it shows."""
+    """A column of the head of a conjunctive query: its name and type, and the atom and retained attribute it shows."""
 
     name: str
     atom: str
@@ -97,7 +97,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns that results may have, for one query over one schema.
+    """Columns that an output may have, for one query over one schema.
 
     Attributes
     ----------
@@ -106,20 +106,20 @@ class Columns:
     time_type : pyarrow.DataType or None
         Type of the time column, or None if there is none, or no event has been seen.
     keys : tuple of (str, pyarrow.DataType)
-        Keys of PARTITION BY; empty while no event has been seen.
+        Keys of PARTITION BY; empty until an event has been seen.
     attributes : pyarrow.Schema or None
-        Attributes of the events; None while none has been seen.
+        Attributes of the events; None until one has been seen.
     heads : tuple of Head
     single : frozenset of str
         Variables that hold at most one event.
     measures : BoundMeasures or None
-        None where the output needs none, and while no event has been seen.
+        None if the output needs none, and until an event has been seen.
     retained : tuple of str
         Attributes of events that are retained.
     aggregate : Aggregation or None
-        Aggregate that "count" shows in place of a number.
+        Aggregate that "count" shows instead of the number of matches.
     streams : bool
-        True: positions are rows of several streams, which the results name.
+        True if positions are rows of several streams, which the output names.
     """
 
     variables: tuple[str, ...]
@@ -135,7 +135,7 @@ class Columns:
 
 
 class Output(ABC):
-    """Form of the results.
+    """Form of the matches of a query as Arrow rows.
 
     Parameters
     ----------
@@ -143,16 +143,16 @@ class Output(ABC):
     labels
         Variables of each mark (`Table.labels`).
     retained
-        Rows that matches may hold, if the output `keeps_events`.
+        Events that matches may contain, if the output `keeps_events`.
 
     Attributes
     ----------
     schema : pyarrow.Schema
         Schema of `rows`.
     result_schema : pyarrow.Schema
-        The same, with the streams of the positions, if they are rows of several streams.
+        The same, with columns for the streams of positions if there are several streams.
     choice : Choosing or None
-        Choice among the rows that HAVING keeps.
+        Selection among the rows that satisfy HAVING.
     """
 
     choice: Choosing | None = None
@@ -164,33 +164,33 @@ class Output(ABC):
     row_each: ClassVar[bool] = True
     """True: a row is one match."""
     each_event: ClassVar[bool] = False
-    """True: a row is an event, whatever it satisfies."""
+    """True: a row is an event, whether or not it satisfies a predicate."""
     by_starts: ClassVar[bool] = False
     """True: a row is an event that satisfies the first step of a chain, whether or not a match begins there."""
     positions: ClassVar[tuple[str, ...]] = ("start", "end", "positions")
-    """Columns that hold positions, beside those of variables."""
+    """Columns that hold positions, besides those of variables."""
 
-    # ---- the attributes that it shows ----
+    # ---- attributes ----
     keeps_events: ClassVar[bool] = False
     """True: attributes of events are retained for as long as a match may hold them."""
     measured: ClassVar[bool] = False
     """True: its columns are those of measures."""
 
-    # ---- the matches that it needs ----
+    # ---- what the runtime computes ----
     counted: ClassVar[bool] = False
-    """True: matches are counted instead of listed."""
+    """True: the runtime counts matches instead of listing them."""
     weighed: ClassVar[bool] = False
-    """True: matches are weighed where others are counted."""
+    """True: the runtime returns a count and a weighted sum for each end instead of matches."""
     most_at_an_end: ClassVar[int] = 0
-    """Most matches that are asked for at one end, or 0 for those that the query asks for."""
+    """Maximum number of matches listed at one end, or 0 for the limit of the query."""
     labelled: ClassVar[bool] = False
-    """True: matches that differ only in the variables of their events are different."""
+    """True: matches that differ only in the variables of their events are distinct."""
     may_choose: ClassVar[bool] = False
-    """True: a row is a valuation, which HAVING may drop."""
+    """True: a row is one valuation, which HAVING may drop."""
     numbered: ClassVar[bool] = False
-    """True: matches have numbers, from the begin of the stream on."""
+    """True: matches are numbered from the beginning of the stream."""
     whole_ends: ClassVar[bool] = False
-    """True: no shard of the matches splits an end, and `rest` has the last one of a batch."""
+    """True: a shard has all matches of an end, and `rest` returns the last end of a batch."""
 
     def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
         self.result_schema: pa.Schema = self.schema_of(columns)
@@ -199,19 +199,19 @@ class Output(ABC):
 
     @classmethod
     def is_labelled(cls, head: tuple[Any, ...] | None) -> bool:
-        """Return True if it is `labelled`, or if the results are answers, as those of a query with a head are."""
+        """Return True if the output is `labelled`, or the query has a head."""
         return cls.labelled or head is not None
 
     @classmethod
     def retains(cls, head: tuple[Any, ...] | None, having: object = None) -> bool:
-        """Return True if attributes of events are retained for the results of a query with this head and HAVING."""
+        """Return True if attributes of events are retained for the output of a query with this head and HAVING."""
         if cls.keeps_events or cls.measured or (cls.may_choose and having is not None):
             return True
         return bool(head and not cls.counted and cls.most_at_an_end != 1)
 
     @classmethod
     def schema_of(cls, columns: Columns) -> pa.Schema:
-        """Return the schema of the results, without columns whose types are not known yet.
+        """Return the schema of the output, without columns whose types are not known yet.
 
         Raises
         ------
@@ -233,7 +233,7 @@ class Output(ABC):
 
     @property
     def columns_of_positions(self) -> list[int]:
-        """Numbers of the columns that hold positions, or lists of them."""
+        """Indices of the columns that hold positions, or lists of positions."""
         names = self._names_of_positions(self._columns)
         return [i for i, name in enumerate(self.schema.names) if name in names]
 
@@ -243,7 +243,7 @@ class Output(ABC):
 
     @classmethod
     def _of_streams(cls, columns: Columns) -> Fields:
-        """Return a column for each one of positions, with the stream of each of these."""
+        """Return for each column of positions a column with their streams."""
         names, text = cls._names_of_positions(columns), pa.string()
         of_positions = [(name, kind) for name, kind in cls._result_fields(columns) if name in names]
         return [(f"{name}_stream", pa.list_(text) if pa.types.is_list(kind) else text) for name, kind in of_positions]
@@ -251,45 +251,45 @@ class Output(ABC):
     @classmethod
     @abstractmethod
     def _result_fields(cls, columns: Columns) -> Fields:
-        """Return names and types of the columns, in their order."""
+        """Return the names and types of the columns, in order."""
 
     def _time_columns(self, *times: Int64) -> list[pa.Array]:
-        """Return columns of times, of which there are none without a time column."""
+        """Return times as columns, or no columns if the events have no time column."""
         time_type = self._columns.time_type
         return [] if time_type is None else [times_to_arrow(each, time_type) for each in times]
 
     @abstractmethod
-    def rows(self, found: Any, keys: list[pa.Array]) -> pa.RecordBatch:
+    def rows(self, buffers: Any, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return the rows for a buffer of a runtime.
 
         Parameters
         ----------
-        found : MatchBuffers, or CountBuffers if `counted`, or ProgressBuffers if `by_starts`
+        buffers : MatchBuffers, or CountBuffers if `counted`, or ProgressBuffers if `by_starts`
         keys
             Keys of PARTITION BY of the events that end matches, or of the starts.
         """
 
-    def n_of(self, found: Any) -> int:
-        """Return the number of matches in the last rows, which are those of a buffer."""
-        n: int = found.n_matches
+    def n_of(self, buffers: Any) -> int:
+        """Return the number of matches in the last rows, those of a buffer."""
+        n: int = buffers.n_matches
         return n
 
     def first(self, rows: pa.RecordBatch, n: int, n_all: int) -> pa.RecordBatch:
-        """Return the rows of the first `n` of the results that `rows` show, `n_all` in number."""
+        """Return the rows of the first `n` of the `n_all` matches that `rows` show."""
         return rows.slice(0, n)
 
     def reduce(self, shard: tuple[int, int] | None) -> None:
-        """Begin, for one share of the ends; only for `whole_ends`."""
+        """Start the reduction, for one shard of the ends; only for `whole_ends`."""
         raise NotImplementedError
 
     def rest(self) -> pa.RecordBatch | None:
-        """Return the rows that a batch leaves, after all its buffers, or None if there are none."""
+        """Return the rows that remain after all buffers of a batch, or None if there are none."""
         return None
 
     def snapshot(self) -> list[int]:
-        """Return the state from which `restore` goes on."""
+        """Return the state that `restore` takes."""
         return []
 
     def restore(self, state: list[int]) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         assert not state

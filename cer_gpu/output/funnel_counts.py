@@ -1,4 +1,4 @@
-"""The funnel of "funnel": how many starts reach each step, in which time, and what stops them."""
+"""Aggregation of the output "funnel": how many starts reach each step, how fast, and what stops them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cer_gpu.columnar.clocks import UNITS_PER_SECOND
 from cer_gpu.runtime.progress.buffers import STOPPED
 
 STOPS = STOPPED[1:]
-"""The reasons for which a start stops."""
+"""The reasons why a start stops."""
 
 
 _LENGTHS = ((86_400, "days"), (3_600, "hours"), (60, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "us"))
@@ -29,13 +29,13 @@ class FunnelRow:
     n_reached : int
         Starts that reached it.
     of_previous, of_first : float or None
-        Their share of the starts that reached the step before, and of all starts; None for the first step, or where
+        Fraction of the starts that reached the step before, and of all starts; None for the first step, or if
         there are no starts.
     median : float or None
-        Median of the time from the start to the step, in units of the time column, or else of the positions between;
-        None for the first step, or where no start reached it.
+        Median of the time from the start to the step, in units of the time column, or of the distance in positions
+        if there is none; None for the first step, or if no start reached it.
     stopped : dict from str to int
-        The starts that reached no further step, by what stopped them: one of `STOPS`.
+        Starts that reached no further step, by the reason, one of `STOPS`.
     """
 
     name: str
@@ -47,14 +47,14 @@ class FunnelRow:
 
 
 class FunnelCounts:
-    """Counts over rows of "funnel"; it keeps a number for each start and step that it reaches, for exact medians.
+    """Counts over rows of "funnel"; stores a number for each start and step reached, for exact medians.
 
     Parameters
     ----------
     names
         Names of the steps.
     time_unit
-        Unit of a time column of integers, if it is known.
+        Unit of a time column of integers, or None if unknown.
     """
 
     def __init__(self, names: list[str], time_unit: str | None = None) -> None:
@@ -74,13 +74,13 @@ class FunnelCounts:
         return "ms" if pa.types.is_date64(self._time_type) else getattr(self._time_type, "unit", self._time_unit)
 
     def seconds(self, median: float) -> float | None:
-        """Return a median in seconds; None where it is none of a moment."""
+        """Return a median in seconds, or None if it is not a duration."""
         if self.unit == "days":
             return 86_400 * median
         return median / UNITS_PER_SECOND[self.unit] if self.unit in UNITS_PER_SECOND else None
 
     def median_in_words(self, median: float | None) -> str:
-        """Return a median in words; "" where there is none."""
+        """Return a median in words, or "" if there is none."""
         if median is None:
             return ""
         seconds = self.seconds(median)
@@ -123,11 +123,11 @@ class FunnelCounts:
     def rows(self) -> list[FunnelRow]:
         """The steps."""
         reached = self._stopped.sum(axis=1)[::-1].cumsum()[::-1].tolist()
-        found = []
+        funnel = []
         for k, name in enumerate(self._names):
             apart = np.concatenate(self._apart[k]) if self._apart[k] else np.empty(0, np.int64)
-            shares = [reached[k] / reached[of] if k and reached[of] else None for of in (k - 1, 0)]
+            fractions = [reached[k] / reached[of] if k and reached[of] else None for of in (k - 1, 0)]
             stopped = dict(zip(STOPS, self._stopped[k].tolist(), strict=True))
             median = float(np.median(apart)) if len(apart) else None
-            found.append(FunnelRow(name, reached[k], shares[0], shares[1], median, stopped))
-        return found
+            funnel.append(FunnelRow(name, reached[k], fractions[0], fractions[1], median, stopped))
+        return funnel

@@ -27,20 +27,20 @@ from cer_gpu.errors import EventsError
 from cer_gpu.output.retention import Retained
 from cer_gpu.runtime.matches import MatchBuffers
 
-FIRST_HELD, LAST_HELD = "FIRST", "LAST"
+FIRST_EVENT, LAST_EVENT = "FIRST", "LAST"
 
 _OF_ONE = ("SUM", "AVG", "MIN", "MAX")
-"""Aggregates that are the value itself where there is one."""
+"""Aggregates that equal the value if there is exactly one."""
 
 _MAX_IN_LISTS = 2**31 - 1
 _NO_NULL = np.empty(0, np.bool_)
-"""Validity of values none of which is NULL."""
+"""Validity of values without NULL."""
 _INTEGERS, _FLOATS = np.array([-(2**63), 2**63 - 1]), np.array([-np.inf, np.inf])
 """Least and greatest sums."""
 _NO_ROWS, _NO_FIRSTS = np.empty(0, np.int32), np.empty(0, np.int64)
 
 _SPARSE = 4
-"""Positions that a table of positions may have for each one that occurs; beyond that they are sorted."""
+"""Maximum size of a lookup table per position that occurs; beyond that, positions are sorted."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class MeasureLeaf:
     function : str
         "FIRST", "LAST", "COUNT", "SUM", "AVG", "MIN", "MAX" or "LIST".
     variable : str or None
-        None for all kept events.
+        None for all events of a match.
     attribute : str or None
         None for COUNT.
     type : pyarrow.DataType
@@ -64,14 +64,14 @@ class MeasureLeaf:
     type: pa.DataType
 
     def __str__(self) -> str:
-        """Return it as a query has it."""
+        """Return the leaf in the syntax of a query."""
         name = self.variable or "*"
         return f"{self.function}({name if self.attribute is None else f'{name}.{self.attribute}'})"
 
 
 @dataclass(frozen=True)
-class HeldRows:
-    """Rows that a variable holds, and their aggregates.
+class VariableRows:
+    """Rows bound to a variable, and their aggregates.
 
     Attributes
     ----------
@@ -93,21 +93,21 @@ class HeldRows:
         return counts
 
     def find(self, *, first: bool, nth: int = 0) -> Array:
-        """Return the `nth` row from the first or from the last one, -1 for none."""
-        found = self._empty_array(self.segments.rows.dtype)
-        find_held(tuple(self.segments), first, nth, self.each, found)
-        return found
+        """Return the `nth` row from the first or from the last one, or -1 if there is none."""
+        rows = self._empty_array(self.segments.rows.dtype)
+        find_held(tuple(self.segments), first, nth, self.each, rows)
+        return rows
 
     def extreme(self, function: str, ranks: Array, valid: Bools) -> Array:
-        """Return the row with the least ("MIN") or greatest ("MAX") value, the first of equals; -1 for none."""
-        found = self._empty_array(self.segments.rows.dtype)
-        extreme_held(tuple(self.segments), ranks, valid, 1 if function == "MAX" else -1, self.each, found)
-        return found
+        """Return the row with the least ("MIN") or greatest ("MAX") value, the first of equals, or -1 if none."""
+        rows = self._empty_array(self.segments.rows.dtype)
+        extreme_held(tuple(self.segments), ranks, valid, 1 if function == "MAX" else -1, self.each, rows)
+        return rows
 
     def summed(self, function: str, values: Array, valid: Bools, data_type: pa.DataType) -> pa.Array | int:
         """Return the sums ("SUM") or averages ("AVG") of int64 or float64, or the first row whose sum is beyond int64.
 
-        A decimal is a multiple of its least unit.
+        Decimals are integers in units of the last digit.
         """
         counts, sums = self._empty_array(np.int64), self._empty_array(values.dtype)
         limits = _INTEGERS if values.dtype == np.int64 else _FLOATS
@@ -120,13 +120,13 @@ class HeldRows:
         return _as_sum(sums, counts == 0, data_type)
 
     def gathered(self) -> tuple[Int64, Array]:
-        """Return the offsets of the segments into their rows, and these."""
+        """Return the selected rows of all segments, and the offsets of each segment in them."""
         bounds = np.empty(len(self.segments.offsets), np.int64)
         rows = np.empty(len(self.segments.marks), self.segments.rows.dtype)
         return bounds, rows[: gather_held(tuple(self.segments), bounds, rows)]
 
     def lists(self, name: str, take: Callable[[Array], pa.Array], data_type: pa.DataType) -> pa.Array:
-        """Return lists of the values that `take` gives for rows; NULL for none.
+        """Return lists of the values that `take` returns for rows; NULL if there are none.
 
         Raises
         ------
@@ -155,7 +155,7 @@ class Values:
     labels
         Variables of each mark.
     retained
-        Events that the matches hold.
+        Events that the matches contain.
     attributes
         Attributes of the retained events.
 
@@ -167,13 +167,13 @@ class Values:
 
     def __init__(
         self,
-        found: MatchBuffers,
+        matches: MatchBuffers,
         labels: Sequence[frozenset[str]],
         retained: Retained | None,
         attributes: Sequence[str],
     ) -> None:
         self.n: int
-        self._found, self._labels, self._retained, self.n = found, labels, retained, len(found)
+        self._matches, self._labels, self._retained, self.n = matches, labels, retained, len(matches)
         self._result_fields = {name: i for i, name in enumerate(attributes)}
         self._ones: dict[tuple[str | None, bool], Int32] = {}
         self._computed: dict[MeasureLeaf, pa.Array] = {}
@@ -199,16 +199,16 @@ class Values:
     # ---- events -----------------------------------------------------------------------------------------------
 
     @cached_property
-    def _placed(self) -> tuple[Int32, pa.StructArray]:
-        """Row of the event at each kept position, and the events."""
+    def _event_rows(self) -> tuple[Int32, pa.StructArray]:
+        """Row of the event at each position of the matches, and the events."""
         assert self._retained is not None
-        positions = np.ascontiguousarray(self._found.positions)
-        spans = self._found.spans
+        positions = np.ascontiguousarray(self._matches.positions)
+        spans = self._matches.spans
         low, high = (int(spans[0].min()), int(spans[1].max())) if len(positions) else (0, -1)
         if high - low < _SPARSE * len(positions):
-            known, events = self._retained.between(low, high)
+            event_positions, events = self._retained.between(low, high)
             numbers, places = np.empty(high - low + 1, np.int32), np.empty(len(positions), np.int32)
-            numbers[known - low] = np.arange(len(known), dtype=np.int32)
+            numbers[event_positions - low] = np.arange(len(event_positions), dtype=np.int32)
             gather(read_only(numbers), read_only((positions - low).astype(np.int32)), places)
             return places, events
         distinct, inverse = np.unique(positions, return_inverse=True)
@@ -216,39 +216,41 @@ class Values:
 
     @cached_property
     def _common_marks(self) -> Int32 | None:
-        """The marks of each match, where all have the same, or None if they differ."""
-        found = self._found
-        n_marks = len(found.marks) // max(len(found), 1)
-        if not n_marks or n_marks > 2**8 or n_marks * len(found) != len(found.marks):
+        """The marks of each match if all matches have the same, or None."""
+        matches = self._matches
+        n_marks = len(matches.marks) // max(len(matches), 1)
+        if not n_marks or n_marks > 2**8 or n_marks * len(matches) != len(matches.marks):
             return None
-        marks, offsets = found.marks, found.offsets
+        marks, offsets = matches.marks, matches.offsets
         same = np.array_equal(marks[n_marks:], marks[:-n_marks])
         return marks[:n_marks] if same and bool((offsets[1:] - offsets[:-1] == n_marks).all()) else None
 
     def _n_in_pattern(self, variable: str | None) -> int:
         return int(np.count_nonzero(self._marks_of(variable)[self._common_marks]))
 
-    def _held_rows(self, variable: str | None) -> HeldRows:
-        return self._held_at(variable, self._placed[0])
+    def _rows_of_variable(self, variable: str | None) -> VariableRows:
+        return self._variable_rows(variable, self._event_rows[0])
 
-    def _held_at(self, variable: str | None, rows: Int32) -> HeldRows:
-        return HeldRows(Segments(self._found.offsets, self._found.marks, self._marks_of(variable), rows, _NO_FIRSTS))
+    def _variable_rows(self, variable: str | None, rows: Int32) -> VariableRows:
+        return VariableRows(
+            Segments(self._matches.offsets, self._matches.marks, self._marks_of(variable), rows, _NO_FIRSTS)
+        )
 
     def _one(self, leaf: MeasureLeaf) -> Int32:
-        """Return the row of the first or last event that a variable holds; -1 for none."""
-        key = leaf.variable, leaf.function == LAST_HELD
+        """Return the row of the first or last event of a variable, or -1 if there is none."""
+        key = leaf.variable, leaf.function == LAST_EVENT
         if key not in self._ones:
             if self._common_marks is not None:
-                held, places = np.flatnonzero(self._marks_of(leaf.variable)[self._common_marks]), self._placed[0]
-                at = held[-1 if leaf.function == LAST_HELD else 0] if len(held) else None
-                one = np.full(len(self._found), -1, np.int32) if at is None else places[at :: len(self._common_marks)]
+                entries, places = np.flatnonzero(self._marks_of(leaf.variable)[self._common_marks]), self._event_rows[0]
+                at = entries[-1 if leaf.function == LAST_EVENT else 0] if len(entries) else None
+                one = np.full(len(self._matches), -1, np.int32) if at is None else places[at :: len(self._common_marks)]
             else:
-                one = self._held_rows(leaf.variable).find(first=leaf.function != LAST_HELD)
+                one = self._rows_of_variable(leaf.variable).find(first=leaf.function != LAST_EVENT)
             self._ones[key] = one
         return self._ones[key]
 
     def _event_values(self, attribute: str) -> pa.Array:
-        return self._placed[1].field(self._result_fields[attribute])
+        return self._event_rows[1].field(self._result_fields[attribute])
 
     def _event_validity(self, attribute: str) -> Bools:
         valid = validity(self._event_values(attribute))
@@ -268,7 +270,7 @@ class Values:
         return self._numbers[attribute]
 
     def _ranks_of(self, attribute: str) -> Array:
-        """Return an attribute as numbers in the order of its values."""
+        """Return the ranks of the values of an attribute, or numbers in the same order."""
         events = self._event_values(attribute)
         kind = kind_of(events.type)
         if kind in (INTEGER, TEMPORAL, BOOLEAN, NOTHING, FLOAT) and events.type != pa.uint64():
@@ -280,7 +282,7 @@ class Values:
     # ---- leaves -----------------------------------------------------------------------------------------------
 
     def _marks_of(self, variable: str | None) -> Bools:
-        return np.array([variable is None or variable in held for held in self._labels], np.bool_)
+        return np.array([variable is None or variable in variables for variables in self._labels], np.bool_)
 
     def _compute(self, leaf: MeasureLeaf) -> pa.Array:
         if leaf.function == "COUNT":
@@ -294,41 +296,45 @@ class Values:
             case "SUM" | "AVG":
                 return self._sum(leaf, leaf.attribute, events)
             case "LIST":
-                return self._held_rows(leaf.variable).lists(
+                return self._rows_of_variable(leaf.variable).lists(
                     str(leaf), lambda rows: events.take(pa.array(rows)), leaf.type
                 )
             case "MIN" | "MAX":
                 ranks, valid = self._ranks_of(leaf.attribute), self._event_validity(leaf.attribute)
-                return taken(events, self._held_rows(leaf.variable).extreme(leaf.function, ranks, valid))
+                return taken(events, self._rows_of_variable(leaf.variable).extreme(leaf.function, ranks, valid))
         return taken(events, self._one(leaf))
 
     def _count_events(self, variable: str | None) -> pa.Array:
         if variable is None:
-            return pa.array(np.diff(self._found.offsets).astype(np.int64))
+            return pa.array(np.diff(self._matches.offsets).astype(np.int64))
         if self._common_marks is not None:
             return self.repeated(pa.scalar(self._n_in_pattern(variable), pa.int64()))
-        return pa.array(self._held_at(variable, _NO_ROWS).count())
+        return pa.array(self._variable_rows(variable, _NO_ROWS).count())
 
     def _sum(self, leaf: MeasureLeaf, attribute: str, events: pa.Array) -> pa.Array:
-        held, valid, kind = self._held_rows(leaf.variable), self._event_validity(attribute), kind_of(events.type)
+        variable_rows, valid, kind = (
+            self._rows_of_variable(leaf.variable),
+            self._event_validity(attribute),
+            kind_of(events.type),
+        )
         if leaf.function == "AVG" or kind == FLOAT:
-            return held.summed(leaf.function, floats_of(events), valid, leaf.type)
+            return variable_rows.summed(leaf.function, floats_of(events), valid, leaf.type)
         if not (kind == DECIMAL and events.type.precision > 18):
             numbers = self._numbers_of(attribute)
             # as int64, the greater half of uint64 is negative
             if not (events.type == pa.uint64() and bool((numbers < 0).any())):
-                found = held.summed(leaf.function, numbers, valid, leaf.type)
-                if not isinstance(found, int):
-                    return found
-        return self._sum_wide(leaf, held, events)
+                sums = variable_rows.summed(leaf.function, numbers, valid, leaf.type)
+                if not isinstance(sums, int):
+                    return sums
+        return self._sum_wide(leaf, variable_rows, events)
 
-    def _sum_wide(self, leaf: MeasureLeaf, held: HeldRows, events: pa.Array) -> pa.Array:
-        """Add up values that may need more than int64, by Arrow's groups."""
-        bounds, gathered = held.gathered()
+    def _sum_wide(self, leaf: MeasureLeaf, variable_rows: VariableRows, events: pa.Array) -> pa.Array:
+        """Add up values whose sums may exceed int64, with Arrow's group_by."""
+        bounds, gathered = variable_rows.gathered()
         n = self.n
         rows = np.repeat(np.arange(n, dtype=np.int32), np.diff(bounds))
         values = events.take(pa.array(gathered))
-        # decimals with room for any sum of so many
+        # decimals wide enough for any sum of so many
         if pa.types.is_duration(values.type):
             values = values.cast(pa.int64())
         summed = values.cast(pa.decimal256(76, leaf.type.scale if pa.types.is_decimal(leaf.type) else 0))
@@ -337,21 +343,21 @@ class Values:
         )
         at = np.full(n, -1, np.int32)
         at[table["row"].to_numpy()] = np.arange(table.num_rows, dtype=np.int32)
-        found = taken(table["value_sum"].combine_chunks(), at)
+        sums = taken(table["value_sum"].combine_chunks(), at)
         plain = pa.int64() if pa.types.is_duration(leaf.type) else leaf.type
         try:
-            return found.cast(plain).view(leaf.type)
+            return sums.cast(plain).view(leaf.type)
         except pa.ArrowInvalid:
             pass
-        for row in range(len(found)):  # the message names the first
+        for row in range(len(sums)):  # the message names the first
             try:
-                found.slice(row, 1).cast(plain)
+                sums.slice(row, 1).cast(plain)
             except pa.ArrowInvalid:
                 raise self._too_large(leaf, row) from None
         raise self._too_large(leaf, 0)
 
     def _too_large(self, leaf: MeasureLeaf, row: int) -> EventsError:
-        start, end = (int(self._found.spans[k][row]) for k in (0, 1))
+        start, end = (int(self._matches.spans[k][row]) for k in (0, 1))
         return EventsError(
             f"{leaf} of the match from {start} to {end} is beyond {leaf.type}\n"
             f"hint: AVG({leaf.variable}.{leaf.attribute}) * COUNT({leaf.variable}) is a float64"
@@ -375,12 +381,12 @@ def floats_of(values: pa.Array) -> npt.NDArray[np.float64]:
 
 
 def ranks_of(values: pa.Array) -> Int64:
-    """Return numbers in the order of values."""
+    """Return the dense ranks of values."""
     return np.asarray(pc.rank(values, tiebreaker="dense")).astype(np.int64)
 
 
 def taken(values: pa.Array, rows: Array) -> pa.Array:
-    """Return the values of rows; NULL for -1."""
+    """Return the values at rows; NULL for -1."""
     if len(rows) and rows.min() < 0:
         return values.take(pa.array(rows, mask=rows < 0))
     plain = values.null_count == 0 and (pa.types.is_int64(values.type) or pa.types.is_float64(values.type))
@@ -388,10 +394,10 @@ def taken(values: pa.Array, rows: Array) -> pa.Array:
 
 
 def _as_sum(sums: Array, nothing: Bools, data_type: pa.DataType) -> pa.Array:
-    """Return sums as values of a type; of integers, a decimal is a multiple of its least unit."""
+    """Return sums as values of a type; integers are decimals in units of the last digit."""
     if not pa.types.is_decimal(data_type):
-        found = pa.array(sums, mask=nothing) if nothing.any() else pa.array(sums)
-        return found.view(data_type)
+        array = pa.array(sums, mask=nothing) if nothing.any() else pa.array(sums)
+        return array.view(data_type)
     words = np.empty((len(sums), data_type.byte_width // 8), np.int64)
     words[:, 0], words[:, 1:] = sums, (sums >> 63)[:, None]
     bits = None

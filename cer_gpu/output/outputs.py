@@ -1,6 +1,6 @@
-"""Outputs: the forms of the results as Arrow rows, one class for each.
+"""Outputs: the forms of matches as Arrow rows, one class for each.
 
-A new output is one more class, in `OUTPUTS`: its schema, its rows, and its demands on an evaluation.
+A new output is one more class in `OUTPUTS`: its schema, its rows, and its requirements on an evaluation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FUNNEL_POSITIONS = pa.list_(pa.int64())
 
 
 class ProgressOutput(Output):
-    """A row for each event that satisfies the first step: the steps reached, at the earliest events, and its stop.
+    """A row for each event that satisfies the first step: the steps reached, at the earliest events, and the stop.
 
     `stopped` is one of `STOPPED`: "complete", "window", "barred" by the event `barred_by`, or "end" of the events.
     """
@@ -51,34 +51,34 @@ class ProgressOutput(Output):
             ("barred_by", pa.int64()),
         ]
 
-    def rows(self, found: ProgressBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+    def rows(self, buffers: ProgressBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return one row for each start."""
-        offsets = pa.array(found.offsets)
+        offsets = pa.array(buffers.offsets)
         columns = [
-            pa.array(found.positions[found.offsets[:-1]]),
+            pa.array(buffers.positions[buffers.offsets[:-1]]),
             *keys,
-            pa.array(np.diff(found.offsets).astype(np.int64)),
-            pa.ListArray.from_arrays(offsets, pa.array(found.positions)),
-            *(pa.ListArray.from_arrays(offsets, times) for times in self._time_columns(found.times)),
-            pa.array(STOPPED, pa.string()).take(pa.array(found.states)),
-            pa.array(found.barring, mask=found.barring < 0),
+            pa.array(np.diff(buffers.offsets).astype(np.int64)),
+            pa.ListArray.from_arrays(offsets, pa.array(buffers.positions)),
+            *(pa.ListArray.from_arrays(offsets, times) for times in self._time_columns(buffers.times)),
+            pa.array(STOPPED, pa.string()).take(pa.array(buffers.states)),
+            pa.array(buffers.barring, mask=buffers.barring < 0),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
 PARTITION, STATE_CODE, CLOCK = " partition", " state", " clock"
-"""Columns beside the keys, by names that no key is likely to have."""
+"""Columns besides the keys, with names that no key is likely to have."""
 
 
 def without_states(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the positions, times and keys of rows alone."""
+    """Return only the positions, times and keys of rows."""
     return rows.select([name for name in rows.schema.names if name not in (PARTITION, STATE_CODE, CLOCK)])
 
 
 class EventsRead(Output):
-    """A row for each event that the taker of the runtime returns: its position, time and keys, and the state after it.
+    """A row for each event that the runtime returns: its position, time and keys, and the state after it.
 
-    No query is asked for it by name: `cer_gpu.planning.state_steps.with_symbols` makes the plans that have it.
+    It cannot be requested by name: `cer_gpu.planning.state_steps.with_symbols` returns the plans that use it.
     """
 
     name = "symbols"
@@ -93,10 +93,10 @@ class EventsRead(Output):
         own = [(PARTITION, pa.int32()), (STATE_CODE, pa.int64()), (CLOCK, pa.uint64())]
         return [("end", pa.int64()), *times, *columns.keys, *own]
 
-    def rows(self, found: EventBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+    def rows(self, buffers: EventBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return one row for each event."""
-        own = [pa.array(each) for each in (found.partitions, found.states, found.clocks)]
-        columns = [pa.array(found.ends), *self._time_columns(found.times), *keys, *own]
+        own = [pa.array(each) for each in (buffers.partitions, buffers.states, buffers.clocks)]
+        columns = [pa.array(buffers.ends), *self._time_columns(buffers.times), *keys, *own]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
@@ -104,7 +104,7 @@ _POSITIONS = pa.list_(pa.int64())
 
 
 class PositionsOutput(Output):
-    """Start, end and kept positions of each match."""
+    """Start, end and positions of each match."""
 
     name = "positions"
 
@@ -115,31 +115,31 @@ class PositionsOutput(Output):
             fields += [("start_time", columns.time_type), ("end_time", columns.time_type)]
         return [*fields, *columns.keys, *((head.name, head.type) for head in columns.heads)]
 
-    def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+    def rows(self, buffers: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return one row for each match."""
-        offsets = pa.array(found.offsets)
-        positions = pa.ListArray.from_arrays(offsets, pa.array(found.positions))
-        columns = [*map(pa.array, found.spans), positions, *self._time_columns(*found.times), *keys]
-        columns += [*self._heads(found), *self._beside(found, offsets)]
+        offsets = pa.array(buffers.offsets)
+        positions = pa.ListArray.from_arrays(offsets, pa.array(buffers.positions))
+        columns = [*map(pa.array, buffers.spans), positions, *self._time_columns(*buffers.times), *keys]
+        columns += [*self._heads(buffers), *self._beside(buffers, offsets)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _heads(self, found: MatchBuffers) -> list[pa.Array]:
-        """Return the columns of a head: in each answer, each atom has one event."""
+    def _heads(self, buffers: MatchBuffers) -> list[pa.Array]:
+        """Return the columns of a head: in each match, each atom has one event."""
         columns = []
         for head in self._columns.heads:
             assert self._retained is not None
-            holds = np.array([head.atom in held for held in self._labels])
-            events = self._retained.take(found.positions[holds[found.marks]])
+            holds = np.array([head.atom in label for label in self._labels])
+            events = self._retained.take(buffers.positions[holds[buffers.marks]])
             columns.append(events.field(head.attribute))
         return columns
 
-    def _beside(self, found: MatchBuffers, offsets: pa.Array) -> list[pa.Array]:
-        """Return the columns after those that all listed matches have."""
+    def _beside(self, buffers: MatchBuffers, offsets: pa.Array) -> list[pa.Array]:
+        """Return the columns that follow those common to all listed matches."""
         return []
 
 
 class Valuations(PositionsOutput):
-    """`PositionsOutput` of each valuation, those that HAVING keeps."""
+    """`PositionsOutput` of each valuation that satisfies HAVING."""
 
     row_each = False
     labelled = True
@@ -150,39 +150,39 @@ class Valuations(PositionsOutput):
         self.n_matches: int
         self.n_matches = self._n_last = 0
 
-    def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
-        """Return the rows of the valuations that HAVING keeps."""
+    def rows(self, buffers: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+        """Return the rows of the valuations that satisfy HAVING."""
         measures = self._columns.measures
         if measures is not None and measures.chooses:
-            values = self._valuation_values(found)
-            kept = self._choose_rows(found, measures.kept(measures.columns(values), values))
-            found, keys = found.at(kept), [key.filter(pa.array(kept)) for key in keys]
-        rows = self._valuation_rows(found, keys)
-        self._count_results(len(found))
+            values = self._valuation_values(buffers)
+            mask = self._choose_rows(buffers, measures.having_mask(measures.columns(values), values))
+            buffers, keys = buffers.at(mask), [key.filter(pa.array(mask)) for key in keys]
+        rows = self._valuation_rows(buffers, keys)
+        self._count_results(len(buffers))
         return rows
 
-    def n_of(self, found: MatchBuffers) -> int:
-        """Return the number of valuations that HAVING keeps."""
+    def n_of(self, buffers: MatchBuffers) -> int:
+        """Return the number of valuations that satisfy HAVING."""
         return self._n_last
 
     def snapshot(self) -> list[int]:
-        """Return the number of valuations so far, and the state of the choice among them."""
+        """Return the number of valuations so far, and the state of their selection."""
         return [self.n_matches, *(self.choice.snapshot() if isinstance(self.choice, RowChoice) else [])]
 
     def restore(self, state: list[int]) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         self.n_matches = state[0]
         if isinstance(self.choice, RowChoice):
             self.choice.restore(state[1:])
 
-    def _valuation_rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
-        return super().rows(found, keys)
+    def _valuation_rows(self, buffers: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+        return super().rows(buffers, keys)
 
-    def _valuation_values(self, found: MatchBuffers) -> Values:
-        return Values(found, self._labels, self._retained, self._columns.retained)
+    def _valuation_values(self, buffers: MatchBuffers) -> Values:
+        return Values(buffers, self._labels, self._retained, self._columns.retained)
 
-    def _choose_rows(self, found: MatchBuffers, kept: Bools) -> Bools:
-        return kept if self.choice is None else self.choice.among(kept, found.ends)
+    def _choose_rows(self, buffers: MatchBuffers, mask: Bools) -> Bools:
+        return mask if self.choice is None else self.choice.among(mask, buffers.ends)
 
     def _count_results(self, n: int) -> None:
         self._n_last = n
@@ -190,9 +190,9 @@ class Valuations(PositionsOutput):
 
 
 class BindingsOutput(Valuations):
-    """`PositionsOutput`, and the positions that each variable holds: one row for each valuation.
+    """`PositionsOutput`, and the positions of each variable: one row for each valuation.
 
-    A variable that holds at most one event has its position, or NULL; others have lists.
+    A variable that binds at most one event has its position, or NULL; others have lists.
     """
 
     name = "bindings"
@@ -200,7 +200,7 @@ class BindingsOutput(Valuations):
 
     def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
         super().__init__(columns, labels, retained)
-        self._holds = [np.array([name in held for held in labels]) for name in columns.variables]
+        self._holds = [np.array([name in label for label in labels]) for name in columns.variables]
 
     @classmethod
     def _result_fields(cls, columns: Columns) -> Fields:
@@ -213,15 +213,15 @@ class BindingsOutput(Valuations):
     def _names_of_positions(cls, columns: Columns) -> tuple[str, ...]:
         return (*cls.positions, *columns.variables)
 
-    def _beside(self, found: MatchBuffers, offsets: pa.Array) -> list[pa.Array]:
+    def _beside(self, buffers: MatchBuffers, offsets: pa.Array) -> list[pa.Array]:
         columns = []
         for name, holds in zip(self._columns.variables, self._holds, strict=True):
-            held = holds[found.marks]
-            before = np.concatenate([[0], np.cumsum(held)]).astype(np.int32)[found.offsets]
-            values = pa.array(found.positions[held])
+            mask = holds[buffers.marks]
+            before = np.concatenate([[0], np.cumsum(mask)]).astype(np.int32)[buffers.offsets]
+            values = pa.array(buffers.positions[mask])
             if name not in self._columns.single:
                 columns.append(pa.ListArray.from_arrays(pa.array(before), values))
-            elif len(values) == len(found):
+            elif len(values) == len(buffers):
                 columns.append(values)
             else:
                 columns.append(values.take(pa.array(before[:-1], mask=before[1:] == before[:-1])))
@@ -241,18 +241,18 @@ class EventsOutput(PositionsOutput):
             fields.append(("events", pa.list_(pa.struct(list(columns.attributes)))))
         return fields
 
-    def _beside(self, found: MatchBuffers, offsets: pa.Array) -> list[pa.Array]:
+    def _beside(self, buffers: MatchBuffers, offsets: pa.Array) -> list[pa.Array]:
         assert self._retained is not None
         assert self._columns.attributes is not None
-        events = self._retained.take(found.positions)
-        if self._columns.heads:  # what they alone show is no attribute of the events
+        events = self._retained.take(buffers.positions)
+        if self._columns.heads:  # columns retained only for heads are not attributes of the events
             fields = list(self._columns.attributes)
             events = pa.StructArray.from_arrays([events.field(i) for i in range(len(fields))], fields=fields)
         return [pa.ListArray.from_arrays(offsets, events)]
 
 
 class MeasuresOutput(Valuations):
-    """Start and end of each valuation that HAVING keeps, and the measures of SELECT."""
+    """Start and end of each valuation that satisfies HAVING, and the measures of SELECT."""
 
     name = "measures"
     row = "row of measures"
@@ -265,21 +265,21 @@ class MeasuresOutput(Valuations):
         spans = [field for field in super()._result_fields(columns) if field[0] != "positions"]
         return [*spans, *measures]
 
-    def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+    def rows(self, buffers: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return one row for each valuation."""
-        measures, values = self._columns.measures, self._valuation_values(found)
+        measures, values = self._columns.measures, self._valuation_values(buffers)
         assert measures is not None
         measured = measures.columns(values)
-        columns = [*map(pa.array, found.spans), *self._time_columns(*found.times), *keys, *measured]
+        columns = [*map(pa.array, buffers.spans), *self._time_columns(*buffers.times), *keys, *measured]
         rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         if measures.chooses:
-            rows = rows.filter(pa.array(self._choose_rows(found, measures.kept(measured, values))))
+            rows = rows.filter(pa.array(self._choose_rows(buffers, measures.having_mask(measured, values))))
         self._count_results(rows.num_rows)
         return rows
 
 
 class RowsOutput(Valuations):
-    """Long form: one row for each event of a valuation and variable that holds it, with the attributes of the event."""
+    """Long form: one row for each event and variable of a valuation, with the attributes of the event."""
 
     name = "rows"
     row = "row of an event"
@@ -292,19 +292,19 @@ class RowsOutput(Valuations):
         fields: Fields = [("match", pa.int64()), ("variable", pa.string()), ("position", pa.int64())]
         return [*fields, *((field.name, field.type) for field in columns.attributes or ())]
 
-    def _valuation_rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+    def _valuation_rows(self, buffers: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return the rows of valuations, by position, and for one event in the order of the variables."""
         names = self._columns.variables
-        holds = np.array([[name in held for name in names] for held in self._labels], np.bool_)
-        entries, variables = np.nonzero(holds.reshape(len(self._labels), len(names))[found.marks])
-        matches = np.repeat(np.arange(self.n_matches, self.n_matches + len(found)), np.diff(found.offsets))
+        holds = np.array([[name in label for name in names] for label in self._labels], np.bool_)
+        entries, variables = np.nonzero(holds.reshape(len(self._labels), len(names))[buffers.marks])
+        matches = np.repeat(np.arange(self.n_matches, self.n_matches + len(buffers)), np.diff(buffers.offsets))
         assert self._retained is not None
         assert self._columns.attributes is not None
-        events = self._retained.take(found.positions[entries]).flatten()[: len(self._columns.attributes)]
+        events = self._retained.take(buffers.positions[entries]).flatten()[: len(self._columns.attributes)]
         columns = [
             pa.array(matches[entries]),
             pa.array(names, pa.string()).take(pa.array(variables)),
-            pa.array(found.positions[entries]),
+            pa.array(buffers.positions[entries]),
         ]
         return pa.RecordBatch.from_arrays([*columns, *events], schema=self.schema)
 
@@ -315,7 +315,7 @@ class RowsOutput(Valuations):
 
 
 def _fields_at_ends(columns: Columns, *shown: tuple[str, pa.DataType]) -> Fields:
-    """Return the columns of rows for ends: the position, what is shown of it, its time and its keys."""
+    """Return the columns of rows for ends: the position, the `shown` columns, its time and its keys."""
     times = [] if columns.time_type is None else [("end_time", columns.time_type)]
     return [("end", pa.int64()), *shown, *times, *columns.keys]
 
@@ -346,17 +346,17 @@ class Count(Output):
         name = "count" if columns.aggregate is None else columns.aggregate.name
         return _fields_at_ends(columns, (name, pa.int64()))
 
-    def rows(self, found: CountBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+    def rows(self, buffers: CountBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return one row for each position that ends matches."""
-        columns = [pa.array(found.ends), self._valuation_values(found), *self._time_columns(found.times), *keys]
+        columns = [pa.array(buffers.ends), self._valuation_values(buffers), *self._time_columns(buffers.times), *keys]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _valuation_values(self, found: CountBuffers) -> pa.Array:
-        return pa.array(found.counts)
+    def _valuation_values(self, buffers: CountBuffers) -> pa.Array:
+        return pa.array(buffers.counts)
 
 
 class Weighed(Count):
-    """`Count` with an aggregate of an expression over all matches of an end, none of which is listed."""
+    """`Count` with an aggregate of an expression over all matches of an end, without listing them."""
 
     measured = True
     weighed = True
@@ -370,14 +370,14 @@ class Weighed(Count):
     def _result_fields(cls, columns: Columns) -> Fields:
         return _reduced_fields(columns)
 
-    def _valuation_values(self, found: CountBuffers) -> pa.Array:
-        assert isinstance(found, WeighedBuffers)
+    def _valuation_values(self, buffers: CountBuffers) -> pa.Array:
+        assert isinstance(buffers, WeighedBuffers)
         assert self._columns.aggregate is not None
-        return weighed_values(found, self._columns.aggregate.function, self.schema.types[1])
+        return weighed_values(buffers, self._columns.aggregate.function, self.schema.types[1])
 
 
 class Aggregated(Valuations):
-    """`Count` with an aggregate of an expression over all valuations of an end: all are listed, none is kept."""
+    """`Count` with an aggregate of an expression over all valuations of an end, which are listed but not stored."""
 
     name = "count"
     row = "position"
@@ -390,7 +390,7 @@ class Aggregated(Valuations):
         self._reduction: Reduction | None = None
 
     def reduce(self, shard: tuple[int, int] | None) -> None:
-        """Begin, for one share of the ends."""
+        """Start the reduction, for one shard of the ends."""
         assert self._columns.aggregate is not None
         self._reduction = Reduction(self._columns.aggregate.function, self.schema.types[1], shard)
 
@@ -398,46 +398,46 @@ class Aggregated(Valuations):
     def _result_fields(cls, columns: Columns) -> Fields:
         return _reduced_fields(columns)
 
-    def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
-        """Return one row for each end of which no more comes."""
+    def rows(self, buffers: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+        """Return one row for each end that is complete."""
         measures = self._columns.measures
         assert measures is not None
         assert self._reduction is not None
-        (values,) = measures.columns(self._valuation_values(found))
+        (values,) = measures.columns(self._valuation_values(buffers))
         columns, names = (
-            [pa.array(found.ends), *self._time_columns(found.times[1]), *keys],
+            [pa.array(buffers.ends), *self._time_columns(buffers.times[1]), *keys],
             ["end", *self.schema.names[2:]],
         )
         shown = pa.RecordBatch.from_arrays(columns, names=names)
-        self._count_results(len(found))
+        self._count_results(len(buffers))
         return self._show_reduced(self._reduction.take(values, shown))
 
     def rest(self) -> pa.RecordBatch | None:
-        """Return the row of the last end, once all its valuations were given."""
+        """Return the row of the last end, after all its valuations."""
         assert self._reduction is not None
-        found = self._reduction.rest()
-        return None if found is None else self._show_reduced(found)
+        last_end = self._reduction.rest()
+        return None if last_end is None else self._show_reduced(last_end)
 
     def snapshot(self) -> list[int]:
-        """Return the state from which `restore` goes on."""
+        """Return the state that `restore` takes."""
         assert self._reduction is not None
         return [*super().snapshot(), *self._reduction.snapshot()]
 
     def restore(self, state: list[int]) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         assert self._reduction is not None
         super().restore(state[:1])
         self._reduction.restore(state[1:])
 
-    def _show_reduced(self, found: pa.RecordBatch) -> pa.RecordBatch:
-        end, *others = found.columns
+    def _show_reduced(self, reduced: pa.RecordBatch) -> pa.RecordBatch:
+        end, *others = reduced.columns
         return pa.RecordBatch.from_arrays([end, others[-2], *others[:-2]], schema=self.schema)
 
 
 class Ends(Output):
     """Positions that end matches: one row for each.
 
-    One match of an end is looked for, whichever is found first, and only its end is shown.
+    Only one match of each end is searched for, and only its end is shown.
     """
 
     name = "ends"
@@ -450,14 +450,14 @@ class Ends(Output):
     def _result_fields(cls, columns: Columns) -> Fields:
         return _fields_at_ends(columns)
 
-    def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+    def rows(self, buffers: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return one row for each position that ends matches."""
-        columns = [pa.array(found.ends), *self._time_columns(found.times[1]), *keys]
+        columns = [pa.array(buffers.ends), *self._time_columns(buffers.times[1]), *keys]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
 class CountedEnds(Count):
-    """`Ends`, where it matters how many matches each has."""
+    """`Ends` of queries that depend on the number of matches of an end."""
 
     name = "ends"
     row = "end"
@@ -467,19 +467,19 @@ class CountedEnds(Count):
     def _result_fields(cls, columns: Columns) -> Fields:
         return _fields_at_ends(columns)
 
-    def rows(self, found: CountBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+    def rows(self, buffers: CountBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return one row for each position that ends matches."""
-        columns = [pa.array(found.ends), *self._time_columns(found.times), *keys]
+        columns = [pa.array(buffers.ends), *self._time_columns(buffers.times), *keys]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def n_of(self, found: CountBuffers) -> int:
+    def n_of(self, buffers: CountBuffers) -> int:
         """Return the number of ends."""
-        return len(found)
+        return len(buffers)
 
 
 OUTPUTS: dict[str, type[Output]] = {
-    made.name: made
-    for made in (
+    output.name: output
+    for output in (
         PositionsOutput,
         BindingsOutput,
         EventsOutput,

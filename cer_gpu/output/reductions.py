@@ -24,7 +24,7 @@ class Aggregation:
     function : str
         "COUNT", "SUM", "AVG", "MIN" or "MAX"; COUNT counts matches, others reduce an expression.
     name : str
-        Name of its column: the text.
+        Name of its column: the source text.
     """
 
     function: str
@@ -32,7 +32,7 @@ class Aggregation:
 
 
 def reduced_type(function: str, data_type: pa.DataType) -> pa.DataType | None:
-    """Return the type of an aggregate of values, or None if there is none."""
+    """Return the type of an aggregate of values, or None if the type does not support it."""
     kind = kind_of(data_type)
     if kind is None or (function in ("SUM", "AVG") and kind in (STRING, TEMPORAL)):
         return None
@@ -42,22 +42,22 @@ def reduced_type(function: str, data_type: pa.DataType) -> pa.DataType | None:
 
 
 class _Groups(Values):
-    """Values in groups that follow one another, in place of events that variables hold."""
+    """Values in consecutive groups, in place of the events of variables."""
 
     def __init__(self, values: pa.Array, begins: Int64, ends: Int64) -> None:
         offsets = np.append(begins, len(values)).astype(np.int32)
         marks, places = np.zeros(len(values), np.int32), np.arange(len(values))
-        found = MatchBuffers(np.stack([ends, ends]), np.empty((2, 0), np.int64), offsets, places, marks)
-        super().__init__(found, [frozenset(["*"])], None, ["value"])
+        matches = MatchBuffers(np.stack([ends, ends]), np.empty((2, 0), np.int64), offsets, places, marks)
+        super().__init__(matches, [frozenset(["*"])], None, ["value"])
         self._numbered = places.astype(np.int32), pa.StructArray.from_arrays([values], names=["value"])
 
     @property
-    def _placed(self) -> Any:
+    def _event_rows(self) -> Any:
         return self._numbered
 
 
 class Reduction:
-    """Reduction of values end by end; an end may go on in the next buffer, so that the last one is held back.
+    """Reduction of values end by end; the last end is buffered, as it may continue in the next buffer.
 
     Parameters
     ----------
@@ -66,12 +66,12 @@ class Reduction:
     data_type
         Type of the result.
     shard
-        (k, n): give part k of n of the ends; None for all.
+        (k, n): return shard k of n of the ends; None for all.
     """
 
     def __init__(self, function: str, data_type: pa.DataType, shard: tuple[int, int] | None) -> None:
         self._function, self._type, self._shard = function, data_type, shard
-        self._held: pa.RecordBatch | None = None
+        self._open_end: pa.RecordBatch | None = None
         self._n = 0  # ends so far
 
     def take(self, values: pa.Array, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -81,7 +81,7 @@ class Reduction:
         ----------
         values
         rows
-            For each valuation, ``end``, and what else is shown of its end.
+            For each valuation, ``end`` and the other columns of its end.
 
         Returns
         -------
@@ -94,46 +94,46 @@ class Reduction:
             values = values.cast(pa.uint8())
         values = values.cast(self._type)
         counts = values.is_valid().cast(pa.int64())
-        if self._held is not None:
-            held, self._held = self._held, None
-            values = pa.concat_arrays([held.column("value"), values])
-            counts = pa.concat_arrays([held.column("n"), counts])
-            shown = held.select(rows.schema.names)
+        if self._open_end is not None:
+            open_end, self._open_end = self._open_end, None
+            values = pa.concat_arrays([open_end.column("value"), values])
+            counts = pa.concat_arrays([open_end.column("n"), counts])
+            shown = open_end.select(rows.schema.names)
             rows = pa.concat_batches([shown, rows])
         ends = rows.column("end").to_numpy()
         begins = np.concatenate([[0], 1 + np.flatnonzero(ends[1:] != ends[:-1])])
         function = "SUM" if self._function == "AVG" else self._function
         value = _Groups(values, begins, ends[begins]).of(MeasureLeaf(function, "*", "value", self._type))
         n = np.add.reduceat(counts.to_numpy(), begins)
-        found = self._batch(rows.take(pa.array(begins)), value, pa.array(n))
-        self._held = found.slice(len(begins) - 1)
-        return self._finished(found.slice(0, len(begins) - 1))
+        reduced = self._batch(rows.take(pa.array(begins)), value, pa.array(n))
+        self._open_end = reduced.slice(len(begins) - 1)
+        return self._finish(reduced.slice(0, len(begins) - 1))
 
     def rest(self) -> pa.RecordBatch | None:
-        """Return the end that was held back, as no more of it comes, or None if there is none."""
-        held, self._held = self._held, None
-        return None if held is None else self._finished(held)
+        """Return the buffered last end, which is complete now, or None if there is none."""
+        open_end, self._open_end = self._open_end, None
+        return None if open_end is None else self._finish(open_end)
 
     def snapshot(self) -> list[int]:
-        """Return the state from which `restore` goes on; no end is held back between two batches."""
-        assert self._held is None
+        """Return the state that `restore` takes; no end is buffered between two batches."""
+        assert self._open_end is None
         return [self._n]
 
     def restore(self, state: list[int]) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         (self._n,) = state
 
     def _batch(self, rows: pa.RecordBatch, value: pa.Array, n: pa.Array) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([*rows.columns, value, n], names=[*rows.schema.names, "value", "n"])
 
-    def _finished(self, found: pa.RecordBatch) -> pa.RecordBatch:
-        before, self._n = self._n, self._n + found.num_rows
+    def _finish(self, reduced: pa.RecordBatch) -> pa.RecordBatch:
+        before, self._n = self._n, self._n + reduced.num_rows
         if self._shard is not None:
             part, n_parts = self._shard
-            found = found.take(pa.array(np.arange((part - before) % n_parts, found.num_rows, n_parts)))
+            reduced = reduced.take(pa.array(np.arange((part - before) % n_parts, reduced.num_rows, n_parts)))
         if self._function != "AVG":
-            return found
-        totals, n = found.column("value").to_numpy(zero_copy_only=False), found.column("n").to_numpy()
+            return reduced
+        totals, n = reduced.column("value").to_numpy(zero_copy_only=False), reduced.column("n").to_numpy()
         with np.errstate(all="ignore"):
             average = pa.array(totals / n, mask=n == 0)
-        return self._batch(found.select(found.schema.names[:-2]), average, found.column("n"))
+        return self._batch(reduced.select(reduced.schema.names[:-2]), average, reduced.column("n"))

@@ -1,4 +1,4 @@
-"""Retention of the rows that future matches may hold."""
+"""Retention of the rows that future matches may contain."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cer_gpu.columnar.fields import array_of, attribute_type
 from cer_gpu.errors import EventsError
 
 TRIM_FROM = 1 << 16
-"""Least number of rows for a trim, which drops those that no future match can hold."""
+"""Minimum number of rows for a trim, which drops those that no future match can contain."""
 MANY_TAKEN = 16
-"""Rows of which one is taken, at most, for which all are put together, and numbered, first."""
+"""Chunks are merged and indexed before a lookup of at least one in so many rows."""
 SPREAD = 4
-"""Positions to a row, at most, that are numbered: a number is looked up at once, a position is searched for."""
+"""Maximum number of positions per row for an index by position; sparser positions use binary search."""
 
 
 class Retained:
@@ -45,7 +45,7 @@ class Retained:
         self._positions: list[Int64] = []
         self._rows: list[pa.RecordBatch] = []
         self._trim_at = TRIM_FROM
-        # positions with the number of the row at each number from the first of them on
+        # positions of a chunk, and the index of the row at each position from the first on
         self._number_of: tuple[Int64, Int32] | None = None
 
     @property
@@ -81,57 +81,57 @@ class Retained:
         """Return the rows at positions, which must all be retained."""
         if not self.schema.names:
             return pa.array([{}] * len(positions), pa.struct([]))
-        found = pa.Table.from_batches(self._rows, self.schema).take(pa.array(self._rows_at(positions)))
-        columns = [pa.concat_arrays(c.chunks) if c.num_chunks else pa.array([], c.type) for c in found.columns]
+        rows = pa.Table.from_batches(self._rows, self.schema).take(pa.array(self._rows_at(positions)))
+        columns = [pa.concat_arrays(c.chunks) if c.num_chunks else pa.array([], c.type) for c in rows.columns]
         return pa.StructArray.from_arrays(columns, fields=list(self.schema))
 
     def _rows_at(self, positions: Int64) -> Int64:
-        """Return the numbers of the rows at positions."""
+        """Return the indices of the rows at positions."""
         rows = np.empty(len(positions), np.int64)
         if MANY_TAKEN * len(positions) >= self.n_rows and len(self._rows) > 1:
             self._positions, self._rows = [np.concatenate(self._positions)], [pa.concat_batches(self._rows)]
         if len(self._rows) == 1 and MANY_TAKEN * len(positions) >= len(self._positions[0]) and len(positions):
-            known = self._positions[0]
-            span = int(known[-1] - known[0]) + 1
-            if span <= SPREAD * len(known):
-                if self._number_of is None or self._number_of[0] is not known:
+            chunk = self._positions[0]
+            span = int(chunk[-1] - chunk[0]) + 1
+            if span <= SPREAD * len(chunk):
+                if self._number_of is None or self._number_of[0] is not chunk:
                     numbers = np.empty(span, np.int32)
-                    numbers[known - known[0]] = np.arange(len(known), dtype=np.int32)
-                    self._number_of = known, numbers
-                rows[:] = self._number_of[1][positions - known[0]]
+                    numbers[chunk - chunk[0]] = np.arange(len(chunk), dtype=np.int32)
+                    self._number_of = chunk, numbers
+                rows[:] = self._number_of[1][positions - chunk[0]]
                 return rows
         before = 0
-        for known in self._positions:  # few chunks; positions ascend within and across them
-            here = (positions >= known[0]) & (positions <= known[-1])
-            rows[here] = before + np.searchsorted(known, positions[here])
-            before += len(known)
+        for chunk in self._positions:  # few chunks; positions ascend within and across them
+            here = (positions >= chunk[0]) & (positions <= chunk[-1])
+            rows[here] = before + np.searchsorted(chunk, positions[here])
+            before += len(chunk)
         return rows
 
     def between(self, first: int, last: int) -> tuple[Int64, pa.StructArray]:
-        """Return all retained rows from one position to another, and their positions."""
+        """Return the positions from `first` to `last` of retained rows, and the rows."""
         positions, rows = [], []
-        for known, batch in zip(self._positions, self._rows, strict=True):
-            low, high = np.searchsorted(known, [first, last + 1])
+        for chunk, batch in zip(self._positions, self._rows, strict=True):
+            low, high = np.searchsorted(chunk, [first, last + 1])
             if low < high:
-                positions.append(known[low:high])
+                positions.append(chunk[low:high])
                 rows.append(batch.slice(low, high - low))
         if not rows:
             return np.empty(0, np.int64), pa.array([], pa.struct(list(self.schema)))
-        found = rows[0] if len(rows) == 1 else pa.concat_batches(rows)
-        return np.concatenate(positions), pa.StructArray.from_arrays(found.columns, fields=list(self.schema))
+        merged = rows[0] if len(rows) == 1 else pa.concat_batches(rows)
+        return np.concatenate(positions), pa.StructArray.from_arrays(merged.columns, fields=list(self.schema))
 
     def keep(self, positions: Int64) -> None:
         """Drop all rows but those at positions (ascending)."""
-        self._filter([np.isin(known, positions, assume_unique=True) for known in self._positions])
+        self._filter([np.isin(chunk, positions, assume_unique=True) for chunk in self._positions])
 
     def keep_from(self, position: int) -> None:
         """Drop all rows before a position."""
-        self._filter([known >= position for known in self._positions])
+        self._filter([chunk >= position for chunk in self._positions])
 
     def _filter(self, masks: list[Bools]) -> None:
         self._number_of = None
         self._rows = [rows.filter(pa.array(mask)) for rows, mask in zip(self._rows, masks, strict=True) if mask.any()]
-        self._positions = [known[mask] for known, mask in zip(self._positions, masks, strict=True) if mask.any()]
+        self._positions = [chunk[mask] for chunk, mask in zip(self._positions, masks, strict=True) if mask.any()]
         self._trim_at = max(TRIM_FROM, 2 * self.n_rows)
 
     # ---- checkpoints ----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Weights: what each event adds to an expression over matches, where that is a sum over its events.
+"""Weights: what each event adds to an expression over matches that is a sum over their events.
 
 The expression of an aggregate such as ``SUM(c.amount - a.amount)`` is a sum of terms, each a number times an attribute
 of the one event at a step of a chain.  The events of each such step have a weight, and no match need be listed
@@ -30,9 +30,9 @@ from cer_gpu.runtime.counts import WeighedBuffers
 Number = int | float
 
 MAX_WEIGHT = 1 << 62
-"""The weights of one match add up to less, where they are integers."""
+"""Upper bound of the sum of the weights of a match, if they are integers."""
 MAX_SUMMED = 2.0**94
-"""Greatest sum of the amounts of integers for which the float beside tells the integer that was meant."""
+"""Greatest sum of magnitudes for which the float sum identifies the exact integer after overflow."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Linear:
     Attributes
     ----------
     terms : dict of (int, str) to (number, number)
-        For a step and an attribute, its factor, and the sum of the amounts of the factors that it is made of.
+        For a step and an attribute, its factor, and the sum of the magnitudes of the factors that it is made of.
     constant : (number, number)
         Likewise.
     """
@@ -51,7 +51,7 @@ class Linear:
     constant: tuple[Number, Number] = (0, 0)
 
     def times(self, factor: Number, amount: Number) -> Linear:
-        """Return it multiplied by a number."""
+        """Return the sum multiplied by a number."""
         terms = {key: (a * factor, b * amount) for key, (a, b) in self.terms.items()}
         return Linear(terms, (self.constant[0] * factor, self.constant[1] * amount))
 
@@ -59,18 +59,18 @@ class Linear:
         """Return the sum of both."""
         terms = dict(self.terms)
         for key, (a, b) in other.terms.items():
-            known = terms.get(key, (0, 0))
-            terms[key] = known[0] + a, known[1] + b
+            before = terms.get(key, (0, 0))
+            terms[key] = before[0] + a, before[1] + b
         return Linear(terms, (self.constant[0] + other.constant[0], self.constant[1] + other.constant[1]))
 
     @property
     def numbers(self) -> list[Number]:
-        """Its numbers."""
+        """Numbers of the terms and the constant."""
         return [number for pair in (*self.terms.values(), self.constant) for number in pair]
 
 
 def linear(expression: s.Expression, steps: Sequence[ChainStep]) -> Linear | Rejection:
-    """Return an expression as a sum of terms over the steps of a chain, else the reason why it is none."""
+    """Return an expression as a sum of terms over the steps of a chain, or the reason why it is not one."""
     if any(step.labels is None for step in steps):
         return Rejection("the variables of a step depend on the event")
 
@@ -102,21 +102,21 @@ def linear(expression: s.Expression, steps: Sequence[ChainStep]) -> Linear | Rej
                 return parts[0].times(*parts[1].constant)
         return Rejection("its expression is no sum of numbers times attributes")
 
-    found: Linear | Rejection = fold(
+    result: Linear | Rejection = fold(
         expression, value, lambda node: () if isinstance(node, s.Aggregate) else children(node)
     )
-    if isinstance(found, Rejection):
-        return found
-    if not found.terms:
+    if isinstance(result, Rejection):
+        return result
+    if not result.terms:
         return Rejection("its expression has no attribute")
-    if not all(map(math.isfinite, found.numbers)):
+    if not all(map(math.isfinite, result.numbers)):
         return Rejection("its expression has a number that is not finite")
-    return found
+    return result
 
 
 @dataclass(frozen=True)
 class BoundWeights:
-    """Weights over one schema; made by `bind_weights`.
+    """Weights bound to one schema, by `bind_weights`.
 
     Attributes
     ----------
@@ -135,7 +135,7 @@ class BoundWeights:
         Returns
         -------
         int64 array, shape (n rows, 3 * n steps)
-            The kind of each weight, the bits of it as a float64, and as an int64.
+            The kind of each weight, its bits as a float64, and its value as an int64.
 
         Raises
         ------
@@ -143,13 +143,13 @@ class BoundWeights:
             When an integer is too large.
         """
         n_steps = len(self._terms)
-        found = np.zeros((len(rows), 3 * n_steps), np.int64)
+        weights = np.zeros((len(rows), 3 * n_steps), np.int64)
         chosen = pa.array(rows)
         for k, terms in enumerate(self._terms):
             constant, amount = self._constant if k == 0 else (0, 0)
             valid = np.ones(len(rows), np.bool_)
             total = np.full(len(rows), self._sign * constant, np.int64 if self._of_integers else np.float64)
-            for named, factor, most in terms:
+            for named, factor, magnitude in terms:
                 values = as_type(take_rows(array_of(batch, named.name), chosen), named.type, f"column {named.name!r}")
                 if values.null_count:
                     valid &= np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
@@ -157,14 +157,14 @@ class BoundWeights:
                 numbers = values.to_numpy(zero_copy_only=False)
                 if self._of_integers:
                     if len(numbers):
-                        amount += int(most) * max(int(numbers.max()), -int(numbers.min()))
+                        amount += int(magnitude) * max(int(numbers.max()), -int(numbers.min()))
                     self._check_bounds(int(amount), named.name)
                     total += numbers.astype(np.int64) * np.int64(self._sign * factor)
                 else:
                     floats = numbers.astype(np.float64)
                     with np.errstate(all="ignore"):
                         total += floats * (self._sign * factor)
-                    if abs(factor) != most:  # what is infinite was taken from itself
+                    if abs(factor) != magnitude:  # infinity minus infinity
                         total[np.isinf(floats)] = np.nan
             floats = total.astype(np.float64)
             kinds = np.where(valid, FINITE, 0)
@@ -174,11 +174,11 @@ class BoundWeights:
                 kind[np.isnan(floats)] = NOT_A_NUMBER
                 kinds = np.where(valid, kind, 0)
                 floats = np.where(kind == FINITE, floats, 0.0)
-            found[:, k] = kinds
-            found[:, n_steps + k] = floats.view(np.int64)
+            weights[:, k] = kinds
+            weights[:, n_steps + k] = floats.view(np.int64)
             if self.weighing.whole:
-                found[:, 2 * n_steps + k] = total
-        return found
+                weights[:, 2 * n_steps + k] = total
+        return weights
 
     def _check_bounds(self, amount: int, name: str) -> None:
         if amount > MAX_WEIGHT // len(self._terms):
@@ -188,63 +188,63 @@ class BoundWeights:
             )
 
 
-def bind_weights(asked: Linear, aggregate: Aggregation, schema: pa.Schema) -> BoundWeights | None:
-    """Bind the terms of an aggregate to a schema; None: their types need the matches themselves."""
+def bind_weights(expression: Linear, aggregate: Aggregation, schema: pa.Schema) -> BoundWeights | None:
+    """Bind the terms of an aggregate to a schema, or return None if their types require listing the matches."""
     fields, least = {}, aggregate.function in ("MIN", "MAX")
-    for _, name in asked.terms:
+    for _, name in expression.terms:
         data_type = attribute_type(schema, name)
         if data_type is None:
             return None
         fields[name] = pa.field(name, plain_type(data_type))
     types = [each.type for each in fields.values()]
-    whole_numbers = all(isinstance(number, int) for number in asked.numbers)
+    whole_numbers = all(isinstance(number, int) for number in expression.numbers)
     of_integers = all(map(pa.types.is_integer, types))
     if of_integers:
         if not whole_numbers or any(each == pa.uint64() for each in types):
             return None
-        if asked.constant[1] + sum(pair[1] for pair in asked.terms.values()) >= MAX_WEIGHT:
+        if expression.constant[1] + sum(pair[1] for pair in expression.terms.values()) >= MAX_WEIGHT:
             return None
     elif not all(each in (pa.float32(), pa.float64()) for each in types):
         return None
-    steps = tuple(sorted({step for step, _ in asked.terms}))
+    steps = tuple(sorted({step for step, _ in expression.terms}))
     terms = tuple(
-        tuple((fields[name], *pair) for (at, name), pair in asked.terms.items() if at == step) for step in steps
+        tuple((fields[name], *pair) for (at, name), pair in expression.terms.items() if at == step) for step in steps
     )
     weighing = Weighing(steps, least, of_integers and aggregate.function != "AVG")
-    return BoundWeights(weighing, terms, asked.constant, of_integers, -1 if aggregate.function == "MAX" else 1)
+    return BoundWeights(weighing, terms, expression.constant, of_integers, -1 if aggregate.function == "MAX" else 1)
 
 
-def weighed_values(found: WeighedBuffers, function: str, data_type: pa.DataType) -> pa.Array:
-    """Return the values of an aggregate, given the runs that were weighed.
+def weighed_values(buffers: WeighedBuffers, function: str, data_type: pa.DataType) -> pa.Array:
+    """Return the values of an aggregate, given the weighted runs.
 
     Raises
     ------
     EventsError
         When a sum does not fit its type.
     """
-    nothing = found.weighed == 0
+    nothing = buffers.weighed == 0
     sign = -1 if function == "MAX" else 1
-    if found.whole:
+    if buffers.whole:
         unsigned = pa.types.is_unsigned_integer(data_type) and function == "SUM"
-        integers = found.integers if unsigned else found.integers.view(np.int64)
+        integers = buffers.integers if unsigned else buffers.integers.view(np.int64)
         if function == "SUM":
-            off = ~(np.abs(found.floats - integers.astype(np.float64)) < 2.0**63)
-            off |= found.counts.astype(np.float64) * found.greatest > MAX_SUMMED
+            off = ~(np.abs(buffers.floats - integers.astype(np.float64)) < 2.0**63)
+            off |= buffers.counts.astype(np.float64) * buffers.greatest > MAX_SUMMED
             off &= ~nothing
             if off.any():
-                end = int(found.ends[np.argmax(off)])
+                end = int(buffers.ends[np.argmax(off)])
                 raise EventsError(
                     f"the sum over the matches that end at {end} is beyond {data_type}\nhint: AVG is a float64"
                 )
         else:
             integers = np.where(nothing, 0, sign * integers)
         return pa.array(integers, mask=nothing).cast(data_type)
-    floats = found.floats
+    floats = buffers.floats
     if function in ("MIN", "MAX"):
-        kinds = found.weighed
+        kinds = buffers.weighed
         finite = np.where(kinds & FINITE, floats, np.where(kinds & INFINITE, np.inf, np.nan))
         floats = sign * np.where(kinds & NEGATIVE, -np.inf, finite)
     elif function == "AVG":
         with np.errstate(all="ignore"):
-            floats = floats / found.weighed
+            floats = floats / buffers.weighed
     return pa.array(floats, mask=nothing).cast(data_type)

@@ -1,4 +1,4 @@
-"""The results of a query, or of rules, as one HTML page that needs nothing else: `write_report`, `write_alerts`."""
+"""The matches of a query, or alerts of rules, as one self-contained HTML page: `write_report`, `write_alerts`."""
 
 from cer_gpu.report.alert_report import write_alerts
 from cer_gpu.report.forecast import write_forecast

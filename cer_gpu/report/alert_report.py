@@ -1,4 +1,4 @@
-"""Alerts of rules as one HTML page, which needs no script: over time, by level and tactic, the first of each rule."""
+"""Alerts of rules as one HTML page without scripts: over time, by level and tactic, the first of each rule."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TimeLine:
     Parameters
     ----------
     timestamps
-        All of them.
+        Ends of all alerts.
     kind
         Type of the time column, or None if they are positions.
     """
@@ -49,12 +49,12 @@ class TimeLine:
         self._kind = kind
 
     def bars(self, timestamps: Int64) -> str:
-        """Return a picture of numbers over time; each bar tells its timestamp and number."""
+        """Return a bar chart of counts over time; each bar has a tooltip with its timestamp and count."""
         counts = self._bin_counts(timestamps)
-        most = max(int(counts.max()), 1)
+        max_count = max(int(counts.max()), 1)
         bars = []
         for i in np.flatnonzero(counts).tolist():
-            tall = max(_TALL * int(counts[i]) / most, 2)
+            tall = max(_TALL * int(counts[i]) / max_count, 2)
             begin = self._low + int((self._high - self._low) * i / _BINS)
             facts_html = f"{int(counts[i]):,} from {self._axis_label(begin)}"
             bars.append(
@@ -65,7 +65,7 @@ class TimeLine:
         return f"{drawn}{''.join(bars)}</svg>"
 
     def outline(self, timestamps: Int64) -> str:
-        """Return a small picture of numbers over time, with words on all of it; "" where there are no timestamps."""
+        """Return a small bar chart of counts over time with a tooltip, or "" if there are no timestamps."""
         if not len(timestamps):
             return ""
         counts = self._bin_counts(timestamps)
@@ -79,7 +79,7 @@ class TimeLine:
         )
 
     def edges(self, timestamps: Int64) -> tuple[str, str]:
-        """Return the texts of the first and the last of some timestamps; "" where there are none."""
+        """Return the first and the last timestamp as strings, or "" if there are none."""
         return (
             (self._axis_label(int(timestamps.min())), self._axis_label(int(timestamps.max())))
             if len(timestamps)
@@ -87,14 +87,14 @@ class TimeLine:
         )
 
     def labels(self, n_before: int) -> str:
-        """Return a row of a table, with timestamps that lie evenly on the axis below its last column."""
+        """Return a table row with evenly spaced axis labels below its last column."""
         n = 1 if self._low == self._high else _LABELS
-        texts = _as_short_as_distinct(self._axis_labels(np.linspace(self._low, self._high, n).astype(np.int64)))
-        labels = "".join(f"<span>{html_text(text)}</span>" for text in texts)
+        strings = _as_short_as_distinct(self._axis_labels(np.linspace(self._low, self._high, n).astype(np.int64)))
+        labels = "".join(f"<span>{html_text(text)}</span>" for text in strings)
         return f'<tr class="axis">{"<td></td>" * n_before}<td><div class="labels">{labels}</div></td></tr>'
 
     def _bin_counts(self, timestamps: Int64) -> Int64:
-        """Return the number of timestamps in each of `_BINS` parts of the axis."""
+        """Return the number of timestamps in each of `_BINS` sections of the axis."""
         width = max(self._high - self._low, 1) / _BINS
         bins = np.minimum(((timestamps - self._low) / width).astype(np.int64), _BINS - 1)
         return np.bincount(bins, minlength=_BINS)
@@ -108,17 +108,17 @@ class TimeLine:
         values = pa.array(timestamps)
         if self._kind.bit_width == 32:
             values = values.cast(pa.int32())
-        texts: list[str] = plain_values(values.cast(self._kind)).to_pylist()
-        return [_NO_FRACTION.sub(r"\1", text) for text in texts]
+        strings: list[str] = plain_values(values.cast(self._kind)).to_pylist()
+        return [_NO_FRACTION.sub(r"\1", text) for text in strings]
 
 
-def _as_short_as_distinct(texts: list[str]) -> list[str]:
-    """Return timestamps to the day, the minute or the second, whichever tells them apart."""
-    if all(_ISO_TIMESTAMP.fullmatch(text) for text in texts):
+def _as_short_as_distinct(strings: list[str]) -> list[str]:
+    """Return timestamps truncated to the day, minute or second, if they remain distinct."""
+    if all(_ISO_TIMESTAMP.fullmatch(text) for text in strings):
         for length in (_DAY, _MINUTE, _SECOND):
-            if len(texts) > 1 and len({text[:length] for text in texts}) == len(texts):
-                return [text[:length] for text in texts]
-    return texts
+            if len(strings) > 1 and len({text[:length] for text in strings}) == len(strings):
+                return [text[:length] for text in strings]
+    return strings
 
 
 _SITE = "https://attack.mitre.org"
@@ -151,25 +151,25 @@ def place_of_tactic(tactic: str) -> tuple[int, str]:
 
 
 def page_of_tactic(tactic: str) -> str | None:
-    """Return the address of the page on a tactic, from its name or id, or None if ATT&CK does not have it."""
-    known = _TACTICS.get(tactic, tactic)
-    return f"{_SITE}/tactics/{known}/" if _TACTIC_ID.fullmatch(known) else None
+    """Return the URL of the page on a tactic, from its name or id, or None if ATT&CK does not have it."""
+    tactic_id = _TACTICS.get(tactic, tactic)
+    return f"{_SITE}/tactics/{tactic_id}/" if _TACTIC_ID.fullmatch(tactic_id) else None
 
 
 def page_of_technique(technique: str) -> str | None:
-    """Return the address of the page on a technique, from its id, or None if ATT&CK does not have it."""
+    """Return the URL of the page on a technique, from its id, or None if ATT&CK does not have it."""
     match = _TECHNIQUE_ID.fullmatch(technique)
     return None if match is None else "/".join([_SITE, "techniques", *filter(None, match.groups())]) + "/"
 
 
 MAX_ALERTS = 4_000
-"""Most alerts of all rules on the page."""
+"""Maximum number of alerts of all rules on the page."""
 _EVENTS_TEXT = 4_000
-"""Most characters of the events of an alert."""
+"""Maximum length of the events of an alert."""
 _TEXT = 4_000
-"""Most characters of the text of a rule."""
+"""Maximum length of the text of a rule."""
 MAX_HOSTS = 50
-"""Most hosts in the table."""
+"""Maximum number of hosts in the table."""
 
 
 @dataclass
@@ -181,11 +181,11 @@ class Raised:
     rule : Rule
     n : int
     timestamps : list of ndarray of int64
-        Times of their ends, or positions without a time column.
+        Times of their ends, or positions if there is no time column.
     first : list of dict
-        The first ones.
+        The first alerts.
     hosts : Counter of str
-        Numbers by host, of alerts that tell one.
+        Number of alerts by host, if they have one.
     """
 
     rule: Rule
@@ -200,26 +200,26 @@ class Raised:
 
 
 def alert_page(raised: Mapping[str, Raised], title: str, n_events: int, kind: pa.DataType | None) -> str:
-    """Return the page of the alerts of all rules, among so many events."""
+    """Return the page of the alerts of all rules, given the number of events."""
     style = resource("page.css") + resource("alerts.css")
-    found = sorted((each for each in raised.values() if each.n), key=_alert_order)
-    line = TimeLine(_times_of_alerts(found), kind)
+    with_alerts = sorted((each for each in raised.values() if each.n), key=_alert_order)
+    line = TimeLine(_times_of_alerts(with_alerts), kind)
     facts = {
         "events": n_events,
         "rules": len(raised),
-        "rules with alerts": len(found),
-        "alerts": sum(each.n for each in found),
+        "rules with alerts": len(with_alerts),
+        "alerts": sum(each.n for each in with_alerts),
     }
     levels: dict[str, list[Raised]] = {}
-    for each in found:
+    for each in with_alerts:
         levels.setdefault(each.rule.level or "no level", []).append(each)
-    room = max(1, MAX_ALERTS // max(len(found), 1))
+    max_alerts = max(1, MAX_ALERTS // max(len(with_alerts), 1))
     sections = (
         [_over_time(levels, line), _tactics(levels, line), _hosts(levels)]
-        if found
+        if with_alerts
         else ["<section><p>No alerts.</p></section>"]
     )
-    sections += [_level(level, own, line, room) for level, own in levels.items()]
+    sections += [_level(level, own, line, max_alerts) for level, own in levels.items()]
     return Template(resource("alerts.html")).substitute(
         title=html_text(title),
         style=style,
@@ -234,7 +234,7 @@ def _alert_order(each: Raised) -> tuple[int, tuple[bool, int, str], int, str]:
 
 
 def _tactic(rule: Rule) -> str:
-    """Return the tactic under which a rule is listed: its first."""
+    """Return the tactic under which a rule is listed, its first."""
     return rule.tactics[0] if rule.tactics else NO_TACTIC
 
 
@@ -243,7 +243,7 @@ def _tactic_order(tactic: str) -> tuple[bool, int, str]:
 
 
 def _linked(text: str, page: str | None) -> str:
-    """Return a text that leads to a page, if there is one."""
+    """Return a text as a link to a page, if there is one."""
     shown = html_text(text)
     return shown if page is None else f'<a href="{html_text(page)}" rel="noreferrer">{shown}</a>'
 
@@ -303,18 +303,18 @@ def _tactics(levels: Mapping[str, Sequence[Raised]], line: TimeLine) -> str:
 
 
 def _hosts(levels: Mapping[str, Sequence[Raised]]) -> str:
-    """Return the table of the hosts with most alerts: their number by level; "" if no alert tells its host."""
+    """Return the table of the hosts with most alerts, by level, or "" if no alert has a host."""
     by_level = {level: sum((each.hosts for each in own), Counter()) for level, own in levels.items()}
-    most = sum(by_level.values(), Counter[str]()).most_common()
-    if not most:
+    hosts = sum(by_level.values(), Counter[str]()).most_common()
+    if not hosts:
         return ""
     head = "".join(f'<th scope="col" class="number">{html_text(level)}</th>' for level in levels)
     rows = []
-    for host, _ in most[:MAX_HOSTS]:
+    for host, _ in hosts[:MAX_HOSTS]:
         cells = "".join(_cell(level, of[host]) if of[host] else "<td></td>" for level, of in by_level.items())
         rows.append(f"<tr><td>{html_text(host)}</td>{cells}</tr>")
-    rest = f'<p class="hint">The {MAX_HOSTS:,} hosts with the most alerts, of {len(most):,}.</p>\n'
-    rest = rest if len(most) > MAX_HOSTS else ""
+    rest = f'<p class="hint">The {MAX_HOSTS:,} hosts with the most alerts, of {len(hosts):,}.</p>\n'
+    rest = rest if len(hosts) > MAX_HOSTS else ""
     return (
         '<section>\n<h2>By host</h2>\n<div class="scroll"><table class="tactics hosts">\n'
         f'<thead><tr><th scope="col">host</th>{head}</tr></thead>\n<tbody>\n'
@@ -331,7 +331,7 @@ def _cell(level: str, n: int) -> str:
     return f'<td class="number {_class(level)}"><span class="name">{n:,}</span></td>'
 
 
-def _level(level: str, own: Sequence[Raised], line: TimeLine, room: int) -> str:
+def _level(level: str, own: Sequence[Raised], line: TimeLine, max_alerts: int) -> str:
     parts = [f'<section class="{_class(level)}">\n<h2 class="level">{html_text(level)}</h2>']
     n = sum(each.n for each in own)
     rules, alerts = ("rule" if len(own) == 1 else "rules"), ("alert" if n == 1 else "alerts")
@@ -342,11 +342,11 @@ def _level(level: str, own: Sequence[Raised], line: TimeLine, room: int) -> str:
         if tactic != before:
             parts.append(f"<h3>{_linked(tactic, page_of_tactic(tactic))}</h3>")
             before = tactic
-        parts.append(_rule_section(each, line, room))
+        parts.append(_rule_section(each, line, max_alerts))
     return "\n".join([*parts, "</section>"])
 
 
-def _rule_section(each: Raised, line: TimeLine, room: int) -> str:
+def _rule_section(each: Raised, line: TimeLine, max_alerts: int) -> str:
     rule = each.rule
     timestamps = each.all_timestamps()
     first, last = line.edges(timestamps)
@@ -362,7 +362,7 @@ def _rule_section(each: Raised, line: TimeLine, room: int) -> str:
     techniques = " ".join(_linked(each, page_of_technique(each)) for each in rule.techniques)
     drawn = line.outline(timestamps)
     text = _bounded(rule.text.strip(), _TEXT)
-    shown = each.first[:room]
+    shown = each.first[:max_alerts]
     more = f'<p class="hint">The first {len(shown):,} of {each.n:,}.</p>' if len(shown) < each.n else ""
     return (
         f'<details>\n<summary><span class="rule">{html_text(rule.name)}</span>'
@@ -376,12 +376,12 @@ def _rule_section(each: Raised, line: TimeLine, room: int) -> str:
 
 
 def _to_second(timestamp: str) -> str:
-    """Return a time to its second."""
+    """Return a time truncated to the second."""
     return re.sub(r"(:\d\d)\.\d+", r"\1", timestamp)
 
 
-def _bounded(text: str, most: int) -> str:
-    return text if len(text) <= most else text[:most] + " \u2026"
+def _bounded(text: str, max_length: int) -> str:
+    return text if len(text) <= max_length else text[:max_length] + " \u2026"
 
 
 def _first_alert_line(alerts: Iterable[dict[str, Any]]) -> str:
@@ -400,7 +400,7 @@ def _first_alert_line(alerts: Iterable[dict[str, Any]]) -> str:
 
 
 def _matched(events: str) -> str:
-    """Return the events of an alert, one in a line."""
+    """Return the events of an alert, one per line."""
     lines = [
         ", ".join(f"{name}: {_value_html(value)}" for name, value in event.items()) for event in json.loads(events)
     ]
@@ -413,7 +413,7 @@ def _value_html(value: Any) -> str:
 
 
 FIRST_ALERTS = 20
-"""Most alerts of a rule on the page."""
+"""Maximum number of alerts of a rule on the page."""
 
 
 @options_by_name
@@ -429,21 +429,21 @@ def write_alerts(
     inputs: Sequence[str] = (),
     events_from: Sequence[str] | None = None,
 ) -> ReportSummary:
-    """Write the alerts of rules as one HTML page, which needs nothing else; arguments are those of `write_report`.
+    """Write the alerts of rules as one self-contained HTML page; arguments are those of `write_report`.
 
-    The page has the number of alerts of each level over time, of each tactic and host by level, and for each rule that
-    raised some, by level and tactic, what the rule says of itself, its text, and its first alerts with their events.
+    The page has the number of alerts of each level over time, of each tactic and host by level, and for each rule with
+    alerts, by level and tactic, its metadata, its text, and its first alerts with their events.
     The events are read once.
 
     Returns
     -------
     ReportSummary
-        Its numbers are those of alerts.
+        The numbers are those of alerts.
 
     Raises
     ------
     CerError
-        As `cer_gpu.Query.evaluate`, and for a path that cannot be that of a file.
+        As `cer_gpu.Query.evaluate`, and for a path that cannot be written.
     OSError
         When the file cannot be written.
 
@@ -477,7 +477,7 @@ def write_alerts(
 
 
 def _add_batch(raised: Mapping[str, Raised], batch: pa.RecordBatch, kind: pa.DataType | None) -> None:
-    """Take a batch of alerts, all of one rule."""
+    """Add a batch of alerts, all of one rule."""
     if not batch.num_rows:
         return
     each = raised[batch.column("rule")[0].as_py()]
@@ -488,13 +488,13 @@ def _add_batch(raised: Mapping[str, Raised], batch: pa.RecordBatch, kind: pa.Dat
     each.n += batch.num_rows
     for host in pc.value_counts(batch.column("host").drop_null()).to_pylist():
         each.hosts[host["values"]] += host["counts"]
-    room = FIRST_ALERTS - len(each.first)
-    if room > 0:
-        some = batch.slice(0, room)
+    n_missing = FIRST_ALERTS - len(each.first)
+    if n_missing > 0:
+        some = batch.slice(0, n_missing)
         shown = [name for name in ("start_time", "end_time", "start", "end") if name in some.schema.names]
-        texts = {name: plain_values(some.column(name)).to_pylist() for name in shown}
+        strings = {name: plain_values(some.column(name)).to_pylist() for name in shown}
         keys, matched = some.column("key").to_pylist(), some.column("events").to_pylist()
         each.first += [
-            {**{name: texts[name][i] for name in shown}, "key": keys[i], "events": matched[i]}
+            {**{name: strings[name][i] for name in shown}, "key": keys[i], "events": matched[i]}
             for i in range(some.num_rows)
         ]

@@ -1,4 +1,4 @@
-"""Counts of the matches of queries, over all and by partition, before any is listed for a report."""
+"""Counts of the matches of queries, in total and by partition, before any is listed for a report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cer_gpu.report.events import ReportEvents
 from cer_gpu.runtime.counts import CountOverflow
 
 MAX_LABEL = 80
-"""Most characters of the name of a partition."""
+"""Maximum length of the name of a partition."""
 
 
 class ShownPartitions:
@@ -31,9 +31,9 @@ class ShownPartitions:
     Attributes
     ----------
     labels : list of str
-        The names of the partitions, by their codes.
+        Names of the partitions, by code.
     values : list of list of str
-        The key of each partition, a text for each bracket of PARTITION BY.
+        The key of each partition, a string for each bracket of PARTITION BY.
     """
 
     def __init__(self, query: Query) -> None:
@@ -45,29 +45,29 @@ class ShownPartitions:
 
     @property
     def counts(self) -> list[int]:
-        """Number of matches of each partition, by its code."""
+        """Number of matches of each partition, by code."""
         return [self._counter[code] for code in range(len(self.labels))]
 
     def counts_in(self, other: ShownPartitions) -> list[int]:
-        """Return the number of matches of each partition that others have counted."""
+        """Return the counts of another object for the partitions of this one."""
         return [other._counter[other._codes[name]] for name in self._codes]
 
     def codes(self, batch: pa.RecordBatch, weights: Int64 | None = None) -> Int32:
         """Return the code of the partition of each row, 0 without PARTITION BY, and count its matches.
 
-        A row is one of them, or as many as `weights` says.
+        A row is one match, or as many as its weight.
         """
         if not self._names:
             return np.zeros(batch.num_rows, np.int32)
         keys = [batch.column(name) for name in self._names]
         names, indices = _distinct(keys)
         firsts = np.unique(indices, return_index=True)[1]  # the names are in the order of first occurrence
-        texts = [plain_values(key.take(pa.array(firsts))).to_pylist() for key in keys]
+        strings = [plain_values(key.take(pa.array(firsts))).to_pylist() for key in keys]
         codes = np.empty(len(firsts), np.int32)
         for i, name in enumerate(names):
             codes[i] = self._codes.setdefault(name, len(self.labels))
             if codes[i] == len(self.labels):
-                values = [str(column[i]) for column in texts]
+                values = [str(column[i]) for column in strings]
                 self.labels.append(", ".join(values)[:MAX_LABEL])
                 self.values.append([value[:MAX_LABEL] for value in values])
         for code, n in zip(codes.tolist(), np.bincount(indices, weights).tolist(), strict=True):
@@ -75,8 +75,8 @@ class ShownPartitions:
         numbered: Int32 = codes[indices]
         return numbered
 
-    def known(self, keys: Sequence[pa.Array]) -> Int32:
-        """Return the code of the partition of each row by its keys; -1: no match is of it."""
+    def codes_of_keys(self, keys: Sequence[pa.Array]) -> Int32:
+        """Return the code of the partition of each row by its keys, or -1 if it has no match."""
         names, indices = _distinct(keys)
         codes = np.array([self._codes.get(name, -1) for name in names], np.int32)
         numbered: Int32 = codes[indices]
@@ -84,21 +84,21 @@ class ShownPartitions:
 
 
 def _distinct(keys: Sequence[pa.Array]) -> tuple[list[str], Int32]:
-    """Return the distinct names (JSON of the keys), and the index of each row's."""
+    """Return the distinct names (JSON of the keys), and the index of the name of each row."""
     separator = pa.scalar(",", pa.large_string())
-    # of a dictionary, each value becomes text once
+    # each value of a dictionary is formatted once
     coded = [key if pa.types.is_dictionary(key.type) else key.dictionary_encode() for key in keys]
-    found = pc.binary_join_element_wise(*map(json_strings, coded), separator).dictionary_encode()
-    return found.dictionary.to_pylist(), found.indices.to_numpy()
+    names = pc.binary_join_element_wise(*map(json_strings, coded), separator).dictionary_encode()
+    return names.dictionary.to_pylist(), names.indices.to_numpy()
 
 
 MAX_LISTED = 2_000_000
-"""Most matches that are listed for a page, where they can be counted without that."""
+"""Maximum number of matches that are listed for a page, if they can be counted without listing them."""
 
 
 @dataclass
 class Counted:
-    """Matches of one query, by the event that they end at.
+    """Number of matches of one query, by their end.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class Counted:
     partitions : ShownPartitions
         Counts of all matches.
     overflows : bool
-        True if more than int64 holds end at one event; what was counted is then left out.
+        True if the number of matches that end at one event exceeds int64; counts are then unavailable.
     n_events : int
     notes : tuple of str
         Remarks on the events (`cer_gpu.Evaluator.notes`).
@@ -129,43 +129,43 @@ class Counted:
 
     @property
     def n_matches(self) -> int | None:
-        """Number of matches, or None if more than int64 holds end at one event."""
+        """Number of matches, or None if the number of one end exceeds int64."""
         return None if self.overflows else sum(exact_sum(pa.array(counts)) for counts in self._counts)
 
     @property
     def is_listed_whole(self) -> bool:
-        """True if there are few enough to list them all."""
+        """True if there are few enough matches to list them all."""
         return self.n_matches is not None and self.n_matches <= MAX_LISTED
 
     @property
-    def most_at_an_end(self) -> int:
-        """Number of those of one end to list, so that not too many are listed in all."""
+    def max_per_end(self) -> int:
+        """Number of matches to list for each end, to limit the total."""
         return 1 if self.overflows else max(1, MAX_LISTED // max(1, sum(map(len, self._ends))))
 
     def of_each_end(self, n: int = 1) -> Query:
-        """Return the query that finds `most_at_an_end` of those that end at one event, `n` times as many."""
-        most = n * self.most_at_an_end
+        """Return the query limited to `n` times `max_per_end` matches for each end."""
+        limit = n * self.max_per_end
         plan = self.query._bindings.plan
-        return Query(replace(plan, limit=most if plan.limit is None else min(plan.limit, most)), self.query.notes)
+        return Query(replace(plan, limit=limit if plan.limit is None else min(plan.limit, limit)), self.query.notes)
 
     def weights(self, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Return the number of matches for which each of those listed by `of_each_end` stands, by their ends."""
+        """Return the number of matches that each match listed by `of_each_end` represents, given their ends."""
         if self.overflows:
             return np.ones(len(ends))
         counts = np.concatenate(self._counts)[np.searchsorted(np.concatenate(self._ends), ends)]
-        return counts / np.minimum(counts, self.most_at_an_end)
+        return counts / np.minimum(counts, self.max_per_end)
 
 
 def count_for_report(
-    queries: Mapping[str, Query], events: ReportEvents, asked: EvaluationOptions = USUAL_OPTIONS
+    queries: Mapping[str, Query], events: ReportEvents, options: EvaluationOptions = USUAL_OPTIONS
 ) -> dict[str, Counted]:
-    """Count the matches of the queries where that takes no listing of them; several in one pass.
+    """Count the matches of the queries that can be counted without listing them, in one pass.
 
     Returns
     -------
     dict from str to Counted
-        Without the queries whose matches cannot be counted without listing them, or have LIMIT n EVERY d, which
-        chooses among all of an end.
+        Without queries whose matches must be listed to count them, and those with LIMIT n EVERY d, which selects among
+        all matches of an end.
     """
     countable = {
         name: query
@@ -173,23 +173,25 @@ def count_for_report(
         if not query._drops_rows and query.physical_plan("count").counted and query._plan.every is None
     }
     try:
-        return _count_matches(countable, events, asked) if countable else {}
+        return _count_matches(countable, events, options) if countable else {}
     except CountOverflow:
-        return {name: _count_one(name, query, events, asked) for name, query in countable.items()}
+        return {name: _count_one(name, query, events, options) for name, query in countable.items()}
 
 
-def _count_one(name: str, query: Query, events: ReportEvents, asked: EvaluationOptions) -> Counted:
+def _count_one(name: str, query: Query, events: ReportEvents, options: EvaluationOptions) -> Counted:
     try:
-        return _count_matches({name: query}, events, asked)[name]
+        return _count_matches({name: query}, events, options)[name]
     except CountOverflow:
         return Counted(query, ShownPartitions(query), overflows=True)
 
 
-def _count_matches(queries: Mapping[str, Query], events: ReportEvents, asked: EvaluationOptions) -> dict[str, Counted]:
+def _count_matches(
+    queries: Mapping[str, Query], events: ReportEvents, options: EvaluationOptions
+) -> dict[str, Counted]:
     counted = {name: Counted(query, ShownPartitions(query)) for name, query in queries.items()}
     together = QuerySet(queries)
-    evaluator = together._fixed_evaluator(replace(asked, output="count"))
-    for name, batch in together._match_source(events.open(), evaluator, asked.threads):
+    evaluator = together._fixed_evaluator(replace(options, output="count"))
+    for name, batch in together._match_source(events.open(), evaluator, options.threads):
         counted[name].add(batch)
     for name, each in counted.items():
         each.n_events, each.notes = evaluator.n_events, tuple(evaluator.notes.get(name, ()))
@@ -197,21 +199,21 @@ def _count_matches(queries: Mapping[str, Query], events: ReportEvents, asked: Ev
 
 
 def too_many(counted: Mapping[str, Counted], n_queries: int) -> str | None:
-    """Return a line on the number of matches, if not all will be listed, and None if all will."""
-    some = [each.most_at_an_end for each in counted.values() if not each.is_listed_whole]
+    """Return a line on the number of matches, or None if all will be listed."""
+    some = [each.max_per_end for each in counted.values() if not each.is_listed_whole]
     if not some:
         return None
     numbers = [each.n_matches for each in counted.values()]
-    known = number_in_words(None if None in numbers else sum(filter(None, numbers)))
+    total = number_in_words(None if None in numbers else sum(filter(None, numbers)))
     of_all = f" of {n_queries:,} queries" if n_queries > 1 else ""
-    return f"{known} matches{of_all}: the page has at most {max(some):,} per end event"
+    return f"{total} matches{of_all}: the page has at most {max(some):,} per end event"
 
 
 def number_in_words(n: int | None) -> str:
-    """Return a number of matches in words; None is more than int64 holds."""
+    """Return a number of matches in words; None means that it exceeds int64."""
     return "more than 9.2e18" if n is None else f"{n:,}"
 
 
 def n_pages(queries: Mapping[str, Query], counted: Mapping[str, Counted]) -> int:
-    """Return the number of queries that share the room of a file: those that may have found something."""
+    """Return the number of queries that share the space of a file: those that may have matches."""
     return max(1, sum(name not in counted or counted[name].n_matches != 0 for name in queries))

@@ -16,7 +16,7 @@ from cer_gpu.io.sources import open_events
 from cer_gpu.order.row_column import without_rows
 
 _MAX_WORDS = 48
-"""Most characters of a query in a title."""
+"""Maximum length of a query in a title."""
 
 
 def title_of(queries: Mapping[str, str], query_files: Sequence[str], events: Sequence[str]) -> str:
@@ -27,9 +27,9 @@ def title_of(queries: Mapping[str, str], query_files: Sequence[str], events: Seq
     queries
         Texts by name.
     query_files
-        Their files; none for a query that is in no file.  Several are named by their folder.
+        Their files, empty for a query that is not in a file.  Several are named by their folder.
     events
-        Files and folders, "-" for standard input; none for events in memory.
+        Files and folders, "-" for standard input; empty for events in memory.
 
     Examples
     --------
@@ -76,7 +76,7 @@ class ReportEvents:
     Parameters
     ----------
     events
-        Anything that `cer_gpu.Query.evaluate` takes; events that can be read only once are kept in memory.
+        Anything that `cer_gpu.Query.evaluate` takes; events that can be read only once are loaded into memory.
     """
 
     def __init__(self, query: CompiledQuery, events: Any, *, sort: Sort = False) -> None:
@@ -85,11 +85,11 @@ class ReportEvents:
         self._sort = sort
 
     def open(self) -> Source:
-        """Open the events from the beginning; positions count them in the order in which they are read."""
+        """Open the events from the beginning; positions are in reading order."""
         return without_rows(self.numbered())
 
     def numbered(self) -> Source:
-        """Open the events with the numbers of their rows in the input, if they come in another order."""
+        """Open the events with their row numbers in the input, if they are reordered."""
         return self._query._open_source(self._events, sort=self._sort)
 
 
@@ -107,7 +107,7 @@ def paths(events: Any) -> list[str]:
 
 
 def rereadable(events: Any) -> Any:
-    """Return the same events, which can be read several times; those that cannot are read into memory."""
+    """Return events that can be read several times; others are read into memory."""
     if isinstance(events, Mapping):
         return {name: rereadable(each) for name, each in events.items()}
     if isinstance(events, Files | os.PathLike | Sequence):  # str is a Sequence

@@ -1,4 +1,4 @@
-"""A forecast as one HTML page, which needs no script: does it come true, and what is most likely to complete."""
+"""A forecast as one HTML page without scripts: its calibration, and what is most likely to complete."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from cer_gpu.report.events import paths, rereadable, title_of
 from cer_gpu.report.page import ReportSummary, digest, resource
 
 _WIDTH = 1000
-"""Units of the width of a drawing."""
+"""Width of a drawing in its own units."""
 _LIKELY = 10
-"""Partial matches that are shown."""
+"""Number of partial matches shown."""
 _SCORES = ("within", "cases", "ended", "base_rate", "log_loss", "log_loss_base", "brier", "brier_base", "auc")
 
 
@@ -35,28 +35,28 @@ def write_forecast(
     inputs: Sequence[str] = (),
     events_from: Sequence[str] | None = None,
 ) -> ReportSummary:
-    """Write what a forecast says of events as one HTML page, which needs nothing else.
+    """Write a forecast for events as one self-contained HTML page.
 
-    It shows the scores and the calibration of the forecasts after each event, and the ten partial matches under way
-    at the end that are most likely to complete; of a query that is no chain of steps, the ten substreams.
+    It shows the scores and the calibration of the forecasts after each event, and the ten current partial matches that
+    are most likely to complete; for a query that is not a chain of steps, the ten substreams.
 
     Parameters
     ----------
     model
     events
-        Anything that `cer_gpu.Query.evaluate` takes, which the model was not learned from.  They are read three times.
+        Anything that `cer_gpu.Query.evaluate` takes, except the history of the model.  They are read three times.
     path, title, sort, inputs, events_from
         As of `write_report`.
 
     Returns
     -------
     ReportSummary
-        Its `n_matches` is the number of partial matches under way, or of substreams.
+        `n_matches` is the number of current partial matches, or of substreams.
 
     Raises
     ------
     CerError
-        As `cer_gpu.Forecast.score`, and for a path that cannot be that of a file.
+        As `cer_gpu.Forecast.score`, and for a path that cannot be written.
     OSError
         When the file cannot be written.
     """
@@ -75,7 +75,7 @@ def write_forecast(
 
 
 def render_forecast(model: Forecast, score: Score, likely: pa.Table, at: str, title: str) -> str:
-    """Return the page with scores, their calibration, and the forecasts that are most likely."""
+    """Return the page with scores, their calibration, and the most likely forecasts."""
     style = resource("page.css") + resource("funnel.css")
     under_way = "current partial matches" if at == "starts" else "keys"
     facts = (
@@ -103,24 +103,24 @@ def _scores(score: Score) -> str:
 
 
 def _calibration(score: Score, within: str) -> str:
-    """Return a table of the shares that were predicted and observed, with a drawing of each."""
+    """Return a table of predicted and observed frequencies, with a drawing of each."""
     rows = [row for row in score.calibration.to_pylist() if row["within"] == within]
-    most = max((max(row["high"], row["predicted"]) for row in rows), default=1.0) or 1.0
+    scale = max((max(row["high"], row["predicted"]) for row in rows), default=1.0) or 1.0
     cells = [
-        [_drawn(row, most), *(_cell(row[name]) for name in ("predicted", "observed", "low", "high", "cases"))]
+        [_drawn(row, scale), *(_cell(row[name]) for name in ("predicted", "observed", "low", "high", "cases"))]
         for row in rows
     ]
     heads = ["", "predicted", "observed", "low", "high", "events"]
     return (
         f"<section>\n<h2>Within {html_text(within)}: predicted and observed</h2>\n"
         "<p>One line for each tenth of the events, by probability. The bar is the 99% interval of the observed "
-        f"share, and the mark is the prediction; the scale ends at {most:.3g}.</p>\n"
+        f"share, and the mark is the prediction; the scale ends at {scale:.3g}.</p>\n"
         f"{_table(heads, cells)}</section>"
     )
 
 
-def _drawn(row: dict[str, Any], most: float) -> str:
-    low, high, mark = (_WIDTH * row[name] / most for name in ("low", "high", "predicted"))
+def _drawn(row: dict[str, Any], scale: float) -> str:
+    low, high, mark = (_WIDTH * row[name] / scale for name in ("low", "high", "predicted"))
     words = f"predicted {row['predicted']:.3g}, observed {row['observed']:.3g}"
     return (
         f'<td class="drawn"><svg viewBox="0 0 {_WIDTH} 20" preserveAspectRatio="none" role="img" '
@@ -131,12 +131,12 @@ def _drawn(row: dict[str, Any], most: float) -> str:
 
 
 def _most_likely(likely: pa.Table, model: Forecast, at: str) -> str:
-    shares = [name for name in likely.column_names if name.startswith("probability_")]
-    order = [*((name, "descending") for name in reversed(shares)), ("position", "ascending")]
+    probabilities = [name for name in likely.column_names if name.startswith("probability_")]
+    order = [*((name, "descending") for name in reversed(probabilities)), ("position", "ascending")]
     rows = likely.sort_by(order).slice(0, _LIKELY)
     hidden = ("low_", "high_")
     shown = [name for name in rows.column_names if not name.startswith(hidden)]
-    heads = [name.removeprefix("probability_").replace("_", " ") if name in shares else name for name in shown]
+    heads = [name.removeprefix("probability_").replace("_", " ") if name in probabilities else name for name in shown]
     cells = [[_cell(row[name]) for name in shown] for row in rows.select(shown).to_pylist()]
     what = "current partial matches" if at == "starts" else "keys"
     begin = f"The {len(cells)}" if likely.num_rows > len(cells) else "All"

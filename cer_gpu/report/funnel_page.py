@@ -1,4 +1,4 @@
-"""The funnel of "funnel" as one HTML page, which needs no script."""
+"""The output "funnel" as one HTML page without scripts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cer_gpu.report.events import ReportEvents, paths, title_of
 from cer_gpu.report.page import ReportSummary, digest, queries_of, resource
 
 _WIDTH = 1000
-"""Units of the width of a bar of all starts."""
+"""Width of the bar of all starts in its own units."""
 
 
 @options_by_name
@@ -41,12 +41,12 @@ def write_funnel(
     Returns
     -------
     ReportSummary
-        Its numbers are those of the starts.
+        The numbers are those of the starts.
 
     Raises
     ------
     CerError
-        As `cer_gpu.Query.evaluate` with output "funnel", and for a path that cannot be that of a file.
+        As `cer_gpu.Query.evaluate` with output "funnel", and for a path that cannot be written.
     OSError
         When the file cannot be written.
     """

@@ -1,4 +1,4 @@
-"""Results of a query for a report: matches to draw, those to show with their rows, and partitions."""
+"""Matches of a query for a report: those to draw, those to show with their rows, and partitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Sample:
     Parameters
     ----------
     bound
-        Greatest sum of the weights of the sample; the first match is kept in any case.
+        Maximum sum of the weights of the sample; the first match always remains.
 
     Attributes
     ----------
@@ -34,26 +34,26 @@ class Sample:
     def __init__(self, bound: int) -> None:
         self.step: int = 1
         self._bound = bound
-        self._kept: list[pa.Table] = []
+        self._tables: list[pa.Table] = []
         self._weight = 0
 
     def of_step(self, rows: pa.Table) -> pa.Table:
-        """Return the rows that may enter the sample: those whose number is a multiple of `step`."""
+        """Return the rows that qualify for the sample: those whose number is a multiple of `step`."""
         return rows if self.step == 1 else _every(rows, self.step)
 
     def add(self, rows: pa.Table, weights: Int64) -> None:
         """Add rows, one for each match; the column ``number`` counts them from 0."""
         rows = self.of_step(rows.append_column("weight", pa.array(weights)))
-        self._kept.append(rows)
+        self._tables.append(rows)
         self._weight += int(rows["weight"].to_numpy().sum())
-        while self._weight > self._bound and sum(kept.num_rows for kept in self._kept) > 1:
+        while self._weight > self._bound and sum(table.num_rows for table in self._tables) > 1:
             self.step *= 2
-            self._kept = [_every(kept, self.step) for kept in self._kept]
-            self._weight = sum(int(kept["weight"].to_numpy().sum()) for kept in self._kept)
+            self._tables = [_every(table, self.step) for table in self._tables]
+            self._weight = sum(int(table["weight"].to_numpy().sum()) for table in self._tables)
 
     def rows(self) -> pa.Table | None:
-        """Return the sample, or None if nothing was added."""
-        return pa.concat_tables(self._kept).drop_columns(["weight"]) if self._kept else None
+        """Return the sample, or None if it is empty."""
+        return pa.concat_tables(self._tables).drop_columns(["weight"]) if self._tables else None
 
 
 def _every(rows: pa.Table, step: int) -> pa.Table:
@@ -68,14 +68,14 @@ def fingerprints(rows: pa.RecordBatch | pa.Table) -> UInt64:
     lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
     offsets = lists.offsets.to_numpy()
     values = lists.values.to_numpy()[offsets[0] : offsets[-1]].astype(np.uint64)
-    # positions are a set, so the sum of their mixed values is a hash of it, whatever the order
+    # positions are a set, so the sum of their mixed values is a hash that ignores the order
     before = np.concatenate([np.zeros(1, np.uint64), np.cumsum(_mixed(values), dtype=np.uint64)])
     sums = before[offsets[1:] - offsets[0]] - before[offsets[:-1] - offsets[0]]
     return _mixed(_mixed(starts + np.uint64(1)) + _mixed(ends ^ np.uint64(1 << 63)) + sums)
 
 
 def _mixed(values: UInt64) -> UInt64:
-    """Return values under a random-looking permutation of 64-bit integers: the mixer of the generator SplitMix64."""
+    """Return values mixed by the finalizer of SplitMix64, a permutation of 64-bit integers."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -83,42 +83,42 @@ def _mixed(values: UInt64) -> UInt64:
 
 
 MAX_DRAWN = 200_000
-"""Most matches on the page."""
+"""Maximum number of matches on the page."""
 MAX_REFERENCES = 100_000
-"""Most rows of matches on the page; a row of several matches counts for each."""
+"""Maximum number of rows of matches on the page; a row of several matches counts for each."""
 MAX_ROWS_OF_ONE = 200
-"""Most rows of one match on the page."""
+"""Maximum number of rows of one match on the page."""
 MAX_WAYS = 16
-"""Most valuations of one match that give roles to its rows."""
+"""Maximum number of valuations of one match that determine the roles of its rows."""
 MAX_VALUATIONS = 1 << 20
-"""Most valuations that are read, beyond eight for each match."""
+"""Maximum number of valuations read, in addition to eight for each match."""
 
 
 @dataclass(frozen=True)
 class ReportResults:
-    """Results of a query for its report.
+    """Matches of a query for its report.
 
     Attributes
     ----------
     n_events : int
     n_matches : int or None
-        Number of matches, or None if more than int64 holds end at one event.
+        Number of matches, or None if the number of one end exceeds int64.
     n_listed : int
-        Number of those that were listed: all, or some at each end.
+        Number of listed matches: all, or some of each end.
     valued : Query
-        Query whose valuations tell the variables of the events of these.
+        Query whose valuations assign variables to the events of the listed matches.
     notes : tuple of str
         Remarks on the events.
     drawn : pyarrow.Table or None
-        ``number``, ``start``, ``end``, ``n_kept`` (number of kept events), ``partition`` (a code) and with a time
+        ``number``, ``start``, ``end``, ``n_kept`` (number of events), ``partition`` (a code) and with a time
         column ``start_time`` and ``end_time`` of a sample of those listed, every `step`-th; and ``stands_for`` (the
-        number of matches of the end for each that is listed of it) where not all are listed.
+        number of matches of the end that each listed one represents) if not all are listed.
     detailed : pyarrow.Table or None
         ``number``, ``start``, ``end``, ``n_kept``, ``partition``, ``positions`` (the first `MAX_ROWS_OF_ONE`) and
         ``fingerprint`` of a smaller sample, every `detail_step`-th of those listed.
     partitions : ShownPartitions
     counts : list of int
-        Number of matches of each partition, by its code; of all, if they could be counted.
+        Number of matches of each partition, by code; of all matches, if they could be counted.
     """
 
     n_events: int
@@ -137,18 +137,18 @@ class ReportResults:
 def find_for_report(
     query: Query,
     events: ReportEvents,
-    asked: EvaluationOptions = USUAL_OPTIONS,
+    options: EvaluationOptions = USUAL_OPTIONS,
     counted: Counted | None = None,
     n_pages: int = 1,
 ) -> ReportResults:
-    """Evaluate a query, and keep the results that a report needs.
+    """Evaluate a query, and return the matches that a report needs.
 
     Parameters
     ----------
     counted
-        Counts of the matches, where there are some: of too many, some at each end are listed.
+        Counts of the matches, or None; if there are too many, only some of each end are listed.
     n_pages
-        Number of queries that share the room of one file.
+        Number of queries that share the space of one file.
     """
     if counted is not None and counted.n_matches == 0:
         return ReportResults(counted.n_events, counted.notes, 0, 0, query, None, 1, None, 1, ShownPartitions(query), [])
@@ -156,10 +156,10 @@ def find_for_report(
     partitions = ShownPartitions(query)
     some = None if counted is None or counted.is_listed_whole else counted
     listed = query if some is None else some.of_each_end()
-    # of what HAVING drops, only valuations are told apart
-    evaluator = listed._checked_evaluator(replace(asked, output="bindings" if query._drops_rows else "positions"))
+    # with HAVING, only valuations identify the rows that it drops
+    evaluator = listed._checked_evaluator(replace(options, output="bindings" if query._drops_rows else "positions"))
     n_listed = 0
-    for batch in listed._match_source(events.open(), evaluator, asked.threads):
+    for batch in listed._match_source(events.open(), evaluator, options.threads):
         if not batch.num_rows:
             continue
         positions = batch.column("positions")
@@ -197,9 +197,9 @@ def find_for_report(
 
 
 def variables_of(
-    query: Query, events: ReportEvents, detailed: pa.Table, n_listed: int, asked: EvaluationOptions = USUAL_OPTIONS
+    query: Query, events: ReportEvents, detailed: pa.Table, n_listed: int, options: EvaluationOptions = USUAL_OPTIONS
 ) -> list[list[str]] | None:
-    """Return the role of each row of matches: the variables that hold it, in each valuation.
+    """Return the role of each row of matches: the variables bound to it, in each valuation.
 
     Parameters
     ----------
@@ -213,9 +213,9 @@ def variables_of(
     Returns
     -------
     list or None
-        For each match a text for each of its positions, such as "LANDED, late"; roles that differ between
-        valuations are joined by " or ".  A match whose valuations were not reached has an empty list.  None:
-        a variable has the name of another column.
+        For each match a string for each of its positions, such as "LANDED, late"; roles that differ between
+        valuations are joined by " or ".  A match whose valuations were not reached has an empty list.  None if a
+        variable has the name of another column.
     """
     names = _variables_to_draw(query, events.open())
     if names is None:
@@ -225,26 +225,26 @@ def variables_of(
     prints = prints[order]
     ways: list[dict[tuple[tuple[str, ...], ...], None]] = [{} for _ in range(len(prints))]
     positions = detailed["positions"].to_pylist()
-    left = MAX_VALUATIONS + 8 * n_listed
-    for batch in _valuations(query, events, asked):
+    n_remaining = MAX_VALUATIONS + 8 * n_listed
+    for batch in _valuations(query, events, options):
         own = fingerprints(batch)
         places = np.minimum(np.searchsorted(prints, own), len(prints) - 1)
         hits = np.flatnonzero(prints[places] == own)
-        held = batch.select(names).take(pa.array(hits)).to_pylist()
-        for hit, valuation in zip(order[places[hits]].tolist(), held, strict=True):
+        valuations = batch.select(names).take(pa.array(hits)).to_pylist()
+        for hit, valuation in zip(order[places[hits]].tolist(), valuations, strict=True):
             if len(ways[hit]) < MAX_WAYS:
                 sets = {name: set(holds) if isinstance(holds, list) else {holds} for name, holds in valuation.items()}
                 way = tuple(tuple(name for name in names if p in sets[name]) for p in positions[hit])
                 ways[hit][way] = None
-        left -= batch.num_rows
-        if left < 0:
+        n_remaining -= batch.num_rows
+        if n_remaining < 0:
             break
-    return [_distinct_variables(each, len(held)) for each, held in zip(ways, positions, strict=True)]
+    return [_distinct_variables(each, len(own)) for each, own in zip(ways, positions, strict=True)]
 
 
-def _valuations(query: Query, events: ReportEvents, asked: EvaluationOptions) -> Iterator[pa.RecordBatch]:
+def _valuations(query: Query, events: ReportEvents, options: EvaluationOptions) -> Iterator[pa.RecordBatch]:
     for batch in query._match_source(
-        events.open(), query._checked_evaluator(replace(asked, output="bindings")), asked.threads
+        events.open(), query._checked_evaluator(replace(options, output="bindings")), options.threads
     ):
         if batch.num_rows:
             yield batch

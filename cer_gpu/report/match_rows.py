@@ -1,4 +1,4 @@
-"""Rows of matches on a page: those that they keep, with their variables, and those between; columns packed for it."""
+"""Rows on a page: those of matches, with their variables, and those between them; packed columns."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from cer_gpu.report.events import ReportEvents
 from cer_gpu.report.listed_matches import ReportResults, variables_of
 
 MAX_CELL = 120
-"""Most characters of one value."""
+"""Maximum length of one value."""
 
 _FRACTION = re.compile(r"^([^.]*?)(?:\.(\d+))?(Z?)$")
 
 
 def packed(values: Array) -> dict[str, Any]:
-    """Return numbers, divided by their greatest common divisor, as base64 of the narrowest type that holds them.
+    """Return numbers, divided by their greatest common divisor, as base64 of the narrowest sufficient type.
 
-    Integers beyond 2**53 become the nearest float64, the only numbers that the page computes with.
+    Integers beyond 2**53 become the nearest float64, the only numbers in JavaScript.
     """
     is_whole = values.dtype.kind in "iu" or bool(np.all(values == np.floor(values)))
     if is_whole and len(values) and values.min() >= 0 and values.max() < 2**53:
@@ -47,26 +47,26 @@ def _base64(values: Array) -> str:
 
 
 def distinct(column: pa.ChunkedArray) -> tuple[list[str | None], Int64, int]:
-    """Return the distinct texts of a column, the index of each row's, and the length of all of them."""
+    """Return the distinct strings of a column, the index of each row, and their total length."""
     coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
     values = coded.dictionary.to_pylist()
     return values, coded.indices.to_numpy().astype(np.int64), sum(len(value or "") + 3 for value in values)
 
 
-def size(texts: pa.Table) -> int:
-    """Return about how many bytes the columns of a table of texts take on a page."""
-    return sum(distinct(column)[2] + 2 * len(column) for column in texts.columns)
+def size(strings: pa.Table) -> int:
+    """Return the approximate size of the columns of a table of strings on a page."""
+    return sum(distinct(column)[2] + 2 * len(column) for column in strings.columns)
 
 
 def coded(name: str, column: pa.ChunkedArray, kind: pa.DataType, digits: int | None = None) -> dict[str, Any]:
-    """Return a column of texts: its name, distinct values and the code of each row's, and if these are numbers.
+    """Return a column of strings: its name, distinct values, the code of each row, and whether they are numbers.
 
     Parameters
     ----------
     kind
-        Type of the values behind the texts.
+        Type of the original values.
     digits
-        Least number of digits of the fractions of seconds of timestamps.
+        Minimum number of digits of the fractions of seconds of timestamps.
     """
     values, codes, _ = distinct(column)
     if pa.types.is_timestamp(kind):
@@ -78,95 +78,93 @@ def coded(name: str, column: pa.ChunkedArray, kind: pa.DataType, digits: int | N
 # ---- times --------------------------------------------------------------------------------------------------------
 
 
-def fraction_digits(texts: Sequence[str | None]) -> int:
-    """Return the number of digits that the fractions of seconds need in all texts of timestamps: 0, 3, 6 or 9."""
-    fractions = {match[2] for text in texts if text is not None and (match := _FRACTION.match(text)) and match[2]}
-    most = max((len(fraction.rstrip("0")) for fraction in fractions), default=0)
-    return -(-most // 3) * 3
+def fraction_digits(strings: Sequence[str | None]) -> int:
+    """Return the number of digits that the fractions of seconds of all timestamps need: 0, 3, 6 or 9."""
+    fractions = {match[2] for text in strings if text is not None and (match := _FRACTION.match(text)) and match[2]}
+    n_digits = max((len(fraction.rstrip("0")) for fraction in fractions), default=0)
+    return -(-n_digits // 3) * 3
 
 
-def in_one_format(texts: Sequence[str | None], digits: int) -> list[str | None]:
-    """Return texts of timestamps (ISO 8601) with a space for the T, and so many digits of a fraction each."""
-    made = list[str | None]()
-    for text in texts:
+def in_one_format(strings: Sequence[str | None], digits: int) -> list[str | None]:
+    """Return timestamps (ISO 8601) with a space for the T, and `digits` digits of a fraction each."""
+    formatted = list[str | None]()
+    for text in strings:
         match = None if text is None else _FRACTION.match(text)
         if text is None or match is None:
-            made.append(text)
+            formatted.append(text)
             continue
         fraction = "." + (match[2] or "").ljust(digits, "0")[:digits] if digits else ""
-        made.append(match[1].replace("T", " ") + fraction + match[3])
-    return made
+        formatted.append(match[1].replace("T", " ") + fraction + match[3])
+    return formatted
 
 
 MAX_BETWEEN_OF_ONE = 50
-"""Most rows between the events of one match on the page."""
+"""Maximum number of rows between the events of one match on the page."""
 MAX_BETWEEN = 300_000
-"""Most rows between those of all matches; a row between several counts for each."""
+"""Maximum number of rows between those of all matches; a row between several counts for each."""
 
 
 @dataclass(frozen=True)
-class Between:
-    """Rows between, for each of some matches.
+class RowsBetween:
+    """Rows between the events of matches.
 
     Attributes
     ----------
-    most : int
-        Most rows for one match.
+    max_rows : int
+        Maximum number of rows for one match.
     lengths : ndarray of int64, shape (n,)
-        Number of rows for each.
+        Number of rows for each match.
     positions : ndarray of int64
-        Rows of all, in the order of the stream for each.
+        Rows of all matches, in the order of the stream for each.
     cut : ndarray of bool, shape (n,)
-        True for those that have more.
+        True for matches that have more rows.
     """
 
-    most: int
+    max_rows: int
     lengths: Int64
     positions: Int64
     cut: Bools
 
-    def first(self, most: int) -> Between:
-        """Return at most so many for each."""
+    def first(self, n: int) -> RowsBetween:
+        """Return at most `n` rows for each match."""
         ranks = _ranks(self.lengths)
-        return Between(
-            most, np.minimum(self.lengths, most), self.positions[ranks < most], self.cut | (self.lengths > most)
-        )
+        return RowsBetween(n, np.minimum(self.lengths, n), self.positions[ranks < n], self.cut | (self.lengths > n))
 
-    def select(self, wanted: Bools) -> Between:
-        """Return those of some of the matches."""
-        kept = np.repeat(wanted, self.lengths)
-        return Between(self.most, self.lengths[wanted], self.positions[kept], self.cut[wanted])
+    def select(self, wanted: Bools) -> RowsBetween:
+        """Return the rows of the `wanted` matches."""
+        mask = np.repeat(wanted, self.lengths)
+        return RowsBetween(self.max_rows, self.lengths[wanted], self.positions[mask], self.cut[wanted])
 
 
-def between(query: Query, events: ReportEvents, found: ReportResults, n_pages: int = 1) -> Between:
-    """Return the rows between the events of the detailed matches, the first of each.
+def find_rows_between(query: Query, events: ReportEvents, results: ReportResults, n_pages: int = 1) -> RowsBetween:
+    """Return the first rows between the events of each detailed match.
 
-    They are those of the same partition; without PARTITION BY those of the types that the query names.
+    Only rows of the same partition are returned, or, without PARTITION BY, rows of the types in the query.
     """
-    detailed = found.detailed
+    detailed = results.detailed
     assert detailed is not None
     lists = detailed["positions"].combine_chunks()
-    kept, lengths = pc.list_flatten(lists).to_numpy(), pc.list_value_length(lists).to_numpy().astype(np.int64)
-    most = max(1, min(MAX_BETWEEN_OF_ONE, MAX_BETWEEN // n_pages // len(lengths)))
+    matched, lengths = pc.list_flatten(lists).to_numpy(), pc.list_value_length(lists).to_numpy().astype(np.int64)
+    max_rows = max(1, min(MAX_BETWEEN_OF_ONE, MAX_BETWEEN // n_pages // len(lengths)))
     starts, ends = detailed["start"].to_numpy(), detailed["end"].to_numpy()
-    is_cut = detailed["n_kept"].to_numpy() > lengths  # rows after the last that is on the page are unknown
-    ends = np.where(is_cut, _lasts(kept, lengths, ends), ends)
+    is_cut = detailed["n_kept"].to_numpy() > lengths  # rows after the last one on the page are unknown
+    ends = np.where(is_cut, _lasts(matched, lengths, ends), ends)
     owners = np.repeat(np.arange(len(lengths)), lengths)
-    inside = (kept > starts[owners]) & (kept < ends[owners])
+    inside = (matched > starts[owners]) & (matched < ends[owners])
     n_inside = np.bincount(owners[inside], minlength=len(lengths))
-    room = np.where(ends - starts - 1 > n_inside, most + 1 + n_inside, 0)  # one more tells that there are more
-    taken = list(_rows_between(query, events, found, starts, ends, room)) if room.any() else []
-    matches = np.concatenate([np.empty(0, np.int64), *(piece[0] for piece in taken)])
-    positions = np.concatenate([np.empty(0, np.int64), *(piece[1] for piece in taken)])
-    is_kept = np.isin(matches << 44 | positions, owners[inside] << 44 | kept[inside])
-    matches, positions = matches[~is_kept], positions[~is_kept]
+    capacity = np.where(ends - starts - 1 > n_inside, max_rows + 1 + n_inside, 0)  # one more: is it cut?
+    chunks = list(_rows_between(query, events, results, starts, ends, capacity)) if capacity.any() else []
+    matches = np.concatenate([np.empty(0, np.int64), *(piece[0] for piece in chunks)])
+    positions = np.concatenate([np.empty(0, np.int64), *(piece[1] for piece in chunks)])
+    is_matched = np.isin(matches << 44 | positions, owners[inside] << 44 | matched[inside])
+    matches, positions = matches[~is_matched], positions[~is_matched]
     order = np.argsort(matches, kind="stable")
     lengths = np.bincount(matches, minlength=len(lengths)).astype(np.int64)
-    return Between(most + 1, lengths, positions[order], np.zeros(len(lengths), np.bool_)).first(most)
+    return RowsBetween(max_rows + 1, lengths, positions[order], np.zeros(len(lengths), np.bool_)).first(max_rows)
 
 
 def _lasts(values: Int64, lengths: Int64, otherwise: Int64) -> Int64:
-    """Return the last value of each list, or another where a list is empty."""
+    """Return the last value of each list, or that of `otherwise` if the list is empty."""
     stops = np.cumsum(lengths)
     return np.where(lengths > 0, values[np.maximum(stops - 1, 0)] if len(values) else otherwise, otherwise)
 
@@ -177,16 +175,16 @@ def _ranks(lengths: Int64) -> Int64:
 
 
 def _rows_between(
-    query: Query, events: ReportEvents, found: ReportResults, starts: Int64, ends: Int64, room: Int64
+    query: Query, events: ReportEvents, results: ReportResults, starts: Int64, ends: Int64, capacity: Int64
 ) -> Iterator[tuple[Int64, Int64]]:
-    """Yield matches and rows between their starts and ends, as many as there is room for."""
-    assert found.detailed is not None
-    codes = found.detailed["partition"].to_numpy().astype(np.int64)
+    """Yield matches and rows between their starts and ends, up to the `capacity` of each match."""
+    assert results.detailed is not None
+    codes = results.detailed["partition"].to_numpy().astype(np.int64)
     n_before = 0
-    last = int(ends[room > 0].max())
-    for here in _codes(query, events, found):
+    last = int(ends[capacity > 0].max())
+    for here in _codes(query, events, results):
         n = len(here)
-        active = np.flatnonzero((starts < n_before + n) & (ends > n_before) & (room > 0))
+        active = np.flatnonzero((starts < n_before + n) & (ends > n_before) & (capacity > 0))
         if len(active):
             order = np.argsort(here, kind="stable")
             places = here[order] * n + order
@@ -194,22 +192,22 @@ def _rows_between(
                 np.searchsorted(places, codes[active] * n + np.clip(edge[active] - n_before, 0, n))
                 for edge in (starts + 1, ends)
             )
-            taken = np.minimum(high - low, room[active])
-            room[active] -= taken
-            rows = order[np.repeat(low, taken) + _ranks(taken)]
-            yield np.repeat(active, taken), rows + n_before
+            n_rows = np.minimum(high - low, capacity[active])
+            capacity[active] -= n_rows
+            rows = order[np.repeat(low, n_rows) + _ranks(n_rows)]
+            yield np.repeat(active, n_rows), rows + n_before
         n_before += n
         if n_before > last:
             return
 
 
-def _codes(query: Query, events: ReportEvents, found: ReportResults) -> Iterator[Int64]:
-    """Yield for each batch the partition of each row; -1 for rows that are never shown as rows between."""
+def _codes(query: Query, events: ReportEvents, results: ReportResults) -> Iterator[Int64]:
+    """Yield for each batch the partition of each row, or -1 for rows that are never shown between matches."""
     source = events.open()
     binding = query._bind(source.schema)
     if query.partition_keys:
         for batch in source.batches([*binding.keys.columns]):
-            yield found.partitions.known(binding.keys.arrays(batch, binding.keys.types)).astype(np.int64)
+            yield results.partitions.codes_of_keys(binding.keys.arrays(batch, binding.keys.types)).astype(np.int64)
         return
     guards = query._bindings.plan.guards
     types = None if any(guard.event_type is None for guard in guards) else query.types
@@ -223,50 +221,50 @@ def _codes(query: Query, events: ReportEvents, found: ReportResults) -> Iterator
 
 
 _MAX_COLUMNS = 40
-"""Most columns of the rows."""
+"""Maximum number of columns of the rows."""
 MAX_ROW_BYTES = 1 << 23
-"""Most characters of all values of rows together."""
+"""Maximum total length of all values of rows."""
 
 
 def shown_rows(
     query: Query,
     events: ReportEvents,
-    found: ReportResults,
+    results: ReportResults,
     digits: int | None,
-    asked: EvaluationOptions = USUAL_OPTIONS,
+    options: EvaluationOptions = USUAL_OPTIONS,
     n_pages: int = 1,
 ) -> dict[str, Any]:
-    """Return the rows of the detailed matches, each with the variables that hold it, and the rows between.
+    """Return the rows of the detailed matches, each with the variables bound to it, and the rows between.
 
-    There are fewer rows between where their values are too long, and then rows of fewer matches.
+    If the values are too long, there are fewer rows between, and then rows of fewer matches.
 
     Parameters
     ----------
     digits
-        Least number of digits of the fractions of seconds in the time column.
+        Minimum number of digits of the fractions of seconds in the time column.
     n_pages
-        Number of queries that share the room of one file.
+        Number of queries that share the space of one file.
     """
-    assert found.detailed is not None
-    detailed, step = found.detailed, found.detail_step
+    assert results.detailed is not None
+    detailed, step = results.detailed, results.detail_step
     binding = query._bind(events.open().schema)
     names, attributes = binding.attribute_schema.names, binding.attributes[:_MAX_COLUMNS]
-    others = between(query, events, found, n_pages)
+    others = find_rows_between(query, events, results, n_pages)
     positions = _positions(detailed, others)
-    texts, numbers = _cell_strings(events, attributes, positions)
-    while size(texts) > MAX_ROW_BYTES // n_pages and (others.most or detailed.num_rows > 1):
-        if others.most:
-            others = others.first(others.most // 2)
+    strings, numbers = _cell_strings(events, attributes, positions)
+    while size(strings) > MAX_ROW_BYTES // n_pages and (others.max_rows or detailed.num_rows > 1):
+        if others.max_rows:
+            others = others.first(others.max_rows // 2)
         else:
             step *= 2
             wanted = detailed["number"].to_numpy() % step == 0
             detailed, others = detailed.filter(pa.array(wanted)), others.select(wanted)
         fewer = _positions(detailed, others)
-        kept = np.searchsorted(positions, fewer)
-        texts, numbers, positions = texts.take(pa.array(kept)), numbers[kept], fewer
+        selected = np.searchsorted(positions, fewer)
+        strings, numbers, positions = strings.take(pa.array(selected)), numbers[selected], fewer
     lists = detailed["positions"].combine_chunks()
     lengths = pc.list_value_length(lists).to_numpy().astype(np.int64)
-    variables = variables_of(found.valued, events, detailed, found.n_listed, asked)
+    variables = variables_of(results.valued, events, detailed, results.n_listed, options)
     role_codes, roles = _coded_roles(variables, lengths.tolist())
     kinds = [field.type for field in binding.attribute_schema]
     kinds = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds]
@@ -279,11 +277,11 @@ def shown_rows(
         "role_names": role_codes,
         "positions": packed(numbers),
         "columns": [
-            coded(name, texts[i], kinds[i], digits if name == query.time_column else None)
+            coded(name, strings[i], kinds[i], digits if name == query.time_column else None)
             for i, name in enumerate(names[:_MAX_COLUMNS])
         ],
         "n_columns": len(names),
-        "most_between": others.most,
+        "most_between": others.max_rows,
         "between_ends": packed(np.cumsum(others.lengths)),
         "between": packed(np.searchsorted(positions, others.positions)),
         "between_cut": packed(others.cut.astype(np.int64)),
@@ -292,13 +290,13 @@ def shown_rows(
     }
 
 
-def _positions(detailed: pa.Table, others: Between) -> Int64:
-    kept = pc.list_flatten(detailed["positions"].combine_chunks()).to_numpy()
-    return np.unique(np.concatenate([kept, others.positions]))
+def _positions(detailed: pa.Table, others: RowsBetween) -> Int64:
+    matched = pc.list_flatten(detailed["positions"].combine_chunks()).to_numpy()
+    return np.unique(np.concatenate([matched, others.positions]))
 
 
 def _cell_strings(events: ReportEvents, attributes: Sequence[str], positions: Int64) -> tuple[pa.Table, Int64]:
-    """Return the values of attributes at positions as texts, cut to `MAX_CELL` (NULL stays NULL), and their rows."""
+    """Return attributes at positions as strings, cut to `MAX_CELL` (NULL stays NULL), and their row numbers."""
     text = pa.large_string()
     schema = pa.schema([(str(i), text) for i in range(len(attributes))])
     pieces, n_before = [], 0
@@ -319,7 +317,7 @@ def _cell_strings(events: ReportEvents, attributes: Sequence[str], positions: In
 
 
 def _coded_roles(variables: list[list[str]] | None, lengths: Sequence[int]) -> tuple[list[str], Int64]:
-    """Return the distinct roles (texts of variables), and the index of each row's; the first, "", is for unknown."""
+    """Return the distinct roles (names of variables), and the index of each row; the first, "", is unknown."""
     codes = {"": 0}
     numbers = []
     for role_codes, n in zip(variables or [[]] * len(lengths), lengths, strict=True):

@@ -1,6 +1,6 @@
 """HTML page of a report: text, style, script and content in one file.
 
-The content is one object that JSON can hold: axis, measures, matches; numbers packed, strings cut.
+The content is one JSON object: axis, measures, matches; numbers are packed, strings truncated.
 """
 
 from __future__ import annotations
@@ -37,37 +37,40 @@ from cer_gpu.report.listed_matches import ReportResults, find_for_report
 from cer_gpu.report.match_rows import MAX_CELL, coded, distinct, packed, shown_rows
 
 MAX_MEASURED = 1000
-"""Most rows of measures, where these are not those of the matches."""
+"""Maximum number of rows of measures, if they are not shown with the matches."""
 MAX_MEASURED_BYTES = 1 << 23
-"""Most characters of the measures of matches."""
+"""Maximum total length of the measures of matches."""
 
 
 def shown_measures(
-    query: Query, events: ReportEvents, found: ReportResults, asked: EvaluationOptions = USUAL_OPTIONS, n_pages: int = 1
+    query: Query,
+    events: ReportEvents,
+    results: ReportResults,
+    options: EvaluationOptions = USUAL_OPTIONS,
+    n_pages: int = 1,
 ) -> dict[str, Any]:
-    """Return the measures of a query: a value for each match that is drawn, or the first rows of all.
+    """Return the measures of a query: a value for each drawn match, or the first rows.
 
-    There is a row of measures for each valuation.  If each match has one only, the content has ``columns``
-    with their values, as many as there is room for; else the first ``rows``.  ``n_rows`` is None where there are too
-    many to list.
+    There is a row of measures for each valuation.  If each match has only one, the content has ``columns`` with their
+    values, as many as fit on the page; else the first ``rows``.  ``n_rows`` is None if there are too many to list.
     """
-    is_whole = found.n_listed == found.n_matches
-    most = max(MAX_MEASURED // n_pages, 1)
+    is_whole = results.n_listed == results.n_matches
+    max_rows = max(MAX_MEASURED // n_pages, 1)
     first, sampled, n_rows = list[pa.RecordBatch](), list[pa.RecordBatch](), 0
-    evaluator = query._checked_evaluator(replace(asked, output="measures", limit=None if is_whole else most))
-    for batch in query._match_source(events.numbered(), evaluator, asked.threads):
-        left = most - n_rows
-        if left > 0 or not first:
-            first.append(batch.slice(0, max(left, 0)))
-        wanted = np.flatnonzero(np.arange(n_rows, n_rows + batch.num_rows) % found.step == 0)
+    evaluator = query._checked_evaluator(replace(options, output="measures", limit=None if is_whole else max_rows))
+    for batch in query._match_source(events.numbered(), evaluator, options.threads):
+        n_remaining = max_rows - n_rows
+        if n_remaining > 0 or not first:
+            first.append(batch.slice(0, max(n_remaining, 0)))
+        wanted = np.flatnonzero(np.arange(n_rows, n_rows + batch.num_rows) % results.step == 0)
         sampled.append(batch.take(pa.array(wanted)))
         n_rows += batch.num_rows
     if not first:
         return {"names": [], "rows": [], "n_rows": 0}
     names = [output.name for output in query._bindings.plan.measures.measures]
-    if is_whole and n_rows == found.n_listed and found.drawn is not None:
+    if is_whole and n_rows == results.n_listed and results.drawn is not None:
         each = pa.Table.from_batches(sampled)
-        if all(each[name].equals(found.drawn[name].cast(each[name].type)) for name in ("start", "end")):
+        if all(each[name].equals(results.drawn[name].cast(each[name].type)) for name in ("start", "end")):
             return _of_each(each, names, MAX_MEASURED_BYTES // n_pages)
     table = pa.Table.from_batches(first)
     columns = [_axis_strings(column).to_pylist() for column in table.columns]
@@ -78,14 +81,14 @@ def shown_measures(
     }
 
 
-def _of_each(each: pa.Table, names: list[str], most_bytes: int) -> dict[str, Any]:
+def _of_each(each: pa.Table, names: list[str], max_bytes: int) -> dict[str, Any]:
     columns = []
     for name in names:
-        texts = _axis_strings(each[name])
-        most_bytes -= distinct(texts)[2] + 2 * len(texts)
-        if most_bytes < 0:
+        strings = _axis_strings(each[name])
+        max_bytes -= distinct(strings)[2] + 2 * len(strings)
+        if max_bytes < 0:
             break
-        columns.append(coded(name, texts, each.schema.field(name).type))
+        columns.append(coded(name, strings, each.schema.field(name).type))
     return {"columns": columns, "n_columns": len(names)}
 
 
@@ -94,15 +97,15 @@ def _axis_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 DAYS = -1
-"""Digits of an axis of dates, which have no time of day."""
+"""Value of ``digits`` for an axis of dates, which have no time of day."""
 
 
 def axis_of(query: Query, drawn: pa.Table) -> tuple[dict[str, Any], Array, Array]:
     """Return the axis, and the starts and ends of matches on it, counted from its origin.
 
-    Moments and durations are in milliseconds.  The origin is a text, as it may exceed the integers of JavaScript.
-    ``digits`` are those of the fraction of a second that the timestamps need, or `DAYS`; ``zone`` is that of the
-    column, whose timestamps are shown in UTC.
+    Timestamps and durations are in milliseconds.  The origin is a string, as it may exceed the integers of JavaScript.
+    ``digits`` is the number of digits of fractions of seconds that the timestamps need, or `DAYS`; ``zone`` is that of
+    the column, whose timestamps are shown in UTC.
     """
     if query.time_column is None:
         return _axis("position"), *(drawn[name].to_numpy() for name in ("start", "end"))
@@ -111,7 +114,7 @@ def axis_of(query: Query, drawn: pa.Table) -> tuple[dict[str, Any], Array, Array
     low = int(times[0].min())
     named = {"column": query.time_column}
     if pa.types.is_integer(kind):
-        # the difference of any two 64-bit integers fits an unsigned one, even where it wraps around
+        # the difference of any two 64-bit integers fits in an unsigned one, even if it wraps around
         moved = [(values - values.dtype.type(low)).view(np.uint64) for values in times]
         return _axis("number", query.time_unit or "", low, **named), moved[0], moved[1]
     if pa.types.is_date32(kind):
@@ -135,7 +138,7 @@ def _axis(kind: str, unit: str = "", origin: int = 0, **others: Any) -> dict[str
 
 
 def _fraction_digits(times: list[Int64], per_second: int) -> int:
-    """Return how many digits of the fraction of a second times need: 0, 3, 6 or 9."""
+    """Return the number of digits that the fractions of seconds of times need: 0, 3, 6 or 9."""
     digits = 0
     while 10**digits < per_second and any((values % (per_second // 10**digits)).any() for values in times):
         digits += 3
@@ -143,7 +146,7 @@ def _fraction_digits(times: list[Int64], per_second: int) -> int:
 
 
 def _integers(values: pa.Array) -> Array:
-    """Return the 64-bit integers behind times."""
+    """Return times as 64-bit integers."""
     kind = values.type
     if pa.types.is_uint64(kind):
         return values.to_numpy()  # type: ignore[no-any-return]
@@ -157,7 +160,7 @@ def content(
     events: ReportEvents,
     counted: Counted | None,
     *,
-    asked: EvaluationOptions = USUAL_OPTIONS,
+    options: EvaluationOptions = USUAL_OPTIONS,
     n_pages: int = 1,
 ) -> dict[str, Any]:
     """Evaluate a query and return the content of its page.
@@ -165,75 +168,75 @@ def content(
     Parameters
     ----------
     counted
-        Counts of its matches, where there are some.
+        Counts of its matches, or None.
     n_pages
-        Number of queries that share the room of one file.
+        Number of queries that share the space of one file.
     """
-    found = find_for_report(query, events, asked, counted, n_pages)
-    is_whole = found.n_listed == found.n_matches
-    held: dict[str, Any] = {
+    results = find_for_report(query, events, options, counted, n_pages)
+    is_whole = results.n_listed == results.n_matches
+    page: dict[str, Any] = {
         "query": query.text,
         "strategies": [*STRATEGIES],
         "words": _query_words(query),
-        "notes": [*query.notes, *found.notes],
-        "n_events": found.n_events,
-        "n_matches": found.n_matches,
-        "found": number_in_words(found.n_matches),
-        "n_listed": found.n_listed,
-        "most_at_an_end": 0 if is_whole or counted is None else counted.most_at_an_end,
-        "step": found.step,
+        "notes": [*query.notes, *results.notes],
+        "n_events": results.n_events,
+        "n_matches": results.n_matches,
+        "found": number_in_words(results.n_matches),
+        "n_listed": results.n_listed,
+        "most_at_an_end": 0 if is_whole or counted is None else counted.max_per_end,
+        "step": results.step,
         "keys": [dotted(names[0]) for names in query.partition_keys],
-        "n_partitions": len(found.partitions.labels),
+        "n_partitions": len(results.partitions.labels),
     }
     if query.default_output == "measures":
-        held["measures"] = shown_measures(query, events, found, asked, n_pages)
-    if found.drawn is None or found.detailed is None:
-        return held
-    axis, starts, ends = axis_of(query, found.drawn)
-    used, codes = _partitions(found)
-    begin = found.drawn["start"].to_numpy()
+        page["measures"] = shown_measures(query, events, results, options, n_pages)
+    if results.drawn is None or results.detailed is None:
+        return page
+    axis, starts, ends = axis_of(query, results.drawn)
+    used, codes = _partitions(results)
+    begin = results.drawn["start"].to_numpy()
     matches = {
         "from": packed(starts),
         "length": packed(ends - starts),
         "start": packed(begin),
-        "span": packed(found.drawn["end"].to_numpy() - begin),
-        "n": packed(found.drawn["n_kept"].to_numpy()),
+        "span": packed(results.drawn["end"].to_numpy() - begin),
+        "n": packed(results.drawn["n_kept"].to_numpy()),
         "partition": packed(codes),
     }
     if not is_whole:
-        matches["stands_for"] = packed(found.drawn["stands_for"].to_numpy())
-    return held | {
+        matches["stands_for"] = packed(results.drawn["stands_for"].to_numpy())
+    return page | {
         "axis": axis,
-        "labels": [found.partitions.labels[code] for code in used],
-        "key_values": [found.partitions.values[code] for code in used] if len(query.partition_keys) > 1 else [],
-        "counts": packed(np.array([found.counts[code] for code in used], np.float64)),
+        "labels": [results.partitions.labels[code] for code in used],
+        "key_values": [results.partitions.values[code] for code in used] if len(query.partition_keys) > 1 else [],
+        "counts": packed(np.array([results.counts[code] for code in used], np.float64)),
         "matches": matches,
-        "rows": shown_rows(query, events, found, axis.get("digits"), asked, n_pages),
+        "rows": shown_rows(query, events, results, axis.get("digits"), options, n_pages),
     }
 
 
 def _query_words(query: Query) -> list[str]:
-    """Return a query in plain words; no lines if it is nested too deeply."""
+    """Return the lines of a query in plain words, or [] if it is nested too deeply."""
     try:
         return query.explain().words
     except QueryTooLargeError:
         return []
 
 
-def _partitions(found: ReportResults) -> tuple[list[int], Int64]:
-    """Return the codes of the drawn partitions, most frequent first, and the place in them of each match's."""
-    assert found.drawn is not None
-    codes, labels = found.drawn["partition"].to_numpy(), found.partitions.labels
+def _partitions(results: ReportResults) -> tuple[list[int], Int64]:
+    """Return the codes of the drawn partitions, most frequent first, and the index of each match in them."""
+    assert results.drawn is not None
+    codes, labels = results.drawn["partition"].to_numpy(), results.partitions.labels
     if not labels:
         return [], codes
-    used = sorted(np.unique(codes).tolist(), key=lambda code: (-found.counts[code], labels[code]))
+    used = sorted(np.unique(codes).tolist(), key=lambda code: (-results.counts[code], labels[code]))
     places = np.zeros(len(labels), np.int64)
     places[used] = np.arange(len(used))
     return used, places[codes]
 
 
 SCRIPTS = ("dom", "axis", "held", "search", "charts", "timeline", "list", "export", "rows", "page")
-"""Files of the page's script, in the order in which they follow one another."""
+"""Files of the page's script, in the order in which they are concatenated."""
 
 
 @dataclass(frozen=True)
@@ -245,13 +248,13 @@ class ReportSummary:
     n_events : int
         Events that were read.
     n_matches : int or None
-        Number of matches, or None if more than int64 holds end at one event.
+        Number of matches, or None if the number of one end exceeds int64.
     n_bytes : int
         The size of the page.
     notes : tuple of str
-        Remarks on the query and on the events, which the page shows too; of several queries after their names.
+        Remarks on the query and on the events, which the page shows too; prefixed by the names of several queries.
     of : dict from str to (int or None)
-        Matches of each query of several.
+        Number of matches of each query, if there are several.
     """
 
     n_events: int
@@ -275,11 +278,11 @@ def write_report(
     events_from: Sequence[str] | None = None,
     on_message: Callable[[str], None] | None = None,
 ) -> ReportSummary:
-    """Write the matches of a query, or of each of several, as one HTML page, which needs nothing else.
+    """Write the matches of a query, or of each of several, as one self-contained HTML page.
 
-    It shows the query, the matches on a line of time (of positions without a time column), their number over
-    time, the partitions that have most of them, their durations, a list to sort, search and export, and the rows of
-    the one that the reader selects.
+    It shows the query, the matches on a time axis (of positions if there is no time column), their number over time,
+    the partitions with the most matches, their durations, a list to sort, search and export, and the rows of the
+    selected match.
 
     Parameters
     ----------
@@ -287,12 +290,12 @@ def write_report(
     events
         Anything that `cer_gpu.Query.evaluate` takes.  They are read several times: for the matches, for their
         valuations, and for their rows and those between; events that can be read only once, such as a
-        RecordBatchReader, are kept in memory.
+        RecordBatchReader, are loaded into memory.
     path
-        Path of the page, which appears whole or not at all.
+        Path of the page, which is written atomically.
     title
-        Heading of the page; by default (None) the name of the query's file, or its first words, and the name of that of
-        the events.
+        Heading of the page; by default (None) the name of the query's file, or its first words, and the name of the
+        events' file.
     sort
         Sort the events by the time column first.
     threads
@@ -305,7 +308,7 @@ def write_report(
         Files and folders of the events, "-" for standard input, which the page names; by default (None) those among
         `events`.
     on_message
-        Called with a line that tells how many matches there are, before any is listed, if only some will be.
+        Called with a line on the number of matches, before any is listed, if not all will be.
 
     Returns
     -------
@@ -314,17 +317,17 @@ def write_report(
     Raises
     ------
     CerError
-        As `cer_gpu.Query.evaluate`, and for a path that cannot be that of a file.
+        As `cer_gpu.Query.evaluate`, and for a path that cannot be written.
     OSError
         When the file cannot be written.
 
     Notes
     -----
-    The page is bounded, however much is found: 200,000 matches, spread evenly over all, 100,000 rows of
-    matches, up to 200 of one, 300,000 rows between, up to 50 of one, 40 columns, values of 120 characters, and 8 MB of
-    them, and 8 MB of measures; several queries share this room.
+    The size of the page is bounded: 200,000 matches, spread evenly over all, 100,000 rows of matches, up to 200 of one,
+    300,000 rows between, up to 50 of one, 40 columns, values of 120 characters, and 8 MB of them, and 8 MB of measures;
+    several queries share this space.
     If there are more than 2,000,000 matches, and they can be counted without listing them, some of each end are
-    listed.  The page says what was left out.
+    listed.  The page states what was omitted.
 
     Examples
     --------
@@ -337,23 +340,25 @@ def write_report(
     2
     """
     queries = queries_of(query)
-    asked = EvaluationOptions(threads=threads, max_memory=max_memory)
+    options = EvaluationOptions(threads=threads, max_memory=max_memory)
     sources = paths(events) if events_from is None else [*events_from]
     texts = {name: each.text for name, each in queries.items()}
     about = {"queries" if len(inputs) > 1 else "query": [*inputs], "events": sources}
     with result_file(path, [*paths(events), *inputs]) as file:
         rereadable = ReportEvents(next(iter(queries.values())), events, sort=sort)
-        counted = count_for_report(queries, rereadable, asked)
+        counted = count_for_report(queries, rereadable, options)
         line = too_many(counted, len(queries))
         if on_message is not None and line is not None:
             on_message(line)
         pages = {
-            name: content(each, rereadable, counted.get(name), asked=asked, n_pages=n_pages(queries, counted))
+            name: content(each, rereadable, counted.get(name), options=options, n_pages=n_pages(queries, counted))
             for name, each in queries.items()
         }
-        held = [{"name": name, **page} for name, page in pages.items()]
+        contents = [{"name": name, **page} for name, page in pages.items()]
         heading = title_of(texts, inputs, sources) if title is None else title
-        written = render(held, heading, about).encode("utf-8", "replace")  # a title may be a file name that is not text
+        written = render(contents, heading, about).encode(
+            "utf-8", "replace"
+        )  # a title may be a file name that is not text
         with naming(os.fspath(path)):
             file.write(written)
     of = {name: page["n_matches"] for name, page in pages.items()}
@@ -364,24 +369,24 @@ def write_report(
 
 
 def queries_of(query: CompiledQuery | QuerySet) -> dict[str, Query]:
-    """Return the queries of a report by their names; OptionError: one is none of CEQL."""
-    given = query if isinstance(query, QuerySet) else {"": query}
-    queries = {name: each for name, each in given.items() if isinstance(each, Query)}
-    if len(queries) < len(given):
+    """Return the queries of a report by name; raises OptionError if one is not in CEQL."""
+    named = query if isinstance(query, QuerySet) else {"": query}
+    queries = {name: each for name, each in named.items() if isinstance(each, Query)}
+    if len(queries) < len(named):
         raise OptionError("a report shows matches of CEQL queries, not rows of MATCH_RECOGNIZE")
     return queries
 
 
-def render(held: list[dict[str, Any]], title: str, about: Mapping[str, Sequence[str]]) -> str:
-    """Return the page that shows contents (`cer_gpu.report.page`), one of them at a time.
+def render(contents: list[dict[str, Any]], title: str, about: Mapping[str, Sequence[str]]) -> str:
+    """Return the page that shows contents, one of them at a time.
 
     Parameters
     ----------
     about
         Paths of the queries and of the events, which the page shows as a detail.
 
-    Its content security policy allows nothing but its own style and script, by their digests; the content is JSON
-    without ``<``, so that no text in it can end the element around it.
+    Its content security policy allows only its own style and script, by their digests; the content is JSON without
+    ``<``, so that no text in it can end the element around it.
     """
     style, script = resource("page.css"), "".join(resource(f"{name}.js") for name in SCRIPTS)
     return Template(resource("page.html")).substitute(
@@ -390,7 +395,7 @@ def render(held: list[dict[str, Any]], title: str, about: Mapping[str, Sequence[
         script=script,
         style_digest=digest(style),
         script_digest=digest(script),
-        held=json.dumps({"about": about, "pages": held}, separators=(",", ":")).replace("<", "\\u003c"),
+        held=json.dumps({"about": about, "pages": contents}, separators=(",", ":")).replace("<", "\\u003c"),
     )
 
 

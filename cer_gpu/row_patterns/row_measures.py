@@ -17,7 +17,7 @@ from cer_gpu.columnar.columns import FLOAT, kind_of, numbers_of, plain_type, val
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import EventsError
 from cer_gpu.output.bound_measures import BoundMeasures, bound_leaf, type_of_measure
-from cer_gpu.output.leaves import HeldRows, floats_of, ranks_of, taken
+from cer_gpu.output.leaves import VariableRows, floats_of, ranks_of, taken
 from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, shown_leaf
 from cer_gpu.row_patterns.ordering import OrderedRows, comparable
 from cer_gpu.row_patterns.program import RowProgram
@@ -260,10 +260,10 @@ class LeafValues:
         names = set(self._subsets.get(variable, (variable,)))
         return np.array([name in names for name in self._variables], np.bool_)
 
-    def _rows_of_variable(self, variable: str | None, each: bool) -> HeldRows:
+    def _rows_of_variable(self, variable: str | None, each: bool) -> VariableRows:
         matches = self._matches
         holds, no_rows = self._holds_variable(variable), np.empty(0, np.int64)
-        return HeldRows(Segments(matches.offsets, matches.places, holds, no_rows, matches.starts), each)
+        return VariableRows(Segments(matches.offsets, matches.places, holds, no_rows, matches.starts), each)
 
     def _places_of(self, leaf: RowValue | Classifier, each: bool) -> Int64:
         """Return the row of each match, or of each of its rows; -1 for none."""

@@ -116,21 +116,21 @@ def test_parts_are_the_chunks(monkeypatch):
 
 
 def test_a_file_is_converted_once_while_it_is_kept_and_memory_is_given_back():
-    converter = LogConverter(memory_bytes=1 << 20, kept_bytes=1 << 30)
+    converter = LogConverter(memory_bytes=1 << 20, cached_bytes=1 << 30)
     log, _ = converted([{"a": 1}], converter, "one")
     assert converted([{"a": 2}], converter, "one")[0] is log
     assert converted([{"a": 2}], converter, "other")[0] is not log
-    used = converter.keeper.budget.n_used
+    used = converter.batch_cache.budget.n_used
     assert used > 0
     del log, _
     gc.collect()
-    assert converter.keeper.budget.n_used == used  # still kept
-    small = LogConverter(memory_bytes=1 << 20, kept_bytes=0)
+    assert converter.batch_cache.budget.n_used == used  # still kept
+    small = LogConverter(memory_bytes=1 << 20, cached_bytes=0)
     log, _ = converted([{"a": 1}], small, "one")
     assert converted([{"a": 2}], small, "one")[0] is log  # in use
     del log, _
     gc.collect()
-    assert small.keeper.budget.n_used == 0
+    assert small.batch_cache.budget.n_used == 0
     assert small._in_use.get("one") is None
 
 
@@ -138,10 +138,10 @@ def test_logs_used_last_make_room_before_disk_is_used(monkeypatch):
     converter = LogConverter(memory_bytes=2500)
     for i in range(6):
         log, _ = converted([{"a": os.urandom(400).hex()}], converter, i)
-        assert converter.keeper.budget.n_used <= 2500
+        assert converter.batch_cache.budget.n_used <= 2500
     del log, _
     gc.collect()
-    assert converter.keeper._spill is None
+    assert converter.batch_cache._spill is None
     assert 0 < len(converter._recent) < 6
 
 
@@ -152,7 +152,7 @@ def test_beyond_the_budget_batches_are_in_a_file_without_a_name(tmp_path, monkey
     records = [{"a": os.urandom(50).hex(), "b": i} for i in range(200)]
     converter = LogConverter(memory_bytes=3000)
     log, source = converted(records, converter)
-    spill = converter.keeper._spill()
+    spill = converter.batch_cache._spill()
     assert spill.n_bytes > 10_000
     assert [*tmp_path.iterdir()] == []
     found, _ = columns_of(source)

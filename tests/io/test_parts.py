@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cer_gpu.io import parts
-from cer_gpu.io.parts import open_part, part_beside, remove_left_parts
+from cer_gpu.io.parts import open_part, part_beside, remove_stale_parts
 from cer_gpu.io.sinks import result_file
 from cer_gpu.private_files import unguessable
 
@@ -113,7 +113,7 @@ def test_nothing_else_is_removed(tmp_path):
     for each in foreign:
         (tmp_path / each).write_bytes(b"theirs")
     before = sorted(os.listdir(tmp_path))
-    assert remove_left_parts(target) == 0
+    assert remove_stale_parts(target) == 0
     write(target)
     assert sorted(os.listdir(tmp_path)) == sorted([*before, "out.csv"])
     assert victim.read_bytes() == b"mine"
@@ -124,9 +124,9 @@ def test_a_file_of_another_user_stays(tmp_path, monkeypatch):
     part.write_bytes(b"theirs")
     me = os.geteuid()
     monkeypatch.setattr(parts.os, "geteuid", lambda: me + 1)
-    assert remove_left_parts(tmp_path / "out.csv") == 0
+    assert remove_stale_parts(tmp_path / "out.csv") == 0
     monkeypatch.setattr(parts.os, "geteuid", lambda: me)
-    assert remove_left_parts(tmp_path / "out.csv") == 1
+    assert remove_stale_parts(tmp_path / "out.csv") == 1
     assert not part.exists()
 
 
@@ -142,7 +142,7 @@ def test_a_file_that_is_replaced_while_it_is_looked_at_stays(tmp_path, monkeypat
         return file
 
     monkeypatch.setattr(parts, "open_regular", replaced)
-    assert remove_left_parts(tmp_path / "out.csv") == 0
+    assert remove_stale_parts(tmp_path / "out.csv") == 0
     assert part.read_bytes() == b"new"
 
 
@@ -151,7 +151,7 @@ def test_a_writer_whose_new_file_was_removed_before_its_lock_makes_another(tmp_p
 
     def too_late(file):
         if not removed:
-            removed.append(remove_left_parts(tmp_path / "out.csv"))
+            removed.append(remove_stale_parts(tmp_path / "out.csv"))
         return lock_alone(file)
 
     monkeypatch.setattr(parts, "_lock_alone", too_late)

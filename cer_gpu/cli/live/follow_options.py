@@ -13,9 +13,9 @@ from cer_gpu.cli.shared_options import Decorator, complete_files
 from cer_gpu.follow.folder_watcher import ORDERS
 
 POLL_SECONDS = 1.0
-"""Seconds between two looks into the folder."""
+"""Seconds between two polls of the folder."""
 SETTLE_SECONDS = 5.0
-"""Seconds for which a finished file has not changed."""
+"""Seconds without a change after which a file counts as complete."""
 
 _OPTIONS = (
     click.option(
@@ -34,11 +34,11 @@ _OPTIONS = (
     ),
 )
 _OF_FILES = ("settle", "order", "schema_of", "skip_unreadable")
-"""Parameters of commands that only a folder of files has."""
+"""Command parameters that apply only to a folder of files."""
 
 
 def folder_options(where: str) -> tuple[Decorator, ...]:
-    """Return the options that only a folder of files has; their help says of which folder."""
+    """Return the options that apply only to a folder of files; `where` begins their help."""
     return (
         click.option(
             "--settle",
@@ -66,7 +66,7 @@ def folder_options(where: str) -> tuple[Decorator, ...]:
 
 @dataclass(frozen=True)
 class FollowOptions:
-    """Options of a live source; None if not given.
+    """Options of a live source.
 
     Attributes
     ----------
@@ -94,32 +94,32 @@ def follow_options(command: Command) -> Command:
     """Add the options of a live source; the command gets them as `live`, a `FollowOptions`."""
 
     @functools.wraps(command)
-    def taking(*args: Any, follow: str | None, **given: Any) -> Any:
-        own = {name: given.pop(name) for name in ("once", "poll", *_OF_FILES)}
+    def wrapper(*args: Any, follow: str | None, **options: Any) -> Any:
+        own = {name: options.pop(name) for name in ("once", "poll", *_OF_FILES)}
         if follow is None:
             for name, value in own.items():
                 if value is not None and value is not False:
                     raise click.UsageError(f"--{name.replace('_', '-')} is an option of --follow DIR")
         for name, default in (("poll", POLL_SECONDS), ("settle", SETTLE_SECONDS), ("order", ORDERS[0])):
             own[name] = default if own[name] is None else own[name]
-        return command(*args, live=FollowOptions(folder=follow, **own), **given)
+        return command(*args, live=FollowOptions(folder=follow, **own), **options)
 
-    made: Any = taking
+    decorated: Any = wrapper
     for option in reversed((*_OPTIONS, *folder_options("With --follow"))):
-        made = option(made)
-    return cast(Command, made)
+        decorated = option(decorated)
+    return cast(Command, decorated)
 
 
 def live_folder_options(command: Command) -> Command:
-    """Add the options of a folder of files; the command gets them as `of_files`, a dict of those that were given."""
+    """Add the options of a folder of files; the command gets those that are set as `of_files`, a dict."""
 
     @functools.wraps(command)
-    def taking(*args: Any, **given: Any) -> Any:
-        own = {name: given.pop(name) for name in _OF_FILES}
+    def wrapper(*args: Any, **options: Any) -> Any:
+        own = {name: options.pop(name) for name in _OF_FILES}
         of_files = {name: value for name, value in own.items() if value is not None and value is not False}
-        return command(*args, of_files=of_files, **given)
+        return command(*args, of_files=of_files, **options)
 
-    made: Any = taking
+    decorated: Any = wrapper
     for option in reversed(folder_options("With a folder")):
-        made = option(made)
-    return cast(Command, made)
+        decorated = option(decorated)
+    return cast(Command, decorated)

@@ -1,4 +1,4 @@
-"""A run over a live source: it looks for files, tells of each step, and stops by a signal."""
+"""A run over a live source: it polls for files, reports each micro-batch, and stops on a signal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.text import Text
 
-from cer_gpu.cli.alert_output import by_level, kept_for_order
+from cer_gpu.cli.alert_output import by_level, sorted_by_end
 from cer_gpu.cli.command_line import say, say_notes, to_json
 from cer_gpu.cli.event_arguments import STANDARD, Streams
 from cer_gpu.cli.live.follow_options import FollowOptions
@@ -41,7 +41,7 @@ from cer_gpu.stages import NO_STAGES
 
 @dataclass(frozen=True)
 class ComingEvents(Streams):
-    """Events that will come.
+    """Events that will arrive.
 
     Attributes
     ----------
@@ -56,48 +56,48 @@ class ComingEvents(Streams):
 
 
 class CommandFollowed:
-    """Evaluation of the queries of a command over events that come, before the first of them.
+    """Evaluation of the queries of a command over a live source, set up before its first events.
 
     Parameters
     ----------
-    given
+    arguments
     compiled
         The compiled queries, which never read whole tables.
     options
     alerts
-        True: the results are alerts of rules.
+        True: the output is alerts of rules.
     schema
         Schema of the events.
 
     Raises
     ------
     WrongQueries
-        When queries do not fit the events, and are not left out.
+        When queries cannot be bound to the events, and are not skipped.
     """
 
     def __init__(
         self,
-        given: QueryArguments,
+        arguments: QueryArguments,
         compiled: Mapping[str, CompiledQuery],
         options: EvaluationOptions,
         schema: pa.Schema,
         *,
         alerts: bool,
     ) -> None:
-        streams, skipped = ComingEvents({None: []}, schema), given.skipped
+        streams, skipped = ComingEvents({None: []}, schema), arguments.skipped
         if alerts:
             self._evaluation: CommandEvaluation = AlertEvaluation(
-                given.rules, compiled, streams, options, NO_STAGES, skipped=skipped
+                arguments.rules, compiled, streams, options, NO_STAGES, skipped=skipped
             )
         else:
             self._evaluation = CommandEvaluation(
-                compiled, streams, options, NO_STAGES, is_set=given.is_set, skipped=skipped
+                compiled, streams, options, NO_STAGES, is_set=arguments.is_set, skipped=skipped
             )
         self._alerts = alerts
         self.evaluator: Any = self._evaluation.evaluator
         missing = self._evaluation.missing_fields
         self.missing: frozenset[str] = frozenset(field for fields in missing.values() for field in fields)
-        self.notes: list[str] = missing_notes(missing, [schema], given.rules)
+        self.notes: list[str] = missing_notes(missing, [schema], arguments.rules)
 
     @property
     def outputs(self) -> dict[str, str]:
@@ -110,12 +110,12 @@ class CommandFollowed:
         return self._evaluation.schema
 
     def rows(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return results of a query as rows."""
+        """Return matches of a query as output rows."""
         return self._evaluation.rows(name, batch)
 
     def ordered(self, sink: Sink) -> AbstractContextManager[Sink]:
-        """Return a context with the sink that takes the rows of a step: alerts come in the order of their ends."""
-        return kept_for_order(sink, self.schema) if self._alerts else _as_they_come(sink)
+        """Return a context with the sink for the rows of a step; alerts are sorted by their ends."""
+        return sorted_by_end(sink, self.schema) if self._alerts else _as_they_come(sink)
 
 
 @contextlib.contextmanager
@@ -124,9 +124,9 @@ def _as_they_come(sink: Sink) -> Iterator[Sink]:
 
 
 def endless(queries: Mapping[str, CompiledQuery], skipped: Wrong | None, option: str) -> dict[str, CompiledQuery]:
-    """Return the queries that can be evaluated over one stream that never ends, as `for_each` does.
+    """Return the queries that can be evaluated over one endless stream; errors are handled as by `for_each`.
 
-    `option` is that which names the stream.
+    `option` is the option that names the stream.
     """
 
     def checked(query: CompiledQuery) -> CompiledQuery:
@@ -150,29 +150,29 @@ class LiveRun:
 
     Parameters
     ----------
-    given, live, run
+    arguments, live, run
     arrivals
         The source.
     target
     reading
-        Fields of CSV that are NULL.
+        Options for reading text files.
     alerts
-        True: the results are alerts of rules.
+        True: the output is alerts of rules.
     out
-        The target as it was given.
+        The target as written on the command line.
     signals
 
     Raises
     ------
     WrongQueries
-        When queries are wrong, or never come to results, and are not left out.
+        When queries are invalid or can never have matches, and are not skipped.
     OptionError
-        When the results cannot be there.
+        When the target cannot be used.
     """
 
     def __init__(
         self,
-        given: QueryArguments,
+        arguments: QueryArguments,
         live: FollowOptions,
         run: CommandOptions,
         arrivals: LiveSource,
@@ -184,9 +184,9 @@ class LiveRun:
         signals: Signals,
     ) -> None:
         options = run.evaluation
-        self._given, self._live, self._options, self._alerts = given, live, options, alerts
+        self._arguments, self._live, self._options, self._alerts = arguments, live, options, alerts
         self._signals, self._hidden = signals, run.no_progress or run.as_json
-        self._compiled = endless(given.compile(Streams({None: []})), given.skipped, live.option)
+        self._compiled = endless(arguments.compile(Streams({None: []})), arguments.skipped, live.option)
         self._out = out
         self._outputs: dict[str, str] = {}
         self._n_rows: dict[str, int] = {}
@@ -206,7 +206,7 @@ class LiveRun:
             facts,
             expected,
             skip=live.skip_unreadable,
-            whole=signals.held,
+            whole=signals.deferred,
             tick=signals.check,
             on_step=self._report_step,
             options={"--follow": live.option},
@@ -215,13 +215,13 @@ class LiveRun:
         self._status = self._console.status(f"looking for {self._noun}s")
 
     def _start_run(self, schema: pa.Schema) -> CommandFollowed:
-        followed = CommandFollowed(self._given, self._compiled, self._options, schema, alerts=self._alerts)
+        followed = CommandFollowed(self._arguments, self._compiled, self._options, schema, alerts=self._alerts)
         self._outputs = followed.outputs
-        self._note([*self._given.notes, *followed.notes])
+        self._note([*self._arguments.notes, *followed.notes])
         return followed
 
     def run(self) -> None:
-        """Read files until a signal comes, or, with --once, all that are there."""
+        """Read files until a signal is received, or, with --once, all current files."""
         shows = self._console.is_terminal and not self._hidden
         with self._follower.opened():
             if shows:
@@ -242,7 +242,7 @@ class LiveRun:
                 if self._live.once:
                     if waited or not self._follower.waiting:
                         return
-                    waited = True  # those that came a moment ago
+                    waited = True  # for files that arrived just now
                     time.sleep(self._live.settle)
                     continue
                 waiting = f"{self.summary()}; waiting for {self._noun}s in {self._live.folder}"
@@ -259,7 +259,7 @@ class LiveRun:
                 raise
             raise EventsError(f"{error}\nhint: repair or remove it and restart, or use --skip-unreadable") from error
 
-    # ---- words --------------------------------------------------------------------------------------------------
+    # ---- messages --------------------------------------------------------------------------------------------------
 
     def _report_step(self, step: MicroBatch) -> None:
         self._n_steps += 1
@@ -308,11 +308,11 @@ class LiveRun:
         row = FORMS[forms.pop()].row if len(forms) == 1 else "row"
         said = counted(sum(numbers.values()), row)
         if self._alerts and numbers:
-            said += f" ({', '.join(f'{n:,} {level}' for level, n in by_level(numbers, self._given.rules).items())})"
+            said += f" ({', '.join(f'{n:,} {level}' for level, n in by_level(numbers, self._arguments.rules).items())})"
         return said
 
     def summary(self) -> str:
-        """Return the summary up to now as a line."""
+        """Return the current summary as a line."""
         said = [counted(self._n_files, self._noun), counted(self._n_events, "row"), self._count_line(self._n_rows)]
         evaluation = self._follower.evaluation
         if self._options.late == "drop" and evaluation is not None:
@@ -320,7 +320,7 @@ class LiveRun:
         return ", ".join(said)
 
     def last_words(self) -> list[str]:
-        """Return remarks for the end."""
+        """Return the closing remarks."""
         waiting = self._follower.waiting
         if not self._live.once or not waiting:
             return []
@@ -328,7 +328,7 @@ class LiveRun:
         return [f"{counted(len(waiting), 'file')} left for the next run, {why}: {first_of(waiting)}"]
 
     def facts(self) -> dict[str, Any]:
-        """Return the summary up to now as plain data."""
+        """Return the current summary as plain data."""
         return {
             "n_steps": self._n_steps,
             f"n_{self._noun}s": self._n_files,
@@ -347,18 +347,18 @@ def _lateness(options: EvaluationOptions) -> str | None:
 
 
 def check_apart(folder: str, *places: str | os.PathLike[str]) -> None:
-    """Refuse places of results, or of a state, that would be read as events of a folder."""
+    """Refuse paths of output or state that would be read as events of a folder."""
     events = os.path.realpath(folder)
     for place in places:
-        given = os.path.realpath(place)
-        if "://" not in folder and os.path.commonpath([events, given]) == events:
+        path = os.path.realpath(place)
+        if "://" not in folder and os.path.commonpath([events, path]) == events:
             raise OptionError(
                 f"{os.fspath(place)}: is in the folder {folder}, from which events are read\nhint: use another folder"
             )
 
 
 def follow_files(
-    given: QueryArguments,
+    arguments: QueryArguments,
     live: FollowOptions,
     run: CommandOptions,
     *,
@@ -376,11 +376,11 @@ def follow_files(
     target = live_target(out, format_)
     arrivals = FolderWatcher(live.folder, live.settle, live.order, reading)
     check_apart(live.folder, target.out)
-    return run_live(given, live, run, arrivals, target, reading=reading, alerts=alerts, out=out, signals=signals)
+    return run_live(arguments, live, run, arrivals, target, reading=reading, alerts=alerts, out=out, signals=signals)
 
 
 def run_live(
-    given: QueryArguments,
+    arguments: QueryArguments,
     live: FollowOptions,
     run: CommandOptions,
     arrivals: LiveSource,
@@ -391,13 +391,15 @@ def run_live(
     out: str,
     signals: Signals,
 ) -> int:
-    """Evaluate what comes to a live source, say what was done, and return the exit code."""
+    """Evaluate the events of a live source, print a summary, and return the exit code."""
     live_run = None
     try:
-        live_run = LiveRun(given, live, run, arrivals, target, reading=reading, alerts=alerts, out=out, signals=signals)
+        live_run = LiveRun(
+            arguments, live, run, arrivals, target, reading=reading, alerts=alerts, out=out, signals=signals
+        )
         live_run.run()
     except WrongQueries as wrong:
-        given.say(wrong.errors)
+        arguments.say(wrong.errors)
         return 1
     except Stopped as stopped:
         if live_run is None or live.once or stopped.signum not in _STOPPED_BY:

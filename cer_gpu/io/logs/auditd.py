@@ -1,4 +1,4 @@
-r"""Logs of the Linux audit daemon (auditd), one record of the log each.
+r"""Logs of the Linux audit daemon (auditd), one record for each line.
 
 A line is ``type=SYSCALL msg=audit(1700000000.123:456): arch=c000003e syscall=59 ... exe="/bin/ls" key=(null)``.  One
 event of the kernel is several lines (SYSCALL, EXECVE, CWD, PATH, PROCTITLE); the records of an event share ``serial``,
@@ -8,14 +8,14 @@ A record has the columns ``type``, ``time`` (UTC), ``serial`` (an integer), ``no
 of the line by its name, as a string: auditd gives numbers in decimal, octal and hexadecimal notation, by the field, and
 ``a0`` is an address in SYSCALL and a word in EXECVE.
 
-- Values in quotes lose them.  Texts with spaces, quotes or bytes beyond ASCII, which auditd writes in hexadecimal
+- Quotes are removed.  Strings with spaces, quotes or bytes beyond ASCII, which auditd writes in hexadecimal
   digits, are decoded (``proctitle``, ``cmd``, ``name``, ``a0`` of EXECVE and others).  A NUL in ``proctitle`` and a
   separator of keys become a space and a comma.
 - ``(null)`` and ``?`` are NULL.
 - The fields in ``msg='...'`` of messages of programs are fields like the others, and so are those of the enriched part
   (``AUID="root"``, ``SYSCALL="execve"``).  The first of two fields of one name is
   taken, as the kernel writes its own before those of programs.
-- ``avc:  denied  { read }`` gives ``seresult`` and ``seperms``, the names of auditd's own library.
+- ``avc:  denied  { read }`` is read as ``seresult`` and ``seperms``, the names of auditd's own library.
 - The parts ``a1[0]=``, ``a1[1]=`` of a long argument are joined to ``a1``, if they are of one line.
 """
 
@@ -34,7 +34,7 @@ TIME_OUT_OF_RANGE = "record of auditd with a time or serial out of range"
 _HEADER = r"(?:node=(\S+) )?type=(\S+) msg=audit\((\d{1,18})\.(\d{1,6}):(\d{1,20})\): ?"
 _RECORD = re.compile(_HEADER, re.ASCII)
 _FIRST_RECORD = re.compile(rb"^" + _HEADER.encode(), re.MULTILINE)
-_FIELD = re.compile(r'(?<!\S)([^\s="]++)=("[^"]*"|\S*)')  # a long word without a sign is read once
+_FIELD = re.compile(r'(?<!\S)([^\s="]++)=("[^"]*"|\S*)')  # possessive: linear time for a long word without "="
 _ENRICHED = "\x1d"
 _MESSAGE = re.compile(r"(?:^|(?<= ))msg='")
 _AVC = re.compile(r"(?:^|(?<= ))avc: +(\w+) +\{ ([^{}]*)\}")
@@ -68,7 +68,7 @@ _ENCODED = frozenset(
         *(f"{age}-{kind}" for age in ("old", "new") for kind in ("chardev", "disk", "fs", "net", "rng")),
     }
 )
-"""Fields that auditd writes in hexadecimal digits where their text has spaces, quotes or other bytes than ASCII."""
+"""Fields that auditd writes in hexadecimal digits if they contain spaces, quotes or non-ASCII bytes."""
 _ABSENT = ("(null)", "?")
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 _LARGEST_SERIAL = 2**63 - 1
@@ -87,7 +87,7 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
     stream
         The file, decompressed.
     skipped
-        Counts lines that are no records; blank lines are none of these.
+        Counts lines that are not records, except blank ones.
     """
     last: tuple[str, str] | None = None
     time: datetime | None = None
@@ -111,7 +111,7 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
 
 
 def _time_of_record(seconds: str, fraction: str) -> datetime | None:
-    """Return a time; None if it is beyond the years that `datetime` has."""
+    """Return a time, or None if it is out of range for `datetime`."""
     try:
         return _START + timedelta(seconds=int(seconds), microseconds=int(fraction.ljust(6, "0")))
     except OverflowError:
@@ -146,7 +146,7 @@ def _add_fields(record: Record, kind: str, body: str) -> None:
 
 
 def _joined_parts(own: str) -> Record:
-    """Return the arguments of an EXECVE of which the parts are fields; a part may end within a character."""
+    """Return the arguments of an EXECVE that are split into parts; a part may end within a character."""
     parts: dict[str, list[bytes]] = {}
     for name, value in _PART.findall(own):
         part = bytes.fromhex(value) if _HEX.fullmatch(value) else value.strip('"').encode()

@@ -1,7 +1,7 @@
-"""Converted logs: each file is read once, as records, and kept as batches from which queries read their columns.
+"""Converted logs: each file is read once, as records, and cached as batches from which queries read columns.
 
-Batches have columns of one type each.  They are kept while the process lasts: compressed, in memory up to a budget, and
-beyond it in files without a name.
+Each column of a batch has one type.  Batches are cached until the process ends: compressed, in memory up to a budget,
+and beyond it in anonymous files.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from cer_gpu.errors import EventsError
 from cer_gpu.io.logs.log_formats import LogFormat
 from cer_gpu.io.logs.records import Record, Skipped, Value
 from cer_gpu.io.source import Parts, Source
-from cer_gpu.io.string_types import first_misfit, fitted
+from cer_gpu.io.string_types import cast_column, first_misfit
 
 CHUNK_RECORDS = 1 << 14
-"""Most records of a batch."""
+"""Maximum number of records in a batch."""
 CHUNK_BYTES = 1 << 25
-"""About the most bytes of the values of a batch, unless one record alone has more."""
+"""Approximate maximum size of the values of a batch, unless one record is larger."""
 _SAMPLED = 8
-"""One in so many records is measured."""
+"""One in so many records is measured for its size."""
 _FIXED_BYTES = 16
-"""Bytes of a value that is no text, about."""
+"""Approximate size of a value that is not a string."""
 UTC_TIME = pa.timestamp("us", "UTC")
 STRINGS = pa.list_(pa.string())
 _TYPES: dict[type, pa.DataType] = {
@@ -54,9 +54,9 @@ _TYPES: dict[type, pa.DataType] = {
 def batches_of(records: Iterable[Record]) -> Iterator[pa.RecordBatch]:
     """Yield records as batches of at most `CHUNK_RECORDS`.
 
-    A batch has the columns of its own records, in the order in which they appear.  A column has the type of its values
-    (timestamps in UTC); if these have several types, or are integers beyond 64 bits, it holds their texts.  A record
-    without a value has NULL.
+    A batch has the columns of its own records, in order of appearance.  A column has the type of its values (timestamps
+    in UTC); if these have several types, or are integers beyond 64 bits, they are converted to strings.  Missing values
+    are NULL.
     """
     shapes = _Shapes()
     n_bytes = 0
@@ -76,10 +76,10 @@ def _size_of_value(value: Value) -> int:
 
 
 class _Shapes:
-    """Records by their names of columns: most logs have few such shapes, and each is turned into columns at once.
+    """Records by their column names: most logs have few such shapes, and each is converted to columns at once.
 
-    The values of a shape are in one list, record after record: many small containers would keep the collector of
-    garbage busy for as long as all the rest takes.
+    The values of a shape are in one list, record after record: with many small containers, garbage collection would
+    take as long as everything else.
     """
 
     def __init__(self) -> None:
@@ -104,15 +104,15 @@ class _Shapes:
                 of_rows, of_values = columns.setdefault(name, ([], []))
                 of_rows.append(rows)
                 of_values.append(values[i :: len(names)])
-        made = {name: self._array(*parts) for name, parts in columns.items()}
-        arrays: dict[str, Any] = {name: array for name, array in made.items() if array is not None}
+        nullable_arrays = {name: self._array(*parts) for name, parts in columns.items()}
+        arrays: dict[str, Any] = {name: array for name, array in nullable_arrays.items() if array is not None}
         kind = pa.struct([(name, array.type) for name, array in arrays.items()])
         if not arrays:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * self.n_records, kind))
         return pa.RecordBatch.from_struct_array(pa.StructArray.from_arrays(list(arrays.values()), fields=list(kind)))
 
     def _array(self, of_rows: list[list[int]], of_values: list[list[Value]]) -> pa.Array | None:
-        """Return a column, or None if it has no values; it is NULL at rows that have none."""
+        """Return a column, with NULL at rows without a value, or None if it has no values."""
         array = array_of_values(of_values[0] if len(of_values) == 1 else [*chain.from_iterable(of_values)])
         if array is None or len(array) == self.n_records == len(of_rows[0]):
             return array
@@ -122,7 +122,7 @@ class _Shapes:
 
 
 def array_of_values(values: Sequence[Value]) -> pa.Array | None:
-    """Return values as an array of the one type of all, or else of strings; None if none has a value."""
+    """Return values as an array of their common type, or else of strings, or None if all are None."""
     kinds = set(map(type, values))
     kinds.discard(type(None))
     if not kinds:
@@ -142,7 +142,7 @@ def array_of_values(values: Sequence[Value]) -> pa.Array | None:
 
 
 def strings_of(array: Any) -> pa.Array:
-    """Return the texts of values: lists as JSON, all others as Arrow writes them."""
+    """Return values as strings: lists as JSON, all others as Arrow formats them."""
     if pa.types.is_list(array.type):
         lists = [None if each is None else json.dumps(each, ensure_ascii=False) for each in array.to_pylist()]
         return pa.array(lists, pa.string())
@@ -150,51 +150,51 @@ def strings_of(array: Any) -> pa.Array:
 
 
 def joined_type(a: pa.DataType, b: pa.DataType) -> pa.DataType:
-    """Return the type of a column over batches in which it has two types: text, if they differ."""
+    """Return the type of a column that has two types in its batches: string if they differ."""
     return a if a == b else pa.string()
 
 
 MEMORY_BYTES = 1 << 28
 """Bytes of compressed batches in memory, over all files of the process."""
 SPILL_BYTES = 1 << 30
-"""Bytes of one file without a name, after which the next is begun; it is deleted with the last of its batches."""
+"""Maximum size of an anonymous file before the next is begun; it is deleted with the last of its batches."""
 _CODEC = "zstd"
 
 
 class Budget:
-    """Bytes that all kept batches may have in memory.
+    """Budget for the memory of all cached batches.
 
     Parameters
     ----------
     n_bytes
-    make_room
-        Called when there is no room; returns True if it dropped something.
+    evict
+        Called when the budget is exhausted; returns True if it evicted something.
     """
 
-    def __init__(self, n_bytes: int, make_room: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, n_bytes: int, evict: Callable[[], bool] = lambda: False) -> None:
         self.n_bytes: int = n_bytes
-        self.make_room: Callable[[], bool] = make_room
+        self.evict: Callable[[], bool] = evict
         self.n_used: int = 0
-        self._changing = threading.RLock()  # a batch may be dropped while another is kept
+        self._changing = threading.RLock()  # a batch may be evicted while another is added
 
-    def take(self, n_bytes: int) -> bool:
-        """Return True if there was room for so many bytes, which are in use now."""
+    def reserve(self, n_bytes: int) -> bool:
+        """Reserve bytes, and return True if they are within the budget."""
         while True:
             with self._changing:
                 if self.n_used + n_bytes <= self.n_bytes:
                     self.n_used += n_bytes
                     return True
-            if not self.make_room():
+            if not self.evict():
                 return False
 
-    def give_back(self, n_bytes: int) -> None:
-        """Count bytes that are in use no more."""
+    def release(self, n_bytes: int) -> None:
+        """Release bytes that are no longer in use."""
         with self._changing:
             self.n_used -= n_bytes
 
 
 class _SpillFile:
-    """File without a name, to which batches are appended; the system deletes it with the process, however that ends."""
+    """Anonymous file to which batches are appended; the system deletes it when the process ends, even if killed."""
 
     def __init__(self) -> None:
         self.file: IO[bytes] = tempfile.TemporaryFile(prefix="cer_gpu-")  # noqa: SIM115 - closed with this object
@@ -204,7 +204,7 @@ class _SpillFile:
         weakref.finalize(self, self.file.close)
 
     def append(self, data: pa.Buffer) -> int:
-        """Return the place of data after writing them."""
+        """Append data, and return their offset."""
         with self._changing:
             place = self.n_bytes
             self.file.seek(place)
@@ -214,8 +214,8 @@ class _SpillFile:
             return place
 
     def read(self, place: int, n_bytes: int) -> bytes:
-        """Return data that were appended."""
-        if hasattr(os, "pread"):  # a copy of the process has the same position in the file
+        """Return appended data."""
+        if hasattr(os, "pread"):  # a forked process shares the file position
             parts, end = [], place + n_bytes
             while place < end and (part := os.pread(self.file.fileno(), end - place, place)):
                 parts.append(part)
@@ -228,13 +228,13 @@ class _SpillFile:
 
 @lru_cache(maxsize=1 << 10)
 def shared_schema(schema: pa.Schema) -> pa.Schema:
-    """Return a schema, the same one for equal ones: thousands of files have the columns of a few kinds of events."""
+    """Return a schema, the same object for equal ones: thousands of files share the columns of a few event types."""
     return schema
 
 
 @dataclass(eq=False)
-class KeptBatch:
-    """A batch that is kept.
+class CachedBatch:
+    """A compressed batch in the cache.
 
     Attributes
     ----------
@@ -250,7 +250,7 @@ class KeptBatch:
     _load: Callable[[], pa.Buffer | bytes]
 
     def read(self, columns: list[str]) -> pa.RecordBatch:
-        """Return some of its columns, one at least if it has any; only these are decompressed."""
+        """Return the requested columns, or the first one if there are none; only these are decompressed."""
         indices = [self.schema.get_field_index(name) for name in columns or self.schema.names[:1]]
         options = pa.ipc.IpcReadOptions(included_fields=indices, use_threads=False)
         with pa.ipc.open_stream(pa.py_buffer(self._load()), options=options) as reader:
@@ -266,13 +266,13 @@ def compressed_batch(batch: pa.RecordBatch) -> pa.Buffer:
     return sink.getvalue()
 
 
-class BatchKeeper:
-    """Keeper of batches.
+class BatchCache:
+    """Cache of compressed batches, in memory or in anonymous files.
 
     Parameters
     ----------
     budget
-        For those in memory.
+        Memory budget.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -280,32 +280,32 @@ class BatchKeeper:
         self._spill: weakref.ref[_SpillFile] | None = None
         self._changing = threading.Lock()
 
-    def keep(self, batch: pa.RecordBatch) -> KeptBatch:
-        """Compress and keep a batch, while what is returned lives."""
-        return self.keep_compressed(compressed_batch(batch), batch.schema, batch.num_rows)
+    def add(self, batch: pa.RecordBatch) -> CachedBatch:
+        """Compress and store a batch, for as long as the returned object lives."""
+        return self.add_compressed(compressed_batch(batch), batch.schema, batch.num_rows)
 
-    def keep_compressed(self, data: pa.Buffer, schema: pa.Schema, n_rows: int) -> KeptBatch:
-        """Keep a batch that `compressed_batch` made."""
-        if self.budget.take(data.size):
-            kept = KeptBatch(shared_schema(schema), n_rows, data.size, lambda: data)
-            weakref.finalize(kept, self.budget.give_back, data.size)
-            return kept
+    def add_compressed(self, data: pa.Buffer, schema: pa.Schema, n_rows: int) -> CachedBatch:
+        """Store a batch that `compressed_batch` returned."""
+        if self.budget.reserve(data.size):
+            cached = CachedBatch(shared_schema(schema), n_rows, data.size, lambda: data)
+            weakref.finalize(cached, self.budget.release, data.size)
+            return cached
         spill, n_bytes = self._spill_file(), data.size
         place = spill.append(data)
-        return KeptBatch(shared_schema(schema), n_rows, n_bytes, lambda: spill.read(place, n_bytes))
+        return CachedBatch(shared_schema(schema), n_rows, n_bytes, lambda: spill.read(place, n_bytes))
 
     def _spill_file(self) -> _SpillFile:
         with self._changing:
             spill = None if self._spill is None else self._spill()
-            # a copy of the process has its own: both would write at one place
+            # a forked process has its own file: both would write at the same offset
             if spill is None or spill.n_bytes >= SPILL_BYTES or spill.pid != os.getpid():
                 spill = _SpillFile()
                 self._spill = weakref.ref(spill)
             return spill
 
 
-KEPT_LOG_BYTES = 1 << 32
-"""Compressed bytes of logs that are kept for another opening after their last use, in memory and on disk."""
+CACHED_LOG_BYTES = 1 << 32
+"""Compressed bytes of logs that stay cached after their last use, in memory and on disk."""
 
 
 @dataclass(eq=False)
@@ -314,14 +314,14 @@ class ConvertedLog:
 
     Attributes
     ----------
-    batches : list of KeptBatch
+    batches : list of CachedBatch
     schema : pyarrow.Schema
-        Columns of all batches.  One that has two types in them is text.
+        Columns of all batches; a column with several types is a string.
     skipped : Skipped
         Parts of the file that could not be read.
     """
 
-    batches: list[KeptBatch]
+    batches: list[CachedBatch]
     schema: pa.Schema
     skipped: Skipped
 
@@ -338,7 +338,7 @@ class ConvertedLog:
         name
             Name of the file, for messages.
         types
-            Types of columns in place of their own; those that the log has not are NULL.
+            Types of columns in place of their own; columns that the log lacks are NULL.
         """
         schema = shared_schema(retyped(self.schema, dict(types or {})))
         begins = [0, *accumulate(batch.n_rows for batch in self.batches)]
@@ -362,21 +362,21 @@ class ConvertedLog:
         )
 
     def notes(self, name: str) -> list[str]:
-        """Return what was skipped, in words, with the name of the file."""
+        """Return remarks on skipped parts, with the name of the file."""
         return [
             f"{name}: skipped {count:,} x {reason} (first: {self.skipped.first[reason]})"
             for reason, count in self.skipped.reasons.most_common()
         ]
 
 
-def _with_types(kept: KeptBatch, kinds: Mapping[str, pa.DataType], name: str, first: int) -> pa.RecordBatch:
+def _with_types(cached: CachedBatch, kinds: Mapping[str, pa.DataType], name: str, first: int) -> pa.RecordBatch:
     """Return columns of a batch with the types that they have in the whole log."""
-    own = set(kept.schema.names)
-    batch = kept.read([each for each in kinds if each in own])
+    own = set(cached.schema.names)
+    batch = cached.read([each for each in kinds if each in own])
     if not kinds:
         return batch
     arrays = [
-        _as_type(batch.column(each), kind, each, name, first) if each in own else pa.nulls(kept.n_rows, kind)
+        _as_type(batch.column(each), kind, each, name, first) if each in own else pa.nulls(cached.n_rows, kind)
         for each, kind in kinds.items()
     ]
     return pa.RecordBatch.from_arrays(arrays, names=list(kinds))
@@ -386,7 +386,7 @@ def _as_type(array: pa.Array, kind: pa.DataType, column: str, name: str, first: 
     if array.type == kind:
         return array
     try:
-        return strings_of(array) if is_string(kind) else fitted(array, kind)
+        return strings_of(array) if is_string(kind) else cast_column(array, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         row = first_misfit(array, kind) or 0
         raise EventsError(
@@ -399,30 +399,30 @@ def _as_type(array: pa.Array, kind: pa.DataType, column: str, name: str, first: 
 
 
 class LogConverter:
-    """Converter of logs, which keeps what it has converted.
+    """Converter of logs, with a cache.
 
     Parameters
     ----------
     memory_bytes
-        Budget of compressed batches in memory; the others are in files without a name.
-    kept_bytes
-        Bytes of logs that are kept after their last use.
+        Budget of compressed batches in memory; others go to anonymous files.
+    cached_bytes
+        Bytes of logs that stay cached after their last use.
 
     Attributes
     ----------
-    keeper : BatchKeeper
+    batch_cache : BatchCache
     """
 
-    def __init__(self, memory_bytes: int = MEMORY_BYTES, kept_bytes: int = KEPT_LOG_BYTES) -> None:
-        self.keeper: BatchKeeper = BatchKeeper(Budget(memory_bytes, self._drop_one))
-        self._kept_bytes = kept_bytes
+    def __init__(self, memory_bytes: int = MEMORY_BYTES, cached_bytes: int = CACHED_LOG_BYTES) -> None:
+        self.batch_cache: BatchCache = BatchCache(Budget(memory_bytes, self._evict_one))
+        self._cached_bytes = cached_bytes
         self._in_use: weakref.WeakValueDictionary[Any, ConvertedLog] = weakref.WeakValueDictionary()
         self._recent: OrderedDict[Any, ConvertedLog] = OrderedDict()
         self._n_recent_bytes = 0
         self._changing = threading.RLock()
 
     def converted(self, identity: Any, format: LogFormat, opened: Callable[[], IO[bytes]]) -> ConvertedLog:
-        """Return a log as batches: those that were kept, or new ones.
+        """Return a log as batches, from the cache if it is there.
 
         Parameters
         ----------
@@ -432,23 +432,23 @@ class LogConverter:
         opened
             Opens the decompressed file.
         """
-        found = None if identity is None else self.kept(identity)
-        if found is not None:
-            return found
+        cached = None if identity is None else self.cached(identity)
+        if cached is not None:
+            return cached
         skipped = Skipped()
         with opened() as stream:
-            batches = [self.keeper.keep(batch) for batch in batches_of(format.records(stream, skipped))]
+            batches = [self.batch_cache.add(batch) for batch in batches_of(format.records(stream, skipped))]
         return self.add(identity, batches, skipped)
 
-    def kept(self, identity: Any) -> ConvertedLog | None:
-        """Return a log that was converted before, or None if it is not kept."""
+    def cached(self, identity: Any) -> ConvertedLog | None:
+        """Return a log that was converted before, or None if it is not cached."""
         with self._changing:
             if identity in self._recent:
                 self._recent.move_to_end(identity)
             return self._in_use.get(identity)
 
-    def add(self, identity: Any, batches: list[KeptBatch], skipped: Skipped) -> ConvertedLog:
-        """Return a log of batches that `keeper` keeps, for all that ask for it while it is kept."""
+    def add(self, identity: Any, batches: list[CachedBatch], skipped: Skipped) -> ConvertedLog:
+        """Return a log of batches in `batch_cache`, and cache it."""
         log = ConvertedLog(batches, _schema_of(batches), skipped)
         if identity is not None:
             with self._changing:
@@ -456,12 +456,12 @@ class LogConverter:
                 before = self._recent.pop(identity, None)  # two threads may have converted one file
                 self._recent[identity] = log
                 self._n_recent_bytes += log.n_bytes - (0 if before is None else before.n_bytes)
-                while self._n_recent_bytes > self._kept_bytes and self._drop_one():
+                while self._n_recent_bytes > self._cached_bytes and self._evict_one():
                     pass
         return log
 
-    def _drop_one(self) -> bool:
-        """Forget the log that was used least recently, so that its memory is free unless it is read now."""
+    def _evict_one(self) -> bool:
+        """Evict the least recently used log; its memory is freed unless it is being read."""
         with self._changing:
             if not self._recent:
                 return False
@@ -469,7 +469,7 @@ class LogConverter:
             return True
 
 
-def _schema_of(batches: Sequence[KeptBatch]) -> pa.Schema:
+def _schema_of(batches: Sequence[CachedBatch]) -> pa.Schema:
     kinds: dict[str, pa.DataType] = {}
     for batch in batches:
         for field in batch.schema:

@@ -16,7 +16,7 @@ _CHUNK_MAGIC = b"ElfChnk\0"
 _HEADER_BYTES, _CHUNK_BYTES = 1 << 12, 1 << 16
 _RANGE = struct.Struct("<QQ")
 _RANGE_AT = 24
-"""Place of the first and the last number of a record in the header of a chunk."""
+"""Offset of the first and the last record number in the header of a chunk."""
 _WHOLE = ("EventID", "EventRecordID", "Level", "Task", "Opcode", "Version")
 _STRINGS = ("Channel", "Computer", "Keywords")
 _ATTRIBUTES = (
@@ -27,19 +27,19 @@ _ATTRIBUTES = (
     ("Security", "UserID", "UserID"),
     ("Correlation", "ActivityID", "Correlation_ActivityID"),
 )
-"""Elements of System, their attributes, and the columns of these."""
+"""Elements of System, their attributes, and the corresponding columns."""
 _NOTHING: dict[str, Any] = {}
 SYSTEM_COLUMNS = ("TimeCreated", *_WHOLE, *_STRINGS, *(name for _, _, name in _ATTRIBUTES))
 """Columns of an event's System; fields of other parts by these names are called ``EventData_...``, ``UserData_...``."""
 _OWN = frozenset(SYSTEM_COLUMNS)
 _SPECIAL = _OWN | {"#attributes", "Data"}
-"""Names of an event's data that are not those of plain columns."""
+"""Names in an event's data that need special handling."""
 _MAX_ROWS_LOST = 1 << 16
-"""A chunk holds fewer records, whatever its header says."""
+"""Upper bound of the records in a chunk; a header with more is ignored."""
 
 
 def recognises(head: bytes) -> bool:
-    """Return True if a file is an event log, by its first bytes."""
+    """Return True if the first bytes of a file are those of an event log."""
     return head.startswith(_MAGIC)
 
 
@@ -49,24 +49,24 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
     Parameters
     ----------
     stream
-        The log; it can be read at any place.
+        The log, which must be seekable.
     skipped
-        Takes in the chunks and records that are damaged.
+        Counts damaged chunks and records.
 
     Raises
     ------
     OSError
-        When it is no event log.
+        When it is not an event log.
     OptionError
         When the package `evtx` is not installed.
     """
     parser_class = _parser_class()
-    accounts = _Accounts(stream, skipped)
+    counts = _RecordCounts(stream, skipped)
     stream.seek(0)
     head = stream.read(len(_MAGIC))
     if not recognises(head):
-        found = f"got {head!r}" if head else "got an empty file"
-        raise OSError(f"no event log of Windows: expected a file that begins with {_MAGIC!r}, {found}")
+        actual = f"got {head!r}" if head else "got an empty file"
+        raise OSError(f"no event log of Windows: expected a file that begins with {_MAGIC!r}, {actual}")
     stream.seek(0)
     try:
         parser = parser_class(stream)
@@ -80,10 +80,10 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
         except StopIteration:
             break
         except RuntimeError as error:
-            accounts.damaged(str(error), n_records)
+            counts.damaged(str(error), n_records)
             continue
         n_records += 1
-        accounts.saw(each["event_record_id"])
+        counts.count(each["event_record_id"])
         try:
             record = record_of(json.loads(each["data"])["Event"])
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -92,7 +92,7 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
         if "TimeCreated" not in record and (written := _parse_timestamp(each["timestamp"].removesuffix(" UTC"))):
             record["TimeCreated"] = written
         yield record
-    accounts.close()
+    counts.close()
 
 
 def _parser_class() -> Any:
@@ -109,10 +109,10 @@ def _parser_class() -> Any:
 # ---- what is missing ------------------------------------------------------------------------------------------------
 
 
-class _Accounts:
-    """Records that the chunks of a log have by their headers, against those that the parser gives.
+class _RecordCounts:
+    """Number of records in the headers of chunks, compared with those that the parser yields.
 
-    The parser passes over damaged records, and over the rest of a chunk in which it loses its way, without an error.
+    The parser silently skips damaged records, and the rest of a chunk that it cannot parse.
     """
 
     def __init__(self, stream: IO[bytes], skipped: Skipped) -> None:
@@ -122,7 +122,7 @@ class _Accounts:
         self._first, self._n_expected = self._chunks[0][1:] if self._chunks else (0, 0)
 
     def _headers(self, stream: IO[bytes]) -> Iterator[tuple[int, int, int]]:
-        """Yield the number of each chunk, its first record, and the number of its records."""
+        """Yield the index of each chunk, its first record, and the number of its records."""
         n_bytes = stream.seek(0, 2)
         for number, place in enumerate(range(_HEADER_BYTES, n_bytes, _CHUNK_BYTES)):
             stream.seek(place)
@@ -131,10 +131,10 @@ class _Accounts:
                 self._skipped.add("chunk that is cut short", f"chunk {number}")
             elif head.startswith(_CHUNK_MAGIC):
                 first, last = _RANGE.unpack_from(head, _RANGE_AT)
-                if 0 <= last - first < _MAX_ROWS_LOST:  # else it is empty, or its header is not up to date
+                if 0 <= last - first < _MAX_ROWS_LOST:  # else it is empty, or its header is outdated
                     yield number, first, last - first + 1
 
-    def saw(self, number: int) -> None:
+    def count(self, number: int) -> None:
         """Count a record by its number."""
         if self._n_seen < self._n_expected and 0 <= number - self._first < self._n_expected:
             self._n_seen += 1
@@ -144,14 +144,14 @@ class _Accounts:
                 self._go(at)
                 self._n_seen = 1
                 return
-        # a record that came after the last header was written
+        # a record that is newer than the last header
 
     def damaged(self, reason: str, n_records: int) -> None:
-        """Count a chunk that the parser refuses."""
+        """Count a chunk that the parser rejects."""
         self._skipped.add("damaged chunk", f"after {n_records:,} records: {reason}")
 
     def close(self) -> None:
-        """Count what is missing at the end."""
+        """Count the records that are missing in the end."""
         self._go(len(self._chunks))
 
     def _go(self, to: int) -> None:
@@ -170,7 +170,7 @@ class _Accounts:
 
 
 def record_of(event: dict[str, Any]) -> Record:
-    """Return the columns of an event as the package `evtx` gives it."""
+    """Return the columns of an event, given as JSON of the package `evtx`."""
     system = event["System"]
     record: Record = {}
     if (created := _system_attribute(system, "TimeCreated", "SystemTime")) and (timestamp := _parse_timestamp(created)):
@@ -182,8 +182,8 @@ def record_of(event: dict[str, Any]) -> Record:
         value = system.get(name)
         record[name] = value if type(value) is str else _text_of_value(value)
     for element, attribute, name in _ATTRIBUTES:
-        found = system.get(element)
-        value = (found.get("#attributes") or _NOTHING).get(attribute) if type(found) is dict else None
+        element_fields = system.get(element)
+        value = (element_fields.get("#attributes") or _NOTHING).get(attribute) if type(element_fields) is dict else None
         record[name] = _integer_of_value(value) if element == "Execution" else value
     for part, fields in event.items():
         if part == "EventData":
@@ -231,7 +231,7 @@ def _take_data(record: Record, fields: Any) -> None:
 
 
 def _take_fields(record: Record, part: str, prefix: str, fields: dict[str, Any]) -> None:
-    """Take in the fields of an element, those of elements in it with its name before theirs."""
+    """Add the fields of an element; names of nested elements are prefixed by its name."""
     for key, value in fields.items():
         if key == "#attributes":
             continue
@@ -243,8 +243,8 @@ def _take_fields(record: Record, part: str, prefix: str, fields: dict[str, Any])
 
 
 def _system_attribute(system: dict[str, Any], element: str, name: str) -> Any:
-    found = system.get(element)
-    return (found.get("#attributes") or {}).get(name) if isinstance(found, dict) else None
+    fields = system.get(element)
+    return (fields.get("#attributes") or {}).get(name) if isinstance(fields, dict) else None
 
 
 def _text_of_value(value: Any) -> str | None:

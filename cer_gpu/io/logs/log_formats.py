@@ -1,4 +1,4 @@
-"""Formats of logs, each with the function that knows it by its first bytes and the one that reads its records."""
+"""Formats of logs, each with a function that recognises its first bytes and one that reads its records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cer_gpu.io.logs import auditd, evtx, sysmon_linux, zeek
 from cer_gpu.io.logs.records import Record, Skipped
 
 HEAD_BYTES = 1 << 12
-"""Bytes by which a format is recognised."""
+"""Number of bytes by which a format is recognised."""
 
 
 @dataclass(frozen=True)
@@ -22,16 +22,15 @@ class LogFormat:
     name : str
         For messages.
     endings : tuple of str
-        Endings of names, in lower case; empty: it is recognised by its content alone.
+        Endings of names, in lower case; empty if it is recognised only by its content.
     recognises : callable
         ``recognises(head)`` returns True if a file with these first `HEAD_BYTES`, or fewer, has this format.
     records : callable
-        ``records(stream, skipped)`` yields the records of a decompressed file, in its order, and counts what it leaves
-        out.
+        ``records(stream, skipped)`` yields the records of a decompressed file, in order, and counts those it skips.
     time_column : str or None
-        Column of the times of its records.
+        Time column of its records.
     is_seekable : bool
-        True if `records` reads at any place of the stream; else from its begin to its end.
+        True if `records` needs a seekable stream; else it reads sequentially.
     """
 
     name: str
@@ -49,9 +48,9 @@ LOG_FORMATS = (
     LogFormat("Sysmon for Linux", (), sysmon_linux.recognises, sysmon_linux.records, time_column="TimeCreated"),
     LogFormat("auditd", (), auditd.recognises, auditd.records, time_column="time"),
 )
-"""Formats in the order in which they are asked whether they recognise a file."""
+"""Formats in the order in which they are tried."""
 
 
 def recognised_log(head: bytes) -> LogFormat | None:
-    """Return the format of logs that recognises the first bytes of a file, or None if none does."""
+    """Return the log format that recognises the first bytes of a file, or None."""
     return next((format for format in LOG_FORMATS if format.recognises(head)), None)

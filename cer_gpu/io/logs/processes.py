@@ -1,6 +1,6 @@
-"""Logs converted by several processes, for formats whose records are made in Python, on one core.
+"""Conversion of logs by several processes, for formats whose records are parsed in Python.
 
-Such a process runs `serve_files`: it takes files from its standard input, and writes their batches to its output.
+Each process runs `serve_files`: it reads files from standard input, and writes their batches to standard output.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import pyarrow as pa
 
 from cer_gpu.errors import CerError
 from cer_gpu.io.formats import log_format_of, log_identity, log_stream
-from cer_gpu.io.logs.converted import CONVERTER, ConvertedLog, KeptBatch, batches_of, compressed_batch
+from cer_gpu.io.logs.converted import CONVERTER, CachedBatch, ConvertedLog, batches_of, compressed_batch
 from cer_gpu.io.logs.log_formats import LOG_FORMATS, LogFormat
 from cer_gpu.io.logs.records import Skipped
 from cer_gpu.io.source import READ_ERRORS
 from cer_gpu.io.stores import StoredFile
 
 WORTHWHILE_BYTES = 1 << 30
-"""Bytes of logs from which processes are begun: each takes a second or two to begin."""
+"""Minimum size of logs for which processes are started: each takes a second or two to start."""
 MAX_CONVERTERS = 16
 _ROOT = Path(__file__).resolve().parents[3]
 _Job = tuple[Any, LogFormat, StoredFile]
@@ -36,12 +36,12 @@ _Job = tuple[Any, LogFormat, StoredFile]
 def convert_ahead(files: Sequence[StoredFile]) -> list[ConvertedLog]:
     """Convert the logs among files of this machine, several at once, if they are large.
 
-    Files that cannot be read are left to whoever opens them.
+    Files that cannot be read are skipped; opening them raises the error.
 
     Returns
     -------
     list of ConvertedLog
-        Logs that `CONVERTER` gives while this list is kept.
+        Logs that stay in the cache of `CONVERTER` as long as this list lives.
     """
     n_processes = min(_cores(), MAX_CONVERTERS)
     local = [file for file in files if file.store is None]
@@ -52,22 +52,22 @@ def convert_ahead(files: Sequence[StoredFile]) -> list[ConvertedLog]:
     with suppress(OSError):
         for format, file in logs:
             identity = log_identity(format, file)
-            if CONVERTER.kept(identity) is None:
+            if CONVERTER.cached(identity) is None:
                 jobs.append((identity, format, file))
     n_processes = min(n_processes, len(jobs))
     if n_processes < 2 or _bytes_of([file for _, _, file in jobs]) < WORTHWHILE_BYTES:
         return []
-    found: list[ConvertedLog] = []
-    threads = [threading.Thread(target=_serve, args=(jobs, found), daemon=True) for _ in range(n_processes)]
+    converted: list[ConvertedLog] = []
+    threads = [threading.Thread(target=_serve, args=(jobs, converted), daemon=True) for _ in range(n_processes)]
     for thread in threads:
         thread.start()
     try:
         for thread in threads:
             thread.join()
     except BaseException:
-        jobs.clear()  # the processes end with the files that they have
+        jobs.clear()  # the processes end after their current files
         raise
-    return found
+    return converted
 
 
 def _cores() -> int:
@@ -82,11 +82,11 @@ def _bytes_of(files: Sequence[StoredFile]) -> int:
     return n_bytes
 
 
-def _serve(jobs: deque[_Job], found: list[ConvertedLog]) -> None:
-    """Give files to a process, one after the other, and keep the batches that it returns."""
+def _serve(jobs: deque[_Job], converted: list[ConvertedLog]) -> None:
+    """Send files to a process, one after the other, and cache the batches that it returns."""
     path = os.pathsep.join([str(_ROOT), *filter(None, sys.path)])
     with (
-        suppress(OSError, EOFError, pickle.UnpicklingError),  # it ended: its files are converted where they are opened
+        suppress(OSError, EOFError, pickle.UnpicklingError),  # it died: its files are converted when they are opened
         subprocess.Popen(
             [sys.executable, "-c", f"from {__name__} import serve_files; serve_files()"],
             stdin=subprocess.PIPE,
@@ -104,19 +104,19 @@ def _serve(jobs: deque[_Job], found: list[ConvertedLog]) -> None:
                 return
             pickle.dump((LOG_FORMATS.index(format), file), process.stdin)
             process.stdin.flush()
-            batches: list[KeptBatch] = []
-            while isinstance(answer := pickle.load(process.stdout), tuple):
-                data, schema, n_rows = answer
-                batches.append(CONVERTER.keeper.keep_compressed(pa.py_buffer(data), schema, n_rows))
-            if isinstance(answer, Skipped):
-                found.append(CONVERTER.add(identity, batches, answer))
+            batches: list[CachedBatch] = []
+            while isinstance(reply := pickle.load(process.stdout), tuple):
+                data, schema, n_rows = reply
+                batches.append(CONVERTER.batch_cache.add_compressed(pa.py_buffer(data), schema, n_rows))
+            if isinstance(reply, Skipped):
+                converted.append(CONVERTER.add(identity, batches, reply))
 
 
-def _convert(given: IO[bytes], out: IO[bytes]) -> None:
-    """Convert files until there are no more: batches as tuples, then what was skipped, or None after an error."""
+def _convert(requests: IO[bytes], out: IO[bytes]) -> None:
+    """Convert files until there are no more: write batches as tuples, then Skipped, or None after an error."""
     while True:
         try:
-            number, file = pickle.load(given)
+            number, file = pickle.load(requests)
         except EOFError:
             return
         format, skipped = LOG_FORMATS[number], Skipped()
@@ -132,6 +132,6 @@ def _convert(given: IO[bytes], out: IO[bytes]) -> None:
 
 
 def serve_files() -> None:
-    """Convert the files that another process names, until it names no more."""
+    """Convert the files that the parent process requests, until it closes the pipe."""
     with suppress(BrokenPipeError, KeyboardInterrupt):
         _convert(sys.stdin.buffer, sys.stdout.buffer)

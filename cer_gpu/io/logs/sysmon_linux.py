@@ -1,7 +1,7 @@
 """Logs of Sysmon for Linux: an event a line, as XML, after the time and the host that a daemon of syslog writes.
 
 A line is ``Nov 27 12:00:00 host sysmon: <Event><System>...</System><EventData><Data Name="Image">/bin/ls</Data>...``.
-The text before ``<Event`` is passed over: the event has its own time and computer.
+The text before ``<Event`` is skipped: the event has its own time and computer.
 
 A record has the columns that an event of Windows has: ``EventID``, ``Channel``, ``Computer``, ``Provider_Name``,
 ``TimeCreated`` (UTC), ``EventRecordID`` and the others of ``System``, and each ``Data`` by its name, as a string.
@@ -9,7 +9,7 @@ Other attributes of ``System`` are named after their element (``Execution_Proces
 with the name of a column of ``System`` is ``EventData_...``, such as ``EventData_Version`` of a change of state.
 
 The XML is matched in the one form that Sysmon writes, with the five entities of XML and references to characters by
-number.  All else (declarations, other entities, comments, elements within elements) is no event, and is counted.
+number.  Lines with anything else (declarations, other entities, comments, nested elements) are counted as skipped.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
     stream
         The file, decompressed.
     skipped
-        Counts lines that have no event; blank lines are none of these.
+        Counts lines without an event, except blank ones.
     """
     for number, line in numbered_lines(stream, skipped):
         start = line.find("<Event")
@@ -77,7 +77,7 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
 
 
 def _record(system: str, data: str) -> Record:
-    """Return an event; ValueError: a value is not what its element has."""
+    """Return an event; raises ValueError if a value does not have the type of its element."""
     record: Record = {}
     for element, attributes, text in _ELEMENTS.findall(system):
         if text:

@@ -1,7 +1,7 @@
 r"""Logs of Zeek as tab-separated values (TSV), under the header that Zeek writes.
 
 The header names what separates values (``#separator \x09``), the log (``#path conn``), its columns (``#fields``) and
-their types (``#types``).  A new header within a file holds from there on, so logs may stand one after the other.
+their types (``#types``).  A header within a file applies to the lines after it, so logs may be concatenated.
 
 A record has ``_path``, the name of the log, and each column by its name, dots included (``id.orig_h``).
 
@@ -48,20 +48,20 @@ def recognises(head: bytes) -> bool:
 
 @dataclass
 class _Header:
-    r"""The header above the lines at hand, as far as it has been read.
+    r"""The header of the current lines, as far as it has been read.
 
     Attributes
     ----------
     separator, set_separator : str
         Between the values of a line, and between the elements of a list.
     empty, unset : str
-        Written for a value without content, and for none.
+        Representation of an empty value, and of a missing one.
     path : str or None
         Name of the log.
     names, types : sequence of str
         Names of the columns, and their types.
     columns : sequence of (str, callable)
-        The names, each with the function from a value as written to what a record has.
+        The names, each with the function that parses its values.
     """
 
     separator: str = "\t"
@@ -74,7 +74,7 @@ class _Header:
     columns: Sequence[tuple[str, Converter]] = ()
 
     def read(self, line: str) -> None:
-        """Take in a line of a header; one that says nothing of the columns (#open, #close) changes nothing."""
+        """Read a line of a header; lines such as #open and #close are ignored."""
         key, *values = line.split(self.separator)
         value = values[0] if values else ""
         match key:
@@ -117,7 +117,7 @@ def records(stream: IO[bytes], skipped: Skipped) -> Iterator[Record]:
     stream
         The file, decompressed.
     skipped
-        Counts lines that are not as their header says; blank lines are none of these.
+        Counts lines that do not match their header, except blank ones.
     """
     header = _Header()
     for number, line in numbered_lines(stream, skipped, only_empty=True):
@@ -159,7 +159,7 @@ def _signs(escapes: re.Match[str]) -> str:
 
 
 def _time_of_seconds(text: str) -> datetime:
-    """Return a time from seconds since 1970, of which no float could hold the microseconds."""
+    """Return a time from seconds since 1970, exactly: a float would lose microseconds."""
     parts = _TIME.fullmatch(text)
     if parts is None:
         raise ValueError
@@ -190,4 +190,4 @@ _CONVERTERS: dict[str, Converter] = {
     "port": _integer,
     "bool": _bool,
 }
-"""Functions from a value of a type, as written, to what a record has; those of other types need the header."""
+"""Parsers of values by type; those of other types need the header."""

@@ -1,4 +1,4 @@
-"""Snapshots of tables of Delta Lake: files of the log, with partition values, deletion vectors and columns by name."""
+"""Snapshots of Delta Lake tables: files of the log, with partition values, deletion vectors and column mapping."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _FORMS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "remove": _FILE,
     "commitInfo": {},
 }
-"""Types of the fields that are read of each action."""
+"""Types of the fields that are read from each action."""
 
 
 def actions_in(text: str, path: str) -> list[dict[str, Any]]:
-    """Return the actions of a commit, one a line, without those that are null.
+    """Return the actions of a commit, one for each line, without null fields.
 
     Parameters
     ----------
@@ -50,9 +50,9 @@ def actions_in(text: str, path: str) -> list[dict[str, Any]]:
     Raises
     ------
     EventsError
-        When a line is no action.
+        When a line is not an action.
     """
-    found = []
+    actions = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
@@ -63,8 +63,8 @@ def actions_in(text: str, path: str) -> list[dict[str, Any]]:
         why = _why_no_action(action)
         if why is not None:
             raise EventsError(f"{path}: is damaged: line {number}: {why}")
-        found.append({name: value for name, value in action.items() if value is not None})
-    return found
+        actions.append({name: value for name, value in action.items() if value is not None})
+    return actions
 
 
 def _why_no_action(action: object) -> str | None:
@@ -83,7 +83,7 @@ def _why_no_action(action: object) -> str | None:
 
 
 def n_records(add: Mapping[str, Any]) -> int | None:
-    """Return the number of rows that the statistics of an added file tell, or None if they tell none.
+    """Return the number of rows in the statistics of an added file, or None if they do not contain it.
 
     Raises
     ------
@@ -100,22 +100,22 @@ def n_records(add: Mapping[str, Any]) -> int | None:
 
 
 _MANY_FILES = 64
-"""Files from which on each is one part: their footers are not read to share them between threads."""
+"""With so many files or more, each is one part: footers are not read to distribute row groups over threads."""
 _LOGS_AT_ONCE = 16
-"""Commits of the log that are read at once."""
+"""Commits of the log that are read concurrently."""
 _MAPPING = "delta.columnMapping.mode"
 _PHYSICAL = "delta.columnMapping.physicalName"
 _READABLE = {
     "columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "typeWidening-preview", "v2Checkpoint",
     "vacuumProtocolCheck", "catalogManaged", "variantType", "variantType-preview", "variantShredding-preview",
 }  # fmt: skip
-"""Features for readers with which the files are read aright."""
+"""Reader features that are supported."""
 _TYPES_ELSEWHERE = {"typeWidening", "typeWidening-preview", "variantShredding-preview"}
-"""Features with which files may hold other types than the table."""
+"""Features with which files may have other types than the table."""
 
 
 def delta_options(place: str) -> dict[str, str]:
-    """Return settings of a store beside those that `deltalake` takes from the environment itself."""
+    """Return settings of a store that `deltalake` does not take from the environment itself."""
     endpoint = s3_endpoint()
     if place.startswith(("s3://", "s3a://")) and endpoint is not None and endpoint.startswith("http://"):
         return {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true"}
@@ -123,28 +123,28 @@ def delta_options(place: str) -> dict[str, str]:
 
 
 @contextmanager
-def telling_delta_errors(name: str, done: str = "read") -> Iterator[None]:
-    """Make errors of `deltalake` those of events: the table cannot be "read", "opened" for results or "written"."""
+def wrapping_delta_errors(name: str, done: str = "read") -> Iterator[None]:
+    """Turn errors of `deltalake` into EventsError: the table cannot be "read", "opened" for output or "written"."""
     exceptions = package_of("delta", "exceptions")
     try:
         yield
     except exceptions.TableNotFoundError as error:
         if done != "read":
             raise EventsError(f"{name}: cannot be {done} as a table of Delta: {_first_line(error)}") from error
-        given = TableName.parse(name)
-        hint = None if given is None else _hint_of_folders(given.place)
+        table_name = TableName.parse(name)
+        hint = None if table_name is None else _hint_of_folders(table_name.place)
         hint_line = f"\nhint: {hint}" if hint else ""
         raise EventsError(f"{name}: there is no table of Delta: {_first_line(error)}{hint_line}") from error
     except (exceptions.DeltaError, OSError, ValueError, pa.ArrowException) as error:
         raise EventsError(f"{name}: cannot be {done} as a table of Delta: {_first_line(error)}") from error
     except Exception as error:
-        if type(error) is not Exception:  # the class of errors from below `deltalake`
+        if type(error) is not Exception:  # internal errors of `deltalake` are plain Exceptions
             raise
         raise EventsError(f"{name}: cannot be {done} as a table of Delta: {_first_line(error)}") from error
 
 
 def _hint_of_folders(place: str) -> str | None:
-    """Return a hint for a path of this machine that holds no table: what it is, or the nearest table beside it."""
+    """Return a hint for a local path that is not a table: what it is, or a table with a similar name."""
     if "://" in place:
         return None
     if os.path.isdir(place):
@@ -163,16 +163,16 @@ def _first_line(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class LoggedFile:
-    """A file as the log tells of it.
+    """A file as recorded in the log.
 
     Attributes
     ----------
     path
-        From the folder of the table, or an address; escaped as in the log.
+        Relative to the folder of the table, or a URI; escaped as in the log.
     partition
         Values of the partition columns by their physical names.
     n_rows
-        Number of its rows, deleted ones too, or None if unknown.
+        Number of its rows, including deleted ones, or None if unknown.
     bounds
         ColumnBounds of columns by their physical names.
     """
@@ -189,7 +189,7 @@ class LoggedFile:
 
 
 def data_files_later(table: DeltaSnapshot, logged: Sequence[LoggedFile]) -> Callable[[], list[DataFile]]:
-    """Return what returns files of the log with their rows, in the order of their names."""
+    """Return a function that returns files of the log with their rows, sorted by name."""
     ordered = sorted(logged, key=lambda file: natural(file.path))
     return lambda: table.data_files(ordered)
 
@@ -197,16 +197,16 @@ def data_files_later(table: DeltaSnapshot, logged: Sequence[LoggedFile]) -> Call
 class DeltaSnapshot(TableSnapshot):
     """A version of a table of Delta."""
 
-    def __init__(self, given: TableName) -> None:
-        self.name: str = str(given)
-        self._place = given.place.rstrip("/") or "/"
+    def __init__(self, table_name: TableName) -> None:
+        self.name: str = str(table_name)
+        self._place = table_name.place.rstrip("/") or "/"
         delta = package_of("delta")
-        with telling_delta_errors(self.name):
+        with wrapping_delta_errors(self.name):
             self._table = delta.DeltaTable(self._place, storage_options=delta_options(self._place) or None)
-            if given.snapshot is not None:
-                self._load(given.snapshot)
+            if table_name.snapshot is not None:
+                self._load(table_name.snapshot)
             self.version: str = str(self._table.version())
-            self.pinned: TableName = TableName(given.kind, given.place, self.version)
+            self.pinned: TableName = TableName(table_name.kind, table_name.place, self.version)
             self._metadata, protocol = self._table.metadata(), self._table.protocol()
             self.table_id: str = str(self._metadata.id)
             fields = json.loads(self._table.schema().to_json())["fields"]
@@ -235,7 +235,7 @@ class DeltaSnapshot(TableSnapshot):
             self._refuse_before_the_first(timestamp)
 
     def _refuse_before_the_first(self, timestamp: datetime) -> None:
-        """Refuse a timestamp before all versions: `deltalake` gives the first one that is left in its place."""
+        """Refuse a timestamp before all versions, for which `deltalake` returns the oldest remaining version."""
         version = int(self._table.version())
         committed_ms = [
             value
@@ -266,10 +266,10 @@ class DeltaSnapshot(TableSnapshot):
 
     def files(self) -> list[DataFile]:
         """Return the files of the version, in the order of their commits."""
-        with telling_delta_errors(self.name):
+        with wrapping_delta_errors(self.name):
             rows, masks = self._added(), self._masks()
         order = self._commits({row["path"] for row in rows})
-        rows.sort(  # of versions that the log tells no more, files were written in the order of their times
+        rows.sort(  # files of versions that are no longer in the log are ordered by their times
             key=lambda row: (
                 order.get(row["path"], -1),
                 0 if row["path"] in order else row["modification_time"] or 0,
@@ -282,19 +282,19 @@ class DeltaSnapshot(TableSnapshot):
         return self.data_files(logged, masks)
 
     def plain_files(self) -> list[PlainFile] | None:
-        """Return the files if they are all the rows for whoever reads Parquet."""
+        """Return the files if a Parquet reader finds exactly the rows of the table in them, or None."""
         features = set(self._table.protocol().reader_features or ())
         by_name = self._metadata.configuration.get(_MAPPING, "none") == "none"
         if not self._address.is_local or not by_name or features & _TYPES_ELSEWHERE:
             return None
-        with telling_delta_errors(self.name):
+        with wrapping_delta_errors(self.name):
             rows, masks = self._added(), self._masks()
         if masks or any("://" in row["path"] for row in rows):
             return None
         return [PlainFile(self._path(row["path"]), row.get("partition") or {}) for row in rows]
 
     def _added(self) -> list[dict[str, Any]]:
-        """Return what the log tells of the files of the version."""
+        """Return the add actions of the files of the version."""
         added: list[dict[str, Any]] = pa.table(self._table.get_add_actions(flatten=False)).to_pylist()
         return added
 
@@ -354,7 +354,7 @@ class DeltaSnapshot(TableSnapshot):
     def _conformed(
         self, batch: pa.RecordBatch, columns: list[str], own: Mapping[str, str], constants: Mapping[str, pa.Scalar]
     ) -> pa.RecordBatch:
-        """Return rows of a file as rows of the table: by the names of columns, with NULL for those it has not."""
+        """Return rows of a file as rows of the table, with logical column names, and NULL for missing columns."""
         arrays = []
         for name in columns:
             kind = self.schema.field(name).type
@@ -370,16 +370,16 @@ class DeltaSnapshot(TableSnapshot):
 
     def _constants(self, file: LoggedFile) -> dict[str, pa.Scalar]:
         """Return the values of the partition columns."""
-        found = {}
+        constants = {}
         for name in self._metadata.partition_columns:
             value, kind = file.partition.get(self._physical[name]), self.schema.field(name).type
             try:
-                found[name] = _of_text(value, kind) if isinstance(value, str) else pa.scalar(value, kind)
+                constants[name] = _of_text(value, kind) if isinstance(value, str) else pa.scalar(value, kind)
             except (pa.ArrowException, ValueError, OverflowError) as error:
                 raise EventsError(
                     f"{self.name}: the value {value!r} of the partition column {name!r} is not of its type {kind}"
                 ) from error
-        return found
+        return constants
 
     @cached_property
     def _delta_store(self) -> Any:
@@ -393,7 +393,7 @@ class DeltaSnapshot(TableSnapshot):
 
     def _path(self, path: str) -> str:
         """Return the path of a file in its store."""
-        if "://" in path:  # of another table, whose files this one took over
+        if "://" in path:  # a file of another table (shallow clone)
             address = Address.parse(path)
         else:
             own = self._address
@@ -404,45 +404,45 @@ class DeltaSnapshot(TableSnapshot):
         return unquote(path) if "://" in path else f"{self._place.rstrip('/')}/{unquote(path)}"
 
     def _masks(self) -> dict[str, npt.NDArray[np.bool_]]:
-        """Return the rows to keep of files with deletion vectors, by their paths in the store."""
+        """Return masks of the rows that are not deleted, by paths of files with deletion vectors."""
         if "deletionVectors" not in (self._table.protocol().reader_features or ()):
             return {}
         masks = {}
         for batch in pa.RecordBatchReader.from_stream(self._table.deletion_vectors()):
-            for uri, kept in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-                masks[self._of_uri(uri)] = kept.values.to_numpy(zero_copy_only=False)
+            for uri, mask in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+                masks[self._of_uri(uri)] = mask.values.to_numpy(zero_copy_only=False)
         return masks
 
     def _of_uri(self, uri: str) -> str:
-        """Return the path in the store of a file that `deltalake` names by its address."""
+        """Return the path in the store of a file that `deltalake` names by its URI."""
         address = Address.parse(uri) if "://" in uri else Address("", "", unquote(uri))
         return address.path if self._delta_store is None else path_in_store(address, self._delta_store)
 
     # ---- the log ------------------------------------------------------------------------------------------------
 
     def _commits(self, paths: set[str]) -> dict[str, int]:
-        """Return the versions that added files, as far as their commits are in the log; others came before.
+        """Return the versions that added files, if their commits are in the log; others are older.
 
         Raises
         ------
         EventsError
-            When a file has come by none, though all commits are there.
+            When no commit added a file, although all commits are in the log.
         """
-        found: dict[str, int] = {}
+        version_of: dict[str, int] = {}
         with ThreadPoolExecutor(_LOGS_AT_ONCE) as pool:
             for last in range(int(self.version), -1, -_LOGS_AT_ONCE):
                 versions = range(last, max(last - _LOGS_AT_ONCE, -1), -1)
                 for version, actions in zip(versions, pool.map(self.actions_of, versions), strict=True):
                     if actions is None:
-                        return found
+                        return version_of
                     for action in actions:
                         if "add" in action:
-                            found.setdefault(action["add"]["path"], version)
-                if paths <= found.keys():
-                    return found
-        if unknown := min(paths - found.keys(), default=None):
+                            version_of.setdefault(action["add"]["path"], version)
+                if paths <= version_of.keys():
+                    return version_of
+        if unknown := min(paths - version_of.keys(), default=None):
             raise EventsError(f"{self.name}: its log is damaged: no commit added {unknown!r}")
-        return found
+        return version_of
 
     def actions_of(self, version: int) -> list[dict[str, Any]] | None:
         """Return the actions of a commit, or None if the log no longer has it.
@@ -464,13 +464,13 @@ class DeltaSnapshot(TableSnapshot):
 
 
 def _parquet_source(stored: StoredFile) -> Source:
-    found = format_of(".parquet")
-    assert found is not None
-    return found.open(stored, USUAL)
+    parquet = format_of(".parquet")
+    assert parquet is not None
+    return parquet.open(stored, USUAL)
 
 
 def _without_deleted_rows(batches: Iterator[pa.RecordBatch], mask: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that a deletion vector leaves; rows behind its end are kept."""
+    """Yield the rows that a deletion vector does not delete; rows after its end remain."""
     first = 0
     for batch in batches:
         own = mask[first : first + batch.num_rows]
@@ -481,7 +481,7 @@ def _without_deleted_rows(batches: Iterator[pa.RecordBatch], mask: npt.NDArray[n
 
 
 def _stored_type(logged: Any, kind: pa.DataType) -> pa.DataType:
-    """Return the type of a column in files: fields of structs have their physical names.
+    """Return the type of a column in files, where fields of structs have their physical names.
 
     Parameters
     ----------
@@ -507,7 +507,7 @@ def _stored_type(logged: Any, kind: pa.DataType) -> pa.DataType:
 
 
 def _with_struct_names(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a column whose structs have fields of other names, as one of `kind`; nothing is copied."""
+    """Return a column with the names of struct fields of `kind`, without a copy."""
     if not pa.types.is_nested(kind) or column.type == kind:
         return column
     return pa.array(_Relabelled(column, kind))
@@ -523,9 +523,9 @@ class _Relabelled:
 
 
 def _of_text(text: str, kind: pa.DataType) -> pa.Scalar:
-    """Return the value of a partition column that the log tells as a text; the empty one is NULL.
+    """Return the value of a partition column from its string in the log; an empty string is NULL.
 
-    A timestamp may have no zone, and is one of UTC then; parts of microseconds are cut off.
+    A timestamp without a zone is in UTC; fractions of microseconds are truncated.
     """
     if not text:
         return pa.scalar(None, kind)
@@ -540,24 +540,24 @@ def _of_text(text: str, kind: pa.DataType) -> pa.Scalar:
 
 
 def _bounds_in(row: Mapping[str, Any]) -> dict[str, ColumnBounds]:
-    """Return the bounds of the columns of a file, those of timestamps with the part of a millisecond that is cut off.
+    """Return the bounds of the columns of a file; those of timestamps include the truncated part of a millisecond.
 
-    Decimals of more digits than a double holds have none: `deltalake` writes theirs as doubles, and others may.
+    Decimals with more digits than a double have no bounds, as `deltalake` and others may write them as doubles.
     """
     least, greatest = row.get("min") or {}, row.get("max") or {}
-    found = {}
+    bounds = {}
     for name in least.keys() & greatest.keys():
         low, high = least[name], greatest[name]
         if low is None or high is None or isinstance(low, dict | list):
             continue
         if isinstance(low, Decimal) and max(len(end.as_tuple().digits) for end in (low, high)) > sys.float_info.dig:
             continue
-        found[name] = ColumnBounds(low, _end_of_millisecond(high) if isinstance(high, datetime) else high)
-    return found
+        bounds[name] = ColumnBounds(low, _end_of_millisecond(high) if isinstance(high, datetime) else high)
+    return bounds
 
 
 def _end_of_millisecond(timestamp: datetime) -> datetime:
     try:
         return timestamp + timedelta(milliseconds=1)
-    except OverflowError:  # 9999-12-31T23:59:59.999, as columns have that tell the end of what has none
+    except OverflowError:  # 9999-12-31T23:59:59.999, often used for an open end
         return timestamp.replace(microsecond=999_999)

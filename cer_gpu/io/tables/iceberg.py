@@ -1,4 +1,4 @@
-"""Snapshots of tables of Iceberg, read by `pyiceberg`: columns by field id, deletes and partition values respected."""
+"""Snapshots of Iceberg tables, read by `pyiceberg`: columns by field id, with deletes and partition values."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from cer_gpu.io.tables.table import DataFile, PlainFile, TableSnapshot, conforme
 
 
 @contextmanager
-def telling_iceberg_errors(name: str, done: str = "read") -> Iterator[None]:
-    """Make errors of `pyiceberg` those of events: the table cannot be "read" or "written"."""
+def wrapping_iceberg_errors(name: str, done: str = "read") -> Iterator[None]:
+    """Turn errors of `pyiceberg` into EventsError: the table cannot be "read" or "written"."""
     exceptions = package_of("iceberg", "exceptions")
     try:
         yield
@@ -44,51 +44,51 @@ def telling_iceberg_errors(name: str, done: str = "read") -> Iterator[None]:
 
 
 def _is_of_library(error: Exception) -> bool:
-    """Return True if an error is one of `pyiceberg`, or came to be in it: damaged metadata end in any kind there."""
+    """Return True if an error was raised by or within `pyiceberg`: damaged metadata can raise any kind."""
     frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     names = [type(error).__module__, *frames]
     return any(name.startswith(("pyiceberg.", "sqlalchemy.")) for name in names)
 
 
-def catalogue_of(given: TableName) -> tuple[Any, str]:
-    """Return the catalogue of a table, by the configuration of `pyiceberg`, and the name of the table in it.
+def catalogue_of(table_name: TableName) -> tuple[Any, str]:
+    """Return the catalogue of a table, from the configuration of `pyiceberg`, and the name of the table in it.
 
     Raises
     ------
     EventsError
-        When the name is not of two parts or more, or there is no such catalogue.
+        When the name has fewer than two parts, or there is no such catalogue.
     """
-    first, dot, rest = given.place.partition(".")
+    first, dot, rest = table_name.place.partition(".")
     if not dot:
-        raise EventsError(f"{given}: expected iceberg:CATALOG.NAMESPACE.TABLE, or iceberg:NAMESPACE.TABLE")
-    settings = package_of("iceberg", "utils.config").Config()  # of the environment as it is now
-    known = settings.get_known_catalogs()
-    if first not in known:
-        if "." in rest or "default" not in known:
+        raise EventsError(f"{table_name}: expected iceberg:CATALOG.NAMESPACE.TABLE, or iceberg:NAMESPACE.TABLE")
+    settings = package_of("iceberg", "utils.config").Config()  # from the current environment
+    names = settings.get_known_catalogs()
+    if first not in names:
+        if "." in rest or "default" not in names:
             no_default = "" if "." in rest else f", nor 'default' for the namespace {first!r}"
             raise EventsError(
-                f"{given}: there is no catalogue {first!r}{no_default} in the configuration of pyiceberg\n"
-                f"hint: {did_you_mean(first, known, 'catalogues') or 'it has none'}; "
+                f"{table_name}: there is no catalogue {first!r}{no_default} in the configuration of pyiceberg\n"
+                f"hint: {did_you_mean(first, names, 'catalogues') or 'it has none'}; "
                 f"~/.pyiceberg.yaml, or PYICEBERG_CATALOG__{first.upper()}__URI"
             )
-        first, rest = "default", given.place
+        first, rest = "default", table_name.place
     elif "." not in rest:
-        raise EventsError(f"{given}: expected a namespace, too: iceberg:{first}.NAMESPACE.{rest}")
-    with telling_iceberg_errors(str(given)):
+        raise EventsError(f"{table_name}: expected a namespace, too: iceberg:{first}.NAMESPACE.{rest}")
+    with wrapping_iceberg_errors(str(table_name)):
         return package_of("iceberg", "catalog").load_catalog(first, **settings.get_catalog_config(first)), rest
 
 
 class IcebergSnapshot(TableSnapshot):
     """A snapshot of a table of Iceberg."""
 
-    def __init__(self, given: TableName) -> None:
-        self.name: str = str(given)
-        if "/" in given.place:
-            with telling_iceberg_errors(self.name):
-                self._table = package_of("iceberg", "table").StaticTable.from_metadata(given.place)
+    def __init__(self, table_name: TableName) -> None:
+        self.name: str = str(table_name)
+        if "/" in table_name.place:
+            with wrapping_iceberg_errors(self.name):
+                self._table = package_of("iceberg", "table").StaticTable.from_metadata(table_name.place)
         else:
-            catalogue, name = catalogue_of(given)
-            with telling_iceberg_errors(self.name):
+            catalogue, name = catalogue_of(table_name)
+            with wrapping_iceberg_errors(self.name):
                 try:
                     self._table = catalogue.load_table(name)
                 except package_of("iceberg", "exceptions").NoSuchTableError as error:
@@ -96,20 +96,22 @@ class IcebergSnapshot(TableSnapshot):
                     hint = did_you_mean(name.rpartition(".")[2], beside, "tables in its namespace")
                     hint_line = f"\nhint: {hint}" if hint else ""
                     raise EventsError(f"{self.name}: there is no such table of Iceberg: {error}{hint_line}") from error
-        with telling_iceberg_errors(self.name):
+        with wrapping_iceberg_errors(self.name):
             snapshot = (
-                self._table.current_snapshot() if given.snapshot is None else self._snapshot_named(given.snapshot)
+                self._table.current_snapshot()
+                if table_name.snapshot is None
+                else self._snapshot_named(table_name.snapshot)
             )
         self._snapshot = snapshot
         self.table_id: str = str(self._table.metadata.table_uuid)
         self.version: str = "" if snapshot is None else str(snapshot.snapshot_id)
-        metadata = _path_of(self._table.metadata_location)  # its newest snapshot stays what it is
-        pinned = given.snapshot if metadata is not None and given.snapshot is None else self.version
-        self.pinned: TableName = TableName(given.kind, metadata or given.place, pinned)
+        metadata = _path_of(self._table.metadata_location)  # its newest snapshot never changes
+        pinned = table_name.snapshot if metadata is not None and table_name.snapshot is None else self.version
+        self.pinned: TableName = TableName(table_name.kind, metadata or table_name.place, pinned)
         # the newest snapshot is read by the newest schema, which may have changed since; others by their own
-        asked = None if given.snapshot is None else snapshot.snapshot_id
-        with telling_iceberg_errors(self.name):
-            self._scan = self._table.scan(snapshot_id=asked)
+        snapshot_id = None if table_name.snapshot is None else snapshot.snapshot_id
+        with wrapping_iceberg_errors(self.name):
+            self._scan = self._table.scan(snapshot_id=snapshot_id)
             self._fields = self._scan.projection()
             read_schema = package_of("iceberg", "io.pyarrow").schema_to_pyarrow(self._fields, include_field_ids=False)
         self.schema: pa.Schema = pa.schema(
@@ -117,12 +119,12 @@ class IcebergSnapshot(TableSnapshot):
         )
 
     def _snapshot_named(self, text: str) -> Any:
-        """Return the snapshot of an id, of a branch or tag, or of a timestamp."""
-        found = self._table.snapshot_by_id(int(text)) if text.isdecimal() else self._table.snapshot_by_name(text)
+        """Return the snapshot with an id, of a branch or tag, or as of a timestamp."""
+        snapshot = self._table.snapshot_by_id(int(text)) if text.isdecimal() else self._table.snapshot_by_name(text)
         timestamp = parse_timestamp(text)
-        if found is None and timestamp is not None:
-            found = self._table.snapshot_as_of_timestamp(int(timestamp.timestamp() * 1000))
-        if found is None:
+        if snapshot is None and timestamp is not None:
+            snapshot = self._table.snapshot_as_of_timestamp(int(timestamp.timestamp() * 1000))
+        if snapshot is None:
             snapshots = self._table.snapshots()
             if timestamp is not None and snapshots:
                 first = datetime.fromtimestamp(min(each.timestamp_ms for each in snapshots) / 1000, UTC)
@@ -130,15 +132,15 @@ class IcebergSnapshot(TableSnapshot):
                     f"{self.name}: there was no snapshot at that timestamp\n"
                     f"hint: the first that is left is of {first.isoformat(timespec='milliseconds')}"
                 )
-            known = [str(each.snapshot_id) for each in snapshots][-5:] + list(self._table.metadata.refs)
+            names = [str(each.snapshot_id) for each in snapshots][-5:] + list(self._table.metadata.refs)
             raise EventsError(
                 f"{self.name}: there is no snapshot {text!r}\n"
-                f"hint: an id, a branch, a tag, or a timestamp in ISO 8601; the last: {', '.join(known) or 'none'}"
+                f"hint: an id, a branch, a tag, or a timestamp in ISO 8601; the last: {', '.join(names) or 'none'}"
             )
-        return found
+        return snapshot
 
     def ancestors(self) -> Iterator[Any]:
-        """Yield the snapshot, that from which it came, and so on, as far as they have not expired."""
+        """Yield the snapshot and its ancestors that have not expired, newest first."""
         snapshot = self._snapshot
         while snapshot is not None:
             yield snapshot
@@ -146,10 +148,10 @@ class IcebergSnapshot(TableSnapshot):
             snapshot = None if parent is None else self._table.snapshot_by_id(parent)
 
     def appended_by(self, snapshot: Any) -> Callable[[], list[DataFile]]:
-        """Return what returns the files that one of the ancestors appended, in the order of their names."""
+        """Return a function that returns the files that an ancestor appended, sorted by name."""
 
         def files() -> list[DataFile]:
-            with telling_iceberg_errors(self.name):
+            with wrapping_iceberg_errors(self.name):
                 scan = self._table.incremental_append_scan().to_snapshot_id_inclusive(snapshot.snapshot_id)
                 if snapshot.parent_snapshot_id is not None:
                     scan = scan.from_snapshot_id_exclusive(snapshot.parent_snapshot_id)
@@ -163,7 +165,7 @@ class IcebergSnapshot(TableSnapshot):
         """Return the files of the snapshot, in the order of their commits."""
         if self._snapshot is None:
             return []
-        with telling_iceberg_errors(self.name):
+        with wrapping_iceberg_errors(self.name):
             tasks = list(self._scan.plan_files())
             order = {
                 entry.data_file.file_path: entry.sequence_number
@@ -173,13 +175,13 @@ class IcebergSnapshot(TableSnapshot):
         return self.data_files(tasks, order)
 
     def plain_files(self) -> list[PlainFile] | None:
-        """Return the files if they are all the rows for whoever reads Parquet."""
+        """Return the files if a Parquet reader finds exactly the rows of the table in them, or None."""
         if self._snapshot is None:
             return []
         if any(field.initial_default is not None or pa.types.is_nested(self.schema.field(field.name).type)
                for field in self._fields.fields):  # fmt: skip
             return None
-        with telling_iceberg_errors(self.name):
+        with wrapping_iceberg_errors(self.name):
             tasks = list(self._scan.plan_files())
         if any(task.delete_files or task.file.file_format.name != "PARQUET" for task in tasks):
             return None
@@ -192,9 +194,9 @@ class IcebergSnapshot(TableSnapshot):
         return [PlainFile(str(path), {}) for path in paths] if are_plain else None
 
     def _has_table_columns(self, path: str, in_folders: set[int]) -> bool:
-        """Return True if the columns of a file, known by their ids, have the names and types of the table's.
+        """Return True if the columns of a file, matched by field id, have the names and types of the table.
 
-        Those with the ids `in_folders` may be told by the folders of a file that has them not.
+        Columns with the ids `in_folders` may be missing in a file whose folders contain them.
         """
         with reading_file(path):
             there = pq.read_schema(path)
@@ -209,9 +211,11 @@ class IcebergSnapshot(TableSnapshot):
         return True
 
     def data_files(self, tasks: Iterable[Any], order: dict[str, int | None] | None = None) -> list[DataFile]:
-        """Return files with their rows, in the order of the sequence numbers of their paths, and of their names."""
-        known = order or {}
-        ordered = sorted(tasks, key=lambda task: (known.get(task.file.file_path) or 0, natural(task.file.file_path)))
+        """Return files with their rows, sorted by the sequence numbers of their paths, then by name."""
+        sequence_numbers = order or {}
+        ordered = sorted(
+            tasks, key=lambda task: (sequence_numbers.get(task.file.file_path) or 0, natural(task.file.file_path))
+        )
         return [self._data_file(task) for task in ordered]
 
     def _data_file(self, task: Any) -> DataFile:
@@ -223,7 +227,7 @@ class IcebergSnapshot(TableSnapshot):
             names = columns or self.schema.names[:1]
             types = {name: self.schema.field(name).type for name in names}
             strings = tuple(name for name, kind in types.items() if is_string(kind))
-            with telling_iceberg_errors(path):
+            with wrapping_iceberg_errors(path):
                 scan = reading.ArrowScan(
                     self._table.metadata, self._table.io, self._fields.select(*names), everything,
                     dictionary_columns=strings,
@@ -236,9 +240,9 @@ class IcebergSnapshot(TableSnapshot):
         return DataFile(path, read, n_rows, bounds=self._column_bounds(task.file))
 
     def _column_bounds(self, file: Any) -> dict[str, ColumnBounds]:
-        """Return the bounds of columns, and the values of columns by which the table is partitioned as they are."""
+        """Return the bounds of columns, including those of identity partition columns."""
         value_of = package_of("iceberg", "conversions").from_bytes
-        found = {}
+        bounds = {}
         least, greatest = file.lower_bounds or {}, file.upper_bounds or {}
         for field in self._fields.fields:
             low, high = least.get(field.field_id), greatest.get(field.field_id)
@@ -248,28 +252,28 @@ class IcebergSnapshot(TableSnapshot):
             try:
                 ends = [_bound_value(value_of(field.field_type, end), kind) for end in (low, high)]
             except (ValueError, TypeError, NotImplementedError, ArithmeticError, struct.error, pa.ArrowException):
-                continue  # bounds of a type that the column had before
-            found[field.name] = ColumnBounds(*ends)
-        return found
+                continue  # bounds of an earlier type of the column
+            bounds[field.name] = ColumnBounds(*ends)
+        return bounds
 
 
 def _tables_beside(catalogue: Any, name: str) -> list[str]:
-    """Return the names of the tables in the namespace of another one; none where the catalogue does not tell."""
+    """Return the names of the tables in the namespace of another one, or [] if the catalogue cannot list them."""
     try:
         return sorted(each[-1] for each in catalogue.list_tables(name.rpartition(".")[0]))
-    except Exception:  # of any catalogue: this only looks for a hint
+    except Exception:  # of any catalogue: this is only for a hint
         return []
 
 
 def _path_of(location: str) -> str | None:
-    """Return the path of a file of this machine, which has no escapes in its URI, or None if it is elsewhere."""
+    """Return the path of a file of this machine, whose URI has no escapes, or None for other files."""
     if not Address.parse(location).is_local:
         return None
     return "/" + location.removeprefix("file:").lstrip("/") if location.startswith("file:") else location
 
 
 def _without_large_offsets(kind: pa.DataType) -> pa.DataType:
-    """Return a type without the large offsets that `pyiceberg` tells for texts and lists."""
+    """Return a type without the large offsets that `pyiceberg` uses for strings and lists."""
     if pa.types.is_large_string(kind):
         return pa.string()
     if pa.types.is_large_binary(kind):
@@ -282,14 +286,14 @@ def _without_large_offsets(kind: pa.DataType) -> pa.DataType:
 
 
 def _bound_value(value: Any, kind: pa.DataType) -> Any:
-    """Return a bound as a value of Python; timestamps and days are told as numbers."""
+    """Return a bound as a Python value; timestamps and dates are stored as numbers."""
     if pa.types.is_temporal(kind) and isinstance(value, int):
         return pa.scalar(value, pa.int32() if pa.types.is_date32(kind) else pa.int64()).cast(kind).as_py()
     return value
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Return False for the warning that texts were asked for as dictionaries, which they are, to be read faster."""
+    """Return False for the warning on strings read as dictionaries, which is intended, as it is faster."""
     return not str(record.msg).startswith("Iceberg does not have a dictionary type")
 
 

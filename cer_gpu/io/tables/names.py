@@ -14,7 +14,7 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 def natural(text: str) -> list[tuple[str, int]]:
-    """Return a key by which names are sorted, numbers in them as numbers."""
+    """Return a sort key for names, with the numbers in them as numbers."""
     parts = _DIGITS.split(text)
     return [
         (words, int(number) if number else -1)
@@ -25,7 +25,7 @@ def natural(text: str) -> list[tuple[str, int]]:
 TABLE_PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}
 """Packages that read a kind of table, by the prefix of its names; each is an extra of that prefix."""
 DELTA_LOG = "_delta_log"
-"""Folder that makes the folder above it a table of Delta."""
+"""Folder that marks its parent folder as a Delta table."""
 _NAME = re.compile(rf"({'|'.join(TABLE_PACKAGES)}):(.*)", re.DOTALL)
 
 
@@ -38,9 +38,9 @@ class TableName:
     kind
         One of `TABLE_PACKAGES`.
     place
-        A path, an address, or a name in a catalogue.
+        A path, a URI, or a name in a catalogue.
     snapshot
-        As given: a number, a timestamp, or the name of a branch or tag; the newest if None.
+        As written: a number, a timestamp, or the name of a branch or tag; the newest if None.
     """
 
     kind: str
@@ -49,36 +49,36 @@ class TableName:
 
     @classmethod
     def parse(cls, text: str) -> TableName | None:
-        """Return the table that a text names by its prefix, or None if it names none.
+        """Return the table of a prefixed name, or None if the prefix is not one of a table.
 
         Raises
         ------
         EventsError
-            When nothing stands behind the prefix, or behind the ``@``.
+            When nothing follows the prefix or the ``@``.
         """
-        found = _NAME.fullmatch(text)
-        if found is None:
+        parts = _NAME.fullmatch(text)
+        if parts is None:
             return None
-        place, at, snapshot = found[2].rpartition("@")
-        if not at or "/" in snapshot:  # an address may hold one: abfss://container@account/table
-            place, at, snapshot = found[2], "", ""
+        place, at, snapshot = parts[2].rpartition("@")
+        if not at or "/" in snapshot:  # a URI may contain one: abfss://container@account/table
+            place, at, snapshot = parts[2], "", ""
         if not place or (at and not snapshot):
-            expected = "delta:PATH or delta:PATH@VERSION" if found[1] == "delta" else "iceberg:CATALOG.NAMESPACE.TABLE"
+            expected = "delta:PATH or delta:PATH@VERSION" if parts[1] == "delta" else "iceberg:CATALOG.NAMESPACE.TABLE"
             raise EventsError(f"{text}: expected the name of a table: {expected}")
-        return cls(found[1], place, snapshot or None)
+        return cls(parts[1], place, snapshot or None)
 
     def __str__(self) -> str:
-        """Return the name as it was given."""
+        """Return the name as it was written."""
         return f"{self.kind}:{self.place}" + (f"@{self.snapshot}" if self.snapshot else "")
 
 
 def is_table_name(text: str) -> bool:
-    """Return True if a text begins as the name of a table does: ``delta:`` or ``iceberg:``."""
+    """Return True if a name begins with the prefix of a table: ``delta:`` or ``iceberg:``."""
     return _NAME.fullmatch(text) is not None
 
 
 def parse_timestamp(text: str) -> datetime | None:
-    """Return the timestamp that a text has in ISO 8601, in UTC if it has no zone, or None if it has none."""
+    """Return a timestamp in ISO 8601, in UTC if it has no zone, or None if the text is not one."""
     if text.isdecimal():
         return None
     try:

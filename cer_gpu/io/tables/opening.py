@@ -1,4 +1,4 @@
-"""Opening of tables by their names, or by the folders in which they lie."""
+"""Opening of tables by their names or folders."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _SPECIAL = re.compile(r"[*?\[{]")
 
 
 def table_name_of(text: str) -> TableName | None:
-    """Return the table that a text names, by its prefix, or as a folder that holds a table of Delta, or None.
+    """Return the table of a prefixed name, or of a folder that is a Delta table, or None.
 
     Raises
     ------
     EventsError
-        When it begins as the name of a table does, and is none.
+        When it has the prefix of a table, and is not a valid name.
     """
-    found = TableName.parse(text)
-    if found is not None or not _may_be_folder(text):
-        return found
+    table_name = TableName.parse(text)
+    if table_name is not None or not _may_be_folder(text):
+        return table_name
     return TableName("delta", text) if _holds_log(text) else None
 
 
@@ -48,7 +48,7 @@ def _holds_log(text: str) -> bool:
         selector = fs.FileSelector(path_in_store(address, store).rstrip("/") + "/" + DELTA_LOG, allow_not_found=True)
         return bool(store.get_file_info(selector))
     except (EventsError, OSError, ValueError):
-        return False  # whoever reads the files says why they cannot be read
+        return False  # reading the files will raise the error
 
 
 def open_table(name: str | TableName) -> TableSnapshot:
@@ -61,15 +61,15 @@ def open_table(name: str | TableName) -> TableSnapshot:
     OptionError
         When the package that reads it is not installed.
     """
-    given = table_name_of(name) if isinstance(name, str) else name
-    if given is None:
+    table_name = table_name_of(name) if isinstance(name, str) else name
+    if table_name is None:
         raise EventsError(
             f"{name}: expected a table: delta:PATH, a folder of Delta, or iceberg:CATALOG.NAMESPACE.TABLE"
         )
-    if given.kind == "delta":
+    if table_name.kind == "delta":
         from cer_gpu.io.tables.delta import DeltaSnapshot
 
-        return DeltaSnapshot(given)
+        return DeltaSnapshot(table_name)
     from cer_gpu.io.tables.iceberg import IcebergSnapshot
 
-    return IcebergSnapshot(given)
+    return IcebergSnapshot(table_name)

@@ -19,13 +19,13 @@ from cer_gpu.io.tables.names import TableName
 
 
 class PlainFile(NamedTuple):
-    """A file of Parquet on this machine whose rows are rows of a table as they lie, its columns by their names.
+    """A Parquet file on this machine whose rows are exactly rows of a table, with the same column names.
 
     Attributes
     ----------
     path
     folders
-        Values of the columns of the table that are in no file; their names and values stand in its folders.
+        Values of Hive partition columns, which are not in the file.
     """
 
     path: str
@@ -39,17 +39,17 @@ class DataFile:
     Attributes
     ----------
     name
-        Its path, for messages.
+        Path of the file, for messages.
     read
-        Yields its rows without those that were deleted, in their order, with the named columns of the table's schema.
+        Yields the rows of the file that are not deleted, in order, with the requested columns of the table's schema.
     n_rows
         Number of these rows, or None if unknown before they are read.
     begins
-        Returns the first rows of the parts in which it can be read, as `Parts.begins`; None if it is one part.
+        Returns the first rows of its parts, as `Parts.begins`; None if it is one part.
     read_part
         Reads some of these rows, as `Parts.read`; None if it is one part.
     bounds
-        ColumnBounds of its columns by their names, as far as they are known.
+        ColumnBounds of its columns by name, as far as they are known.
     """
 
     name: str
@@ -60,7 +60,7 @@ class DataFile:
     bounds: Mapping[str, ColumnBounds] = field(default_factory=dict)
 
     def with_types(self, own: pa.Schema, expected: pa.Schema) -> DataFile:
-        """Return the file with columns of the types of a schema; those that `own`, its schema, has not are NULL."""
+        """Return the file with the types of `expected`; columns that are not in its schema, `own`, are NULL."""
 
         def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
             there = [name for name in columns if name in own.names]
@@ -75,17 +75,17 @@ class DataFile:
 
         return replace(self, read=read, begins=None, read_part=None)
 
-    def without_values(self, schema: pa.Schema, kept: frozenset[str]) -> DataFile:
-        """Return the file with NULL in all columns but some, which alone are read."""
+    def without_values(self, schema: pa.Schema, keep: frozenset[str]) -> DataFile:
+        """Return the file with NULL in all columns except `keep`, the only ones that are read."""
         n_rows = self.n_rows
         if n_rows is None:
             return self
 
         def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
-            own = [name for name in columns if name in kept]
+            own = [name for name in columns if name in keep]
             for batch in self.read(own) if own else _empty_rows(n_rows):
                 arrays = [
-                    batch.column(name) if name in kept else pa.nulls(batch.num_rows, schema.field(name).type)
+                    batch.column(name) if name in keep else pa.nulls(batch.num_rows, schema.field(name).type)
                     for name in columns
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, names=columns) if columns else batch
@@ -94,24 +94,24 @@ class DataFile:
 
 
 def _empty_rows(n_rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield rows of no columns that a query reads."""
+    """Yield rows without any column that a query reads."""
     for first in range(0, n_rows, BATCH_ROWS):
         yield pa.RecordBatch.from_arrays([pa.nulls(min(BATCH_ROWS, n_rows - first))], names=[""])
 
 
 class TableSnapshot(ABC):
-    """A snapshot of a table, which stays as it is when the table changes.
+    """A snapshot of a table, which does not change with the table.
 
     Attributes
     ----------
     name : str
         The table, for messages.
     pinned : TableName
-        Names it for other processes, as far as possible without a catalogue.
+        Name of the snapshot for other processes, without a catalogue if possible.
     table_id : str
-        Identifier of the table, which one that takes its place later has not.
+        Identifier of the table; a table that replaces it has another one.
     version : str
-        Its version (Delta) or the id of its snapshot (Iceberg); "": a table of Iceberg into which nothing was written.
+        Version (Delta) or snapshot id (Iceberg); "" for an Iceberg table without a snapshot.
     schema : pyarrow.Schema
     """
 
@@ -123,18 +123,18 @@ class TableSnapshot(ABC):
 
     @abstractmethod
     def files(self) -> list[DataFile]:
-        """Return the files of the snapshot, in the order of their commits, those of one in the order of their names."""
+        """Return the files of the snapshot, in the order of their commits, and within a commit sorted by name."""
 
     @abstractmethod
     def plain_files(self) -> list[PlainFile] | None:
-        """Return the files, in no order, if a reader of Parquet finds exactly the rows in them, else None.
+        """Return the files, unordered, if a Parquet reader finds exactly the rows of the table in them, or None.
 
-        They are not where rows were deleted, or columns renamed, or where their values or types are told elsewhere,
-        nor in a store.
+        None for files in a store, and if rows were deleted, columns were renamed, or values or types are only in the
+        metadata.
         """
 
     def source(self) -> Source:
-        """Return all rows of the snapshot, as a source whose rows have an order only by their times."""
+        """Return all rows of the snapshot, as a source whose rows are ordered only by their times."""
         return source_of_files(self.name, self.schema, self.files())
 
 
@@ -146,7 +146,7 @@ def source_of_files(name: str, schema: pa.Schema, files: Sequence[DataFile]) -> 
     name
         The table, for messages.
     schema
-        Schema of the rows that files give.
+        Schema of the rows of the files.
     files
     """
     origins: list[tuple[int, str]] = []
@@ -163,33 +163,33 @@ def source_of_files(name: str, schema: pa.Schema, files: Sequence[DataFile]) -> 
                 yield batch
                 n_rows += batch.num_rows
 
-    known = [file.n_rows for file in files if file.n_rows is not None]
-    firsts = [0, *accumulate(known)]
+    counts = [file.n_rows for file in files if file.n_rows is not None]
+    firsts = [0, *accumulate(counts)]
 
     def read_parts(columns: list[str], begin: int, end: int) -> Iterator[pa.RecordBatch]:
         for file, (first, last) in zip(files, pairwise(firsts), strict=True):
             if not (begin < last and first < end):
                 continue
             start, stop = max(begin, first), min(end, last)
-            if file.read_part is None:  # begins with a part, which is all of it
+            if file.read_part is None:  # the file is one part
                 yield from _first_rows(read_file(file, columns, first), stop - start)
                 continue
             with reading_file(file.name):
                 batches = file.read_part(columns, start - first, stop - first)
                 yield from validated(batches, columns, file.name, start, runs=False)
 
-    def without(may_hold: MayHold, kept: frozenset[str]) -> Source:
+    def without(may_hold: MayHold, keep: frozenset[str]) -> Source:
         needed = may_hold([file.bounds for file in files])
         return source_of_files(
             name,
             schema,
             [
-                file if is_needed else file.without_values(schema, kept)
+                file if is_needed else file.without_values(schema, keep)
                 for file, is_needed in zip(files, needed, strict=True)
             ],
         )
 
-    in_parts = len(known) == len(files)
+    in_parts = len(counts) == len(files)
     if in_parts:
         origins += [(first, file.name) for first, file in zip(firsts, files, strict=False)]
     return Source(
@@ -206,7 +206,7 @@ def source_of_files(name: str, schema: pa.Schema, files: Sequence[DataFile]) -> 
 
 
 class _PartsOfFiles(Parts):
-    """Parts of files, whose begins are looked for when they are asked for: files that nobody reads stay closed."""
+    """Parts of files; `begins` is computed lazily, so that files that are not read stay closed."""
 
     def __init__(
         self,
@@ -221,11 +221,11 @@ class _PartsOfFiles(Parts):
     def begins(self) -> list[int]:
         """Positions of the first rows of the parts, and the number of all rows."""
         files, firsts = self._places  # type: ignore[attr-defined]
-        found = []
+        begins = []
         for file, first in zip(files, firsts, strict=False):
             with reading_file(file.name):
-                found += [first + begin for begin in ((0,) if file.begins is None else file.begins()[:-1])]
-        return [*found, firsts[-1]]
+                begins += [first + begin for begin in ((0,) if file.begins is None else file.begins()[:-1])]
+        return [*begins, firsts[-1]]
 
 
 def _first_rows(batches: Iterator[pa.RecordBatch], n_rows: int) -> Iterator[pa.RecordBatch]:
@@ -238,7 +238,7 @@ def _first_rows(batches: Iterator[pa.RecordBatch], n_rows: int) -> Iterator[pa.R
 
 @contextmanager
 def reading_file(name: str) -> Iterator[None]:
-    """Make errors of reading name the file of a table."""
+    """Add the name of the file to errors of reading a table."""
     try:
         yield
     except EventsError:
@@ -253,12 +253,12 @@ def reading_file(name: str) -> Iterator[None]:
 
 
 def conformed(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a column as one of a type of a table; texts may be a dictionary.
+    """Return a column cast to a type of a table; strings may be a dictionary.
 
     Raises
     ------
     pyarrow.ArrowException
-        When its values do not fit.
+        When its values cannot be cast.
     """
     if column.type == kind or (pa.types.is_dictionary(column.type) and column.type.value_type == kind):
         return column
