@@ -333,7 +333,7 @@ class ReorderBuffer:
         return bool(pa.types.is_floating(self._times.type))
 
     def _less(self, keys: TimeKeys) -> TimeKeys:
-        """Return the keys of floats, given by their keys, minus the lateness."""
+        """Return the keys of floats minus the lateness, from the keys of the floats."""
         with np.errstate(over="ignore"):
             return to_keys(to_floats(keys) - float(min(self.lateness, sys.float_info.max)))
 

@@ -200,7 +200,7 @@ class _Stream:
     types: dict[str, pa.DataType]
     column: str | None
     layouts: Layouts
-    most_rows: int
+    max_rows: int
     numbered: bool
     n_rows: int = 0
     first = 0
@@ -224,8 +224,8 @@ class _Stream:
             wanted.append(ROW_COLUMN)
         clock = None if self.column is None else Clock(self.column)
         for batch in self.source.batches(wanted):
-            for start in range(0, batch.num_rows, self.most_rows):
-                piece = (batch.select(wanted) if wanted else batch).slice(start, self.most_rows)
+            for start in range(0, batch.num_rows, self.max_rows):
+                piece = (batch.select(wanted) if wanted else batch).slice(start, self.max_rows)
                 if clock is not None:
                     try:
                         clock.read(Block(piece))
