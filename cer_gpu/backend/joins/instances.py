@@ -53,7 +53,7 @@ class Graph(NamedTuple):
         Records of `cer_gpu.automaton.encoding`.
     far : int32, shape (atoms + 1,)
         First far edge into each atom: an event of its source must have come, though not just before, that passes with
-        the target's.  They are after the edges of paths, ordered by their targets.
+        the target's.  They follow the edges of paths, ordered by their targets.
     watched : int32, shape (watched, 2)
         Columns WATCHED_ENDED and WATCHED_ALL: absences that are decided where an edge begins.
     tests : int32, shape (atoms + 1,)

@@ -63,7 +63,7 @@ class ExactSums(NamedTuple):
     Attributes
     ----------
     state : int64, shape (keys, width), written
-        Rows of the keys, WIDTH_OF_INTEGERS or another of these; the limbs of squares are after those of sums.
+        Rows of the keys, WIDTH_OF_INTEGERS or another of these; the limbs of squares follow those of sums.
     wide : int64, shape (wides, limbs), written
         Limbs of keys whose own do not reach, numbered from 1: WIDE_OF_SUMS, or more with WIDE_OF_SQUARES.
     n_wide : int64, shape (1,), written
