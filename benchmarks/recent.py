@@ -17,7 +17,7 @@ import pyarrow as pa
 
 import cer_gpu
 from cer_gpu.runtime.events import RelevantEvents
-from cer_gpu.runtime.protocol import FoundBuffers
+from cer_gpu.runtime.protocol import ResultBuffers
 from cer_gpu.runtime.recent.run import RecentRun
 from cer_gpu.runtime.registry import RUNTIMES
 
@@ -43,7 +43,7 @@ class TimedRun(RecentRun):
     seconds = 0.0
     n_events = 0
 
-    def feed(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[ResultBuffers]:
         """Process relevant events and yield full buffers, in order."""
         TimedRun.n_events += len(events.symbols)
         found = super().feed(events)

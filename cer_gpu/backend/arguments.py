@@ -55,7 +55,7 @@ class Options(NamedTuple):
     consume : int
         CONSUME_NONE, CONSUME_PARTITION or CONSUME_ANY.
     limit : int
-        Matches listed or counted at most for one end; 0: all.
+        Maximum number of matches listed or counted for one end; 0 for all.
     report_from : int
         Matches that end before this position are left out.
     """
@@ -93,16 +93,16 @@ class Demand(NamedTuple):
     strategy : int
         Choice among those of one end: CHOOSE_ALL to CHOOSE_MAX (`cer_gpu.automaton.encoding`).
     distinct : int
-        1 if one may be found several times.
+        1 if a match may be listed several times.
     strict : int
-        1 if the kept events of each must follow one another without a gap.
-    share : int
-    n_shares : int
-        List share k of n.
+        1 if the selected events of each must follow one another without a gap.
+    shard : int
+    n_shards : int
+        List shard k of n.
     whole : int
-        1 if the shares are dealt by ends, 0 if by the events chosen right before the end.
+        1 if shards are distributed by ends, 0 if by the events chosen right before the end.
     only_ends : int
-        1 if of each end only its place and time are wanted.
+        1 if only the position and time of each end are wanted.
     """
 
     counting: Any
@@ -110,8 +110,8 @@ class Demand(NamedTuple):
     strategy: Any
     distinct: Any
     strict: Any
-    share: Any
-    n_shares: Any
+    shard: Any
+    n_shards: Any
     whole: Any
     only_ends: Any
 
@@ -128,7 +128,7 @@ class Steps(NamedTuple):
         One dimension more for a chain with absences, and two for one with counts: loops are compiled for each kind of
         chain, so that it pays nothing for what it lacks.
     spare : int64, shape (steps + 1,), or (0,)
-    most : int64, shape (steps,), or (0,)
+    max_events : int64, shape (steps,), or (0,)
     linked : bool, shape (steps,), or (0,)
     bars : int32, shape (symbols, steps), or (0, 0)
     """
@@ -138,7 +138,7 @@ class Steps(NamedTuple):
     neighbours: Any
     kind: Any
     spare: Any
-    most: Any
+    max_events: Any
     linked: Any
     bars: Any
 
@@ -178,7 +178,7 @@ class Matches(NamedTuple):
         Their times.
     offsets : int32, shape (rows + 1,), written
     positions : int64, shape (values,), written
-        The kept positions.
+        The selected positions.
     marks : int32, shape (values,), or (0,), written
         The mark of each.
     """

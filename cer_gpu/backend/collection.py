@@ -51,7 +51,7 @@ def drop_expired(lists, options, n_parts, low, idle):
     lists : Lists
     options : Options
     n_parts : int
-        Partitions to look at, of those there is room for.
+        Partitions to look at, of those there is space for.
     low : int
         First number in the window, of all partitions; ignored for COUNT_WINDOW.
     idle : bool, shape (n_parts,), written

@@ -16,7 +16,7 @@ _U = np.uint64
 def select_relevant(words, keys, values, start, symbols, positions, n_selected):
     """Look up each word and keep the events whose symbol is not 0 (quiet).
 
-    Words of at most 16 bits are indexes of a table; those of several uint64 stand in an open-addressing hash table.
+    Words of at most 16 bits are indexes of a table; those of several uint64 are in an open-addressing hash table.
 
     Parameters
     ----------
@@ -39,16 +39,16 @@ def select_relevant(words, keys, values, start, symbols, positions, n_selected):
         slot for the unseen word.
     """
     n = words.shape[0]
-    kept = _U(n_selected)
+    end = _U(n_selected)
     for i in range(start, n):
         slot = _U(words[_U(i)]) if words.ndim == 1 else _slot_of(words, keys, values, i)
         symbol = values[slot]
         if symbol < 0:
-            return i, np.int64(kept), np.int64(slot)
-        symbols[kept] = symbol
-        positions[kept] = i
-        kept += _U(symbol > 0)
-    return n, np.int64(kept), np.int64(0)
+            return i, np.int64(end), np.int64(slot)
+        symbols[end] = symbol
+        positions[end] = i
+        end += _U(symbol > 0)
+    return n, np.int64(end), np.int64(0)
 
 
 @helper
@@ -127,7 +127,7 @@ def merge_rows(rows, words, more, bit, merged, merged_words):
         Word of each of those.
     merged : int32, shape (at least n + m,), written
     merged_words : uint8 or uint16, shape (at least n + m,), written
-        Bits of both words for a row that stands in both lists.
+        Bits of both words for a row that is in both lists.
 
     Returns
     -------

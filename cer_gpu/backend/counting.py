@@ -58,7 +58,7 @@ from cer_gpu.backend.tecs import (
 )
 
 # a partition, beyond what `tecs` has: its last record, the first one in the window up to the boundary, the boundary,
-# the last column that it made, and the number of the first event after it (-1: there is none)
+# the last column that it made, and the number of the first event after it (-1 if there is none)
 LAST_RECORD, FRONT, BOUNDARY, LAST_COLUMN, FIRST_BACK, N_PART = range(tecs.N_PART, tecs.N_PART + 6)
 
 # a slot: the latest start of its runs stands where a union list has its first maximum
@@ -442,9 +442,9 @@ def count_events(events, options, tables, lists, numbers, window, output, n_stat
         newest = regs[NEXT_NODE]
         first = events.lows[event] if globally else np.int64(0)
         if regs[OPEN] == BETWEEN:
-            # twice the room of a window, so that records are overwritten only long after they have left it
-            room = 2 * (newest - first) if globally else newest
-            if windowed and room > mask:
+            # twice the space of a window, so that records are overwritten only long after they have left it
+            n_needed = 2 * (newest - first) if globally else newest
+            if windowed and n_needed > mask:
                 status = GROW_NODES
                 break
             if regs[N_OUT] >= output.ends.shape[0]:

@@ -57,8 +57,8 @@ def _missing_to_compile() -> str | None:
         from cuda.pathfinder import find_nvidia_header_directory
     except ImportError:
         return None  # a CuPy that looks for them in another way
-    found = find_nvidia_header_directory("cudart")
-    return None if found else f"CuPy does not find the headers of CUDA, and compiles nothing without\n{_INSTALL_CUPY}"
+    headers = find_nvidia_header_directory("cudart")
+    return None if headers else f"CuPy does not find the headers of CUDA, and compiles nothing without\n{_INSTALL_CUPY}"
 
 
 def from_dlpack(values: Any) -> Any:
@@ -87,7 +87,7 @@ def _version(number: int) -> str:
 
 
 def synchronize() -> None:
-    """Return when the device has done all that it was given."""
+    """Wait until the device has finished all queued work."""
     import cupy
 
     cupy.cuda.Device().synchronize()
@@ -150,8 +150,8 @@ class CupyDevice:
     def __init__(self) -> None:
         import cupy
 
-        found = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"]
-        self.name: str = found.decode() if isinstance(found, bytes) else str(found)
+        name = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"]
+        self.name: str = name.decode() if isinstance(name, bytes) else str(name)
 
     def compile(self, source: str, names: Iterable[str]) -> Mapping[str, Any]:
         """Return kernels of a source by their names; CuPy keeps what it compiles on disk."""

@@ -14,18 +14,18 @@ import numpy.typing as npt
 Bytes = npt.NDArray[np.uint8]
 
 MAX_BY_VALUE = 480
-"""Most numbers of 64 bits that a kernel gets by value: all its parameters may have 4 KiB."""
+"""Maximum number of 64-bit numbers that a kernel gets by value: all its parameters may have 4 KiB."""
 
 Argument = int | npt.NDArray[np.uint64]
 """A number of 64 bits, or numbers that a kernel gets by value (`kernels/inputs.cuh`)."""
 
 
 class OutOfDeviceMemory(Exception):
-    """The device has no room for what was asked for."""
+    """Out of memory on the device."""
 
 
 class Memory(Protocol):
-    """A piece of device memory, which is given back when nothing refers to it any more.
+    """A piece of device memory, which is released when nothing refers to it any more.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Memory(Protocol):
 
 
 class Queue(Protocol):
-    """A queue of work for the device, done in order while the host goes on."""
+    """A queue of work for the device, done in order while the host continues."""
 
     def write(self, address: int, data: Bytes) -> None:
         """Copy pinned memory to the device; it must not change before `wait` returns."""

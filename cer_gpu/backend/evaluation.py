@@ -1,6 +1,6 @@
 """The automaton's loop: relevant events -> tECS and matches, in one compiled function.
 
-papers: CORE, algorithm 1 (section 5.3) over the structure of `cer_gpu.backend.tecs`.  Differences: outputs stand on
+papers: CORE, algorithm 1 (section 5.3) over the structure of `cer_gpu.backend.tecs`.  Differences: outputs are on
 transitions; a list moves from state to state by its slot; nodes live in a ring, and those made before the window's
 first event are dead.  If the windows of partitions end apart from each other (or never), no node dies by itself, and
 `cer_gpu.backend.collection` finds those that are alive.
@@ -39,7 +39,7 @@ from cer_gpu.automaton.encoding import (
 from cer_gpu.backend import tecs
 from cer_gpu.backend.arguments import Events, Matches, Options, Tables
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.listing import Listing, Share, list_roots
+from cer_gpu.backend.listing import Listing, Shard, list_roots
 from cer_gpu.backend.operations import prefetch
 from cer_gpu.backend.status import DONE, GROW_LISTS, GROW_NODES, GROW_SLOTS, NEED_STEP, RENUMBER
 from cer_gpu.backend.tecs import (
@@ -84,7 +84,7 @@ MAX_NUMBER = (1 << 31) - 2
 """The largest number of a start; a larger one makes the loop return RENUMBER."""
 
 LANDMARKS = 16
-"""Most events whose first nodes are kept, for a window that is measured in positions."""
+"""Maximum number of events whose first nodes are kept, for a window that is measured in positions."""
 
 _AHEAD = 24
 """Events from the prefetch of a partition to its use; partitions lie anywhere in memory."""
@@ -128,7 +128,7 @@ def _in_positions(options):
 
 @helper
 def _pass_landmarks(history, regs, number, low, apart, next_node):
-    """Set FLOOR to the first node of the last landmark up to the window's start; set a new landmark if one is due."""
+    """Set FLOOR to the first node of the last landmark up to the window's start; set a new landmark where needed."""
     while regs[LANDMARK] < regs[NEXT_LANDMARK] and history[_U(regs[LANDMARK] % LANDMARKS), NUMBER] <= low:
         regs[FLOOR] = history[_U(regs[LANDMARK] % LANDMARKS), FIRST_NODE]
         regs[LANDMARK] += 1
@@ -160,7 +160,7 @@ def _window_start(events, options, history, event, number):
     return low
 
 
-# ---- room, and memory to come -----------------------------------------------------------------------------------
+# ---- space, and prefetching --------------------------------------------------------------------------------------
 
 
 @helper
@@ -484,7 +484,7 @@ def _close(options, lists, p, n_roots, listed):
 
 
 @kernel
-def evaluate_events(events, options, numbering, tables, lists, arena, listing, share, output, history, sources):
+def evaluate_events(events, options, numbering, tables, lists, arena, listing, shard, output, history, sources):
     """Feed relevant events to the automaton, from register EVENT on, until all are read or something is needed.
 
     papers: procedure Evaluation.
@@ -498,7 +498,7 @@ def evaluate_events(events, options, numbering, tables, lists, arena, listing, s
     lists : Lists
     arena : Arena
     listing : Listing
-    share : Share
+    shard : Shard
     output : Matches
     history : int32, shape (2**history, 2), written
         For GLOBAL_WINDOW, NUMBER and FIRST_NODE of each relevant event, by ordinal; where it is measured in positions,
@@ -512,7 +512,7 @@ def evaluate_events(events, options, numbering, tables, lists, arena, listing, s
         A `Status`.
     """
     events, options, numbering, tables = Events(*events), Options(*options), Numbering(*numbering), Tables(*tables)
-    lists, arena, listing, share = Lists(*lists), Arena(*arena), Listing(*listing), Share(*share)
+    lists, arena, listing, shard = Lists(*lists), Arena(*arena), Listing(*listing), Shard(*shard)
     output = Matches(*output)
     regs, parts = lists.regs, lists.parts
     n_events = events.symbols.shape[0]
@@ -550,7 +550,7 @@ def evaluate_events(events, options, numbering, tables, lists, arena, listing, s
                     _close(options, lists, p, n_roots, place >= options.report_from)
         if status == DONE and regs[ROOT] < regs[N_ROOTS]:
             time = events.times[event] if timed else np.int64(0)
-            status = list_roots(arena, lists, listing, share, low, place, time, numbering.base, options.limit,
+            status = list_roots(arena, lists, listing, shard, low, place, time, numbering.base, options.limit,
                                      output)  # fmt: skip
         if status != DONE:
             break

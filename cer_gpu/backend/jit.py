@@ -1,11 +1,11 @@
-"""Compilation of kernels: without the GIL, kept on disk, and without reference counts on arrays.
+"""Compilation of kernels: without the GIL, cached on disk, and without reference counts on arrays.
 
 Numba counts references to arrays wherever a helper is inlined with arrays as arguments; in the automaton's loop that
 costs ten times the work itself.  Kernels here allocate nothing and return no arrays, so the counts are not needed.
 The flag that leaves them out is not documented; only this module uses it, and a test holds that it works.  If a
 release of Numba refuses it, the kernels are compiled without it: slower, with the same results.
 
-Numba keeps a compiled kernel for as long as the file that it stands in is the same; but helpers are inlined from other
+Numba caches a compiled kernel until the file that defines it changes; but helpers are inlined from other
 files, and codes of tables come from `cer_gpu.automaton.encoding`.  Therefore the stamp by which it knows the file is
 made one of the contents of all these files.
 
@@ -47,7 +47,7 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
 class Compiling(event.Listener):
-    """Listener of Numba's compiler, which tells `COMPILE_PROGRESS` of each kernel and of its functions.
+    """Listener of Numba's compiler, which reports each kernel and its functions to `COMPILE_PROGRESS`.
 
     Python looks for cycles of garbage after it has compiled, not while: that would take a tenth of the time.
 
@@ -70,9 +70,9 @@ class Compiling(event.Listener):
             self._collects = gc.isenabled()
             gc.disable()
             compiled = event.data["dispatcher"]
-            is_kept = getattr(getattr(compiled, "_cache", None), "cache_path", None) is not None
+            on_disk = getattr(getattr(compiled, "_cache", None), "cache_path", None) is not None
             self._left = _functions_of(compiled)
-            self._progress.begin(CompileStep(compiled.__name__, len(self._left), len(self._left), is_kept))
+            self._progress.begin(CompileStep(compiled.__name__, len(self._left), len(self._left), on_disk))
         self._depth += 1
 
     def on_end(self, event: Any) -> None:
@@ -90,14 +90,14 @@ class Compiling(event.Listener):
 
 def _functions_of(compiled: Any) -> list[Any]:
     """Return a kernel, and the helpers that it calls, itself or by others, and that are not compiled yet."""
-    found = [compiled]
+    functions = [compiled]
     with contextlib.suppress(TypeError, ValueError):  # another release of Numba
-        for function in found:
+        for function in functions:
             of = inspect.getclosurevars(function.py_func)
             for value in (*of.globals.values(), *of.nonlocals.values()):
-                if isinstance(value, Dispatcher) and value not in found and not value.overloads:
-                    found.append(value)
-    return found
+                if isinstance(value, Dispatcher) and value not in functions and not value.overloads:
+                    functions.append(value)
+    return functions
 
 
 COMPILING = Compiling()
@@ -148,9 +148,9 @@ class CacheFile(IndexDataCacheFile):
         self._save_index({**self._load_index(), key: name})
 
     def load(self, key: Any) -> Any:
-        """Return the machine code for a key: what this machine kept, else what came with the package."""
-        found = super().load(key)
-        return PREBUILT.load(self._index_name.removesuffix(".nbi"), key) if found is None else found
+        """Return the machine code for a key from the cache of this machine, else from the package."""
+        cached = super().load(key)
+        return PREBUILT.load(self._index_name.removesuffix(".nbi"), key) if cached is None else cached
 
     def _load_index(self) -> Any:
         """Return the index; empty where it is damaged, or names a type that these sources do not define."""
@@ -233,13 +233,13 @@ def _another_folder() -> Iterator[None]:
 
 
 def folder_of(compiled: Any) -> str:
-    """Return the folder in which a kernel and those of other modules are kept, each in a folder within."""
+    """Return the folder that caches a kernel and those of other modules, each in a folder within."""
     folder: str = os.path.dirname(compiled.stats.cache_path)
     return folder
 
 
-def is_kept(compiled: Any, signature: tuple[Any, ...]) -> bool:
-    """Return whether a kernel stands on disk for arguments of these types (False where Numba does not tell)."""
+def is_cached(compiled: Any, signature: tuple[Any, ...]) -> bool:
+    """Return whether a kernel is cached on disk for arguments of these types (False if Numba does not report it)."""
     try:
         cache = compiled._cache
         key = cache._index_key(signature, compiled.targetctx.codegen())
@@ -253,7 +253,7 @@ def helper(function: _Function) -> _Function:
 
     Numba types it once for all calls with the same types of arguments (`_widened`); inlined by Numba itself
     (``inline="always"``) it would be typed anew at each call.  A long function that is seldom called is better a
-    kernel: the machine code of a helper stands once for each call.
+    kernel: the machine code of a helper is repeated for each call.
     """
     return _compiled(function, {**_OPTIONS, "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True})
 
@@ -310,9 +310,9 @@ def array_type(dtype: str, n_dimensions: int = 1, *, written: bool = False) -> A
 def _fetch(typing: Any, array: Any, row: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        made = context.make_array(signature.args[0])(context, builder, arguments[0])
-        stride = builder.extract_value(made.strides, 0)
-        address = builder.add(builder.ptrtoint(made.data, ir.IntType(64)), builder.mul(stride, arguments[1]))
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        stride = builder.extract_value(array.strides, 0)
+        address = builder.add(builder.ptrtoint(array.data, ir.IntType(64)), builder.mul(stride, arguments[1]))
         pointer = builder.inttoptr(address, cgutils.voidptr_t)
         number = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, number, number, number])
@@ -327,7 +327,7 @@ fetch: Any = intrinsic(_fetch)
 """``fetch(array, row)`` lets the processor fetch the beginning of a row, without waiting; it may be beyond all."""
 
 
-def kept_in() -> str:
-    """Return the folder that Numba is told to keep compiled code in; empty where it chooses one by itself."""
+def numba_cache_folder() -> str:
+    """Return the folder in which Numba is configured to cache compiled code, or "" if it chooses one by itself."""
     folder: str = getattr(config, "CACHE_DIR", "")
     return folder

@@ -51,7 +51,7 @@ def read_kernel_source(name: str, without: Iterable[str] = ()) -> str:
     name
         A file, ``compaction.cu`` or ``select.cuh``.
     without
-        Files that stand before it in what is compiled, and are not inlined again.
+        Files compiled before it, which are not inlined again.
 
     Returns
     -------
@@ -73,8 +73,8 @@ def _inline(folder: Traversable, filename: str, seen: set[str]) -> str:
     seen.add(filename)
     resource = folder.joinpath(filename)
     if not resource.is_file():
-        found = ", ".join(sorted(p.name for p in folder.iterdir()))
-        raise FileNotFoundError(f"no CUDA source {filename!r} in {folder}; found: {found}")
+        names = ", ".join(sorted(p.name for p in folder.iterdir()))
+        raise FileNotFoundError(f"no CUDA source {filename!r} in {folder}; found: {names}")
     lines = [f'#line 1 "kernels/{filename}"']
     for number, line in enumerate(resource.read_text(encoding="utf-8").splitlines(), start=1):
         if include := _INCLUDE.match(line):

@@ -1,6 +1,6 @@
-"""Listing of the matches that a tECS (`cer_gpu.backend.tecs`) stands for, all of them or a share.
+"""Listing of the matches that a tECS (`cer_gpu.backend.tecs`) stands for, all of them or a shard.
 
-papers: CORE, theorem 2 and appendix B.1; for shares, the distributed algorithm of papers/000.
+papers: CORE, theorem 2 and appendix B.1; for shards, the distributed algorithm of papers/000.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from cer_gpu.backend.tecs import (
     WEIGHED,
 )
 
-# a share of the matches: part PART of N_PARTS; of those that end at the open event, from FIRST up to END in the
-# order of their listing; what has been dealt so far, modulo the parts
+# a shard of the matches: part PART of N_PARTS; of those that end at the open event, from FIRST up to END in the
+# order of their listing; what has been distributed so far, modulo the parts
 PART, N_PARTS, FIRST, END, DISTRIBUTED = range(5)
 
 _U = np.uint64
@@ -55,12 +55,12 @@ class Listing(NamedTuple):
     path_marks: Any
 
 
-class Share(NamedTuple):
-    """Share of the matches of an end that is listed; all fields are empty if all of them are.
+class Shard(NamedTuple):
+    """Shard of the matches of an end that is listed; all fields are empty if all of them are.
 
     Attributes
     ----------
-    share : float64, shape (5,), or (0,), written
+    shard : float64, shape (5,), or (0,), written
     root_weights : float64, shape (roots + 1,), or (0,), written
         Number of matches before each root.
     weights : float64, shape (2**ring,), or (0,), written
@@ -70,19 +70,19 @@ class Share(NamedTuple):
         Number of matches before those of each entry of the stack.
     """
 
-    share: Any
+    shard: Any
     root_weights: Any
     weights: Any
     stamps: Any
     indices: Any
 
 
-# ---- shares -----------------------------------------------------------------------------------------------------
+# ---- shards -----------------------------------------------------------------------------------------------------
 
 
 @kernel
-def weigh(arena, lists, listing, shares, low, limit):
-    """Count the matches below the roots, and set which of them are in the share; return a status.
+def weigh(arena, lists, listing, shards, low, limit):
+    """Count the matches below the roots, and set which of them are in the shard; return a status.
 
     papers: the distributed algorithm, where `paths` is a label of each node.  Here only paths that are in the window
     count, and so they are counted anew at each end, node by node below its roots: no more steps than listing takes.
@@ -94,11 +94,11 @@ def weigh(arena, lists, listing, shares, low, limit):
     arena : Arena, read
     lists : Lists
     listing : Listing
-    shares : Share
+    shards : Shard
     low, limit : int
     """
     nodes, mask, regs, roots, stack = arena.nodes, arena.mask, lists.regs, listing.roots, listing.stack
-    share, root_weights, weights, stamps = shares.share, shares.root_weights, shares.weights, shares.stamps
+    shard, root_weights, weights, stamps = shards.shard, shards.root_weights, shards.weights, shards.stamps
     floor, stamp = regs[FLOOR], regs[ORDINAL]
     status = DONE
     total = 0.0
@@ -146,10 +146,10 @@ def weigh(arena, lists, listing, shares, low, limit):
         root_weights[_U(regs[N_ROOTS])] = total
         if limit > 0 and total > limit:
             total = np.float64(limit)
-        n = share[N_PARTS]
-        share[FIRST] = np.floor((share[PART] * total + share[DISTRIBUTED]) / n) if share[PART] > 0 else 0.0
-        share[END] = np.floor(((share[PART] + 1) * total + share[DISTRIBUTED]) / n) if share[PART] + 1 < n else total
-        share[DISTRIBUTED] = (share[DISTRIBUTED] + total % n) % n
+        n = shard[N_PARTS]
+        shard[FIRST] = np.floor((shard[PART] * total + shard[DISTRIBUTED]) / n) if shard[PART] > 0 else 0.0
+        shard[END] = np.floor(((shard[PART] + 1) * total + shard[DISTRIBUTED]) / n) if shard[PART] + 1 < n else total
+        shard[DISTRIBUTED] = (shard[DISTRIBUTED] + total % n) % n
         regs[WEIGHED] = 1
     return status
 
@@ -164,12 +164,12 @@ def _ends_before(end, first):
 
 
 @kernel
-def list_roots(arena, lists, listing, shares, low, position, time, base, limit, output):
+def list_roots(arena, lists, listing, shards, low, position, time, base, limit, output):
     """List the matches that end at the open event, from where the last call stopped; return a status.
 
     papers: CORE, theorem 2 and appendix B.1: depth first over a time-ordered tECS, left before right, and a right
     child only while its maximum is in the window, so that no step is in vain.  A stack entry is (node, size of the
-    path above it); the size is inverted where the sibling of the node is on the stack already.  For a share,
+    path above it); the size is inverted where the sibling of the node is on the stack already.  For a shard,
     `indices` says how many matches come before those of an entry, and what lies outside is passed over.
 
     Parameters
@@ -177,25 +177,25 @@ def list_roots(arena, lists, listing, shares, low, position, time, base, limit, 
     arena : Arena, read
     lists : Lists
     listing : Listing
-    shares : Share
+    shards : Shard
     low, position, time, base, limit : int
     output : Matches
     """
     nodes, extras, layout, mask, regs = arena.nodes, arena.extras, arena.layout, arena.mask, lists.regs
     roots, stack, path, path_marks = listing.roots, listing.stack, listing.path, listing.path_marks
-    share, root_weights, weights, indices = shares.share, shares.root_weights, shares.weights, shares.indices
+    shard, root_weights, weights, indices = shards.shard, shards.root_weights, shards.weights, shards.indices
     out_spans, out_times, out_offsets = output.spans, output.times, output.offsets
     out_positions, out_marks = output.positions, output.marks
-    shared = share.shape[0] > 0
+    shared = shard.shape[0] > 0
     index = 0.0
     time_column, place_column, mark_column = layout[TIME_COLUMN], layout[PLACE_COLUMN], layout[MARK_COLUMN]
     floor = regs[FLOOR]
     n_out, n_values, depth = regs[N_OUT], regs[N_VALUES], regs[DEPTH]
     status = DONE
     if shared and regs[WEIGHED] == 0:
-        status = weigh(arena, lists, listing, shares, low, limit)
-    first = share[FIRST] if shared else 0.0
-    last = share[END] if shared else 0.0
+        status = weigh(arena, lists, listing, shards, low, limit)
+    first = shard[FIRST] if shared else 0.0
+    last = shard[END] if shared else 0.0
     while regs[ROOT] < regs[N_ROOTS] and status == DONE:
         root_mark = roots[regs[ROOT], 2]
         if depth == 0 and shared:

@@ -27,7 +27,7 @@ else:
 
     @intrinsic
     def prefetch(typing_context, array, at):
-        """Ask for the cache line of an element, which may lie beyond the array's end, and go on without it.
+        """Ask for the cache line of an element, which may lie beyond the array's end, and continue without it.
 
         In a loop with some work for each row, the processor has only few rows in flight and would wait for memory at
         each new line; on virtual machines we measured, loops take up to a third of the time with this.
@@ -210,8 +210,8 @@ def is_short(x):
 def wide_quotient(x, y):
     """Return ``x / y`` of wide integers, truncated toward zero; any value if `y` is 0."""
     if is_short(x) and is_short(y) and y[1] != np.uint64(0xFFFFFFFFFFFFFFFF):
-        found = quotient(np.int64(x[1]), np.int64(y[1]))
-        return found >> np.int64(63), np.uint64(found)
+        short = quotient(np.int64(x[1]), np.int64(y[1]))
+        return short >> np.int64(63), np.uint64(short)
     divided = wide_divided(wide_absolute(x), wide_absolute(y))
     result = divided[0], divided[1]
     return wide_negative(result) if (x[0] < 0) != (y[0] < 0) else result
@@ -221,8 +221,8 @@ def wide_quotient(x, y):
 def wide_remainder(x, y):
     """Return ``x % y`` of wide integers, with the sign of `x`; any value if `y` is 0."""
     if is_short(x) and is_short(y):
-        found = remainder(np.int64(x[1]), np.int64(y[1]))
-        return found >> np.int64(63), np.uint64(found)
+        short = remainder(np.int64(x[1]), np.int64(y[1]))
+        return short >> np.int64(63), np.uint64(short)
     divided = wide_divided(wide_absolute(x), wide_absolute(y))
     result = divided[2], divided[3]
     return wide_negative(result) if x[0] < 0 else result
@@ -261,8 +261,8 @@ def wide_float(x):
         low = (low >> np.uint64(1)) | (high << np.uint64(63))
         high >>= np.uint64(1)
         scale *= 2.0
-    found = np.float64(low | lost) * scale
-    return -found if x[0] < 0 else found
+    scaled = np.float64(low | lost) * scale
+    return -scaled if x[0] < 0 else scaled
 
 
 @helper
@@ -289,11 +289,11 @@ def product_fits(x, y):
 def of_two_wide(op, x, y):
     """Return ``x op y`` of wide integers, and whether it fits; any value for a division by 0."""
     if op == PLUS:
-        found = wide_sum(x, y)
-        return found, sum_fits(x, y, found)
+        result = wide_sum(x, y)
+        return result, sum_fits(x, y, result)
     if op == MINUS:
-        found = wide_difference(x, y)
-        return found, sum_fits(found, y, x)
+        result = wide_difference(x, y)
+        return result, sum_fits(result, y, x)
     if op == TIMES:
         return wide_times(x, y), product_fits(x, y)
     if op == DIVIDED:
@@ -305,8 +305,8 @@ def of_two_wide(op, x, y):
 @helper
 def of_one_wide(op, x):
     """Return ``op x`` of a wide integer, and whether it fits."""
-    found = wide_negative(x) if op == NEGATIVE else wide_absolute(x)
-    return found, not (found[0] < 0 and x[0] < 0)
+    result = wide_negative(x) if op == NEGATIVE else wide_absolute(x)
+    return result, not (result[0] < 0 and x[0] < 0)
 
 
 @helper

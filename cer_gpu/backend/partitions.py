@@ -14,18 +14,18 @@ from cer_gpu.backend.operations import prefetch
 
 
 @helper
-def _in_share(words, row, share, n_shares):
-    """Return whether a key is in a share; the high bits of its hash tell, as the low ones choose rows of tables."""
+def _in_shard(words, row, shard, n_shards):
+    """Return whether a key is in a shard; the high bits of its hash decide, as the low ones choose rows of tables."""
     mixed = _U(0)
     for k in range(words.shape[1]):
         mixed = (mixed ^ words[row, _U(k)]) * _U(0x9E3779B97F4A7C15)
         mixed ^= mixed >> _U(32)
-    return np.int64(((mixed >> _U(32)) * _U(n_shares)) >> _U(32)) == share
+    return np.int64(((mixed >> _U(32)) * _U(n_shards)) >> _U(32)) == shard
 
 
 @kernel
-def distribute_events(words, codes, rows, share, n_shares, own, before, kept, places):
-    """Find the events of one share of the keys.
+def distribute_events(words, codes, rows, shard, n_shards, own, before, selected, places):
+    """Find the events of one shard of the keys.
 
     Parameters
     ----------
@@ -35,36 +35,36 @@ def distribute_events(words, codes, rows, share, n_shares, own, before, kept, pl
         Key of each event; empty: `words` has those of the events, one after the other.
     rows : int32, shape (relevant,)
         The relevant events.
-    share, n_shares : int
-        Number of this share, from 0, and of all.
+    shard, n_shards : int
+        Number of this shard, from 0, and of all.
     own : int32, shape (at least n + 1,), written
-        Events of the share, ascending.
+        Events of the shard, ascending.
     before : int32, shape (n + 1,), written
-        Events of the share before each event; then all.
-    kept : int32, shape (at least relevant + 1,), written
-        Indices of the relevant events of the share.
+        Events of the shard before each event; then all.
+    selected : int32, shape (at least relevant + 1,), written
+        Indices of the relevant events of the shard.
     places : int32, shape (at least relevant + 1,), written
-        Their places among the events of the share.
+        Their places among the events of the shard.
 
     Returns
     -------
     (int, int)
-        Events of the share, and relevant ones.
+        Events of the shard, and relevant ones.
     """
     n_own = 0
     for i in range(before.shape[0] - 1):
         key = _U(codes[_U(i)]) if codes.shape[0] > 0 else _U(i)
         own[_U(n_own)] = i
         before[_U(i)] = n_own
-        n_own += _in_share(words, key, share, n_shares)
+        n_own += _in_shard(words, key, shard, n_shards)
     before[before.shape[0] - 1] = n_own
-    n_kept = 0
+    n_selected = 0
     for j in range(rows.shape[0]):
         row = _U(rows[_U(j)])
-        kept[_U(n_kept)] = j
-        places[_U(n_kept)] = before[row]
-        n_kept += before[row + _U(1)] - before[row]
-    return n_own, n_kept
+        selected[_U(n_selected)] = j
+        places[_U(n_selected)] = before[row]
+        n_selected += before[row + _U(1)] - before[row]
+    return n_own, n_selected
 
 
 # a row of the hash table: the hash of a key, and its partition (-1: the row is free)
@@ -140,8 +140,8 @@ def _next_relevant(rows, j, begin):
 
 
 @helper
-def _text_of(codes, numbers, row):
-    """Return the number of the text of an event."""
+def _string_of(codes, numbers, row):
+    """Return the id of the string of an event."""
     code = _U(codes[row, 0])
     return _U(numbers[code]) if numbers.shape[0] > 0 else code
 
@@ -152,38 +152,38 @@ def _find(words, row, table, keys):
     width = words.shape[1]
     key = _hash(words, row)
     slot = key & _U(table.shape[0] - 1)
-    found = table[slot, PARTITION]
-    while found >= 0:
+    partition = table[slot, PARTITION]
+    while partition >= 0:
         same = _U(table[slot, HASH]) == key
         if width > 1 and same:  # keys of one word have hashes of their own
             for k in range(width):
-                same &= keys[_U(found), _U(k)] == words[row, _U(k)]
+                same &= keys[_U(partition), _U(k)] == words[row, _U(k)]
         if same:
             break
         slot = (slot + _U(1)) & _U(table.shape[0] - 1)
-        found = table[slot, PARTITION]
-    return slot, found
+        partition = table[slot, PARTITION]
+    return slot, partition
 
 
 @kernel
 def assign_partitions(words, numbers, present, begins, rows, table, keys, counts, start, n_keys, partitions):
     """Assign numbers to the keys of runs, new ones as relevant events appear.
 
-    Keys of one text each need no hash: they are numbers of texts, or codes of these, and `table` is an array by them.
+    Keys of one string each need no hash: they are ids of strings, or codes of these, and `table` is an array by them.
 
     Parameters
     ----------
     words : uint64 or int32, shape (n, words of a key)
-        Words, or codes of texts.
+        Words, or codes of strings.
     numbers : int32, shape (codes,), or (0,)
-        Number of the text of each code; empty where codes are numbers, and for words.
+        Id of the string of each code; empty where codes are ids, and for words.
     present : bool, shape (n,), or (0,)
     begins : int32, shape (runs + 1,)
         These are as `find_runs` has them.
     rows : int32, shape (relevant,)
         The relevant ones of the n events, ascending, others only count; not read if there are n.
-    table : int64 or int32, shape (2**table, 2), or (texts,), written
-        Open-addressing hash table, or partitions of texts: `UNASSIGNED`, or less for a key that is not to be assigned.
+    table : int64 or int32, shape (2**table, 2), or (strings,), written
+        Open-addressing hash table, or partitions of strings: `UNASSIGNED`, or less for a key not to be assigned.
     keys : uint64, shape (capacity, words of a key), written
         Key of each partition.
     counts : int64, shape (capacity,), written
@@ -196,7 +196,7 @@ def assign_partitions(words, numbers, present, begins, rows, table, keys, counts
     Returns
     -------
     (int, int)
-        `start` and `n_keys` for the next call; `start` is less than the number of runs if there was no room for a new
+        `start` and `n_keys` for the next call; `start` is less than the number of runs if there was no space for a new
         key.
     """
     n_runs, width = partitions.shape[0], words.shape[1]
@@ -207,18 +207,18 @@ def assign_partitions(words, numbers, present, begins, rows, table, keys, counts
         if large and run + _AHEAD < n_runs:
             ahead = _U(begins[_U(run + _AHEAD)])
             if table.ndim == 1:
-                prefetch(table, _text_of(words, numbers, ahead))
+                prefetch(table, _string_of(words, numbers, ahead))
             else:
                 prefetch(table, (_hash(words, ahead) & _U(table.shape[0] - 1)) * _U(2))
         r = _U(begins[_U(run)])
-        found = np.int64(UNASSIGNED)
+        partition = np.int64(UNASSIGNED)
         if all_present or present[r]:
             if table.ndim == 1:
-                slot = _text_of(words, numbers, r)
-                found = np.int64(table[slot])
+                slot = _string_of(words, numbers, r)
+                partition = np.int64(table[slot])
             else:
-                slot, found = _find(words, r, table, keys)
-            if found == UNASSIGNED:
+                slot, partition = _find(words, r, table, keys)
+            if partition == UNASSIGNED:
                 # a partition without a relevant event holds nothing that could be counted from
                 first = np.int64(r)
                 if not all_relevant:
@@ -227,30 +227,30 @@ def assign_partitions(words, numbers, present, begins, rows, table, keys, counts
                 if first < begins[_U(run + 1)]:
                     if n_keys >= keys.shape[0]:
                         return run, n_keys
-                    found = np.int64(n_keys)
+                    partition = np.int64(n_keys)
                     if table.ndim == 1:
-                        table[slot] = np.int32(found)
-                        keys[_U(found), 0] = slot
+                        table[slot] = np.int32(partition)
+                        keys[_U(partition), 0] = slot
                     else:
                         table[slot, HASH] = np.int64(_hash(words, r))
-                        table[slot, PARTITION] = found
+                        table[slot, PARTITION] = partition
                         for k in range(width):
-                            keys[_U(found), _U(k)] = words[r, _U(k)]
-                    counts[_U(found)] = np.int64(r) - first
+                            keys[_U(partition), _U(k)] = words[r, _U(k)]
+                    counts[_U(partition)] = np.int64(r) - first
                     n_keys += 1
-        partitions[_U(run)] = np.int32(found)
+        partitions[_U(run)] = np.int32(partition)
     return n_runs, n_keys
 
 
 @kernel
-def number_events(begins, rows, found, counts, partitions, ordinals):
-    """Tell the partitions of the relevant events of a block, and count all its events.
+def number_events(begins, rows, of_runs, counts, partitions, ordinals):
+    """Write the partitions of the relevant events of a block, and count all its events.
 
     Parameters
     ----------
     begins : int32, shape (runs + 1,)
     rows : int32, shape (relevant,)
-    found : int32, shape (runs,)
+    of_runs : int32, shape (runs,)
         Partition of each run, or less than 0.
     counts : int64, shape (capacity,), written
         Events of each partition so far.
@@ -259,12 +259,12 @@ def number_events(begins, rows, found, counts, partitions, ordinals):
     ordinals : int64, shape (relevant + 1,), or (0,), written
         Number of each relevant event in its partition; empty where it does not matter, so that nothing is counted.
     """
-    n_runs, counted = found.shape[0], ordinals.shape[0] > 0
+    n_runs, counted = of_runs.shape[0], ordinals.shape[0] > 0
     n_relevant = rows.shape[0]
     is_all = n_relevant == begins[_U(n_runs)]
     j = 0
     for run in range(n_runs):
-        p, begin, end = found[_U(run)], begins[_U(run)], begins[_U(run + 1)]
+        p, begin, end = of_runs[_U(run)], begins[_U(run)], begins[_U(run + 1)]
         count = np.int64(0)
         if counted and p >= 0:
             count = counts[_U(p)]
@@ -311,7 +311,7 @@ def hash_keys(keys, table):
 
 
 @kernel
-def find_earlier(rows, partitions, first, lags, counts, rings, earlier, kept):
+def find_earlier(rows, partitions, first, lags, counts, rings, earlier, retained):
     """Find, for each event of a block, the positions of the events some places before it in its partition.
 
     Parameters
@@ -328,7 +328,7 @@ def find_earlier(rows, partitions, first, lags, counts, rings, earlier, kept):
         One more than the positions of the last events of each partition: the k-th event is at k modulo the length.
     earlier : int64, shape (m, events of the block), written
         Positions; -1 where there is no such event.
-    kept : bool, shape (events of the block,), written
+    retained : bool, shape (events of the block,), written
         True for events that are in a ring after the block.
     """
     length = rings.shape[1]
@@ -342,7 +342,7 @@ def find_earlier(rows, partitions, first, lags, counts, rings, earlier, kept):
                 earlier[_U(k), row] = -1
         slot = _U(count % length)
         if count >= length and rings[partition, slot] > first:
-            kept[_U(rings[partition, slot] - 1 - first)] = False
+            retained[_U(rings[partition, slot] - 1 - first)] = False
         rings[partition, slot] = first + np.int64(row) + 1
         counts[partition] = count + 1
-        kept[row] = True
+        retained[row] = True

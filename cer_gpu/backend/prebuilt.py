@@ -1,7 +1,7 @@
 """Machine code of kernels that comes with a package, so that a first run compiles next to nothing.
 
-A wheel for a platform holds a folder `prebuilt`, made where the wheel was built from what Numba kept on disk of the
-usual kinds of queries (`write_folder`).  It serves every processor with the features of `MADE_FOR`, if the sources and
+A wheel for a platform holds a folder `prebuilt`, made where the wheel was built from what Numba cached on disk of the
+usual kinds of queries (`write_folder`).  It serves every processor with the features of `TARGET_CPU`, if sources and
 the versions of Python, Numba and LLVM are the same; all other kernels, and all kernels elsewhere, are compiled as ever.
 Files of the folder are checked by their digests before they are loaded, and one that is damaged is not used.
 """
@@ -20,17 +20,17 @@ from typing import Any
 import llvmlite
 import numba
 
-MADE_FOR = "x86-64-v3"
-"""Processor that the code is made for, by LLVM's name of it."""
+TARGET_CPU = "x86-64-v3"
+"""Target processor of the code, by LLVM's name."""
 
 FEATURES = (
     "64bit", "avx", "avx2", "bmi", "bmi2", "cmov", "crc32", "cx16", "cx8", "f16c", "fma", "fxsr", "lzcnt", "mmx",
     "movbe", "popcnt", "sahf", "sse", "sse2", "sse3", "sse4.1", "sse4.2", "ssse3", "xsave",
 )  # fmt: skip
-"""Features of `MADE_FOR`, by LLVM's names; the code uses no others."""
+"""Features of `TARGET_CPU`, by LLVM's names; the code uses no others."""
 
 ENVIRONMENT = {
-    "NUMBA_CPU_NAME": MADE_FOR,
+    "NUMBA_CPU_NAME": TARGET_CPU,
     "NUMBA_CPU_FEATURES": ",".join(f"+{name}" for name in FEATURES),
     "NUMBA_DISABLE_INTEL_SVML": "1",  # a library that other machines may lack
 }
@@ -42,7 +42,7 @@ _SETTINGS: Any = numba.config  # its stubs do not know all of them
 
 
 def about(stamp: str) -> dict[str, str]:
-    """Return what the code depends on besides the processor, given the digest of the sources."""
+    """Return what the code depends on besides the processor, from the digest of the sources."""
     return {
         "sources": stamp,
         "python": EXTENSION_SUFFIXES[0],
@@ -76,7 +76,7 @@ class Prebuilt:
             return {}
 
     def load(self, name: str, key: Any) -> Any:
-        """Return what Numba stores of a kernel, or None if nothing fits this processor and these types of arguments.
+        """Return what Numba stores of a kernel, or None if nothing is for this processor and these types of arguments.
 
         Parameters
         ----------
@@ -85,7 +85,7 @@ class Prebuilt:
         key
             Numba's key: types of arguments, a description of the processor, and digests of the bytecode.
         """
-        if not self._digests or _SETTINGS.CPU_NAME not in (None, MADE_FOR):
+        if not self._digests or _SETTINGS.CPU_NAME not in (None, TARGET_CPU):
             return None
         file, (_, processor, _) = _file_of(name, key), key
         digest = self._digests.get(file)
@@ -102,7 +102,7 @@ class Prebuilt:
 
 
 def has_features(described: str) -> bool:
-    """Return whether a processor, described as LLVM does (``+avx,-avx512f``), has all features of `MADE_FOR`."""
+    """Return whether a processor, described as LLVM does (``+avx,-avx512f``), has all features of `TARGET_CPU`."""
     has = {feature[1:] for feature in described.split(",") if feature.startswith("+")}
     return has.issuperset(FEATURES)
 
@@ -123,7 +123,7 @@ def write_folder(cache: Path, folder: Path, stamp: str) -> int:
     Parameters
     ----------
     cache
-        Folder in which that process kept what it compiled (``NUMBA_CACHE_DIR``).
+        Folder in which that process cached what it compiled (``NUMBA_CACHE_DIR``).
     folder
         Made, or emptied before.
     stamp
@@ -137,7 +137,7 @@ def write_folder(cache: Path, folder: Path, stamp: str) -> int:
     Raises
     ------
     ValueError
-        When the cache holds code for another processor, or two kernels cannot be told apart.
+        When the cache holds code for another processor, or two kernels cannot be distinguished.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
@@ -147,12 +147,12 @@ def write_folder(cache: Path, folder: Path, stamp: str) -> int:
         with index.open("rb") as file:
             if pickle.load(file) != numba.__version__:
                 continue
-            kept_stamp, overloads = pickle.loads(file.read())
-        if kept_stamp != stamp:
+            stored_stamp, overloads = pickle.loads(file.read())
+        if stored_stamp != stamp:
             continue
         for key, data_name in overloads.items():
             triple, processor, features = key[1]
-            if processor != MADE_FOR or features != ENVIRONMENT["NUMBA_CPU_FEATURES"]:
+            if processor != TARGET_CPU or features != ENVIRONMENT["NUMBA_CPU_FEATURES"]:
                 raise ValueError(f"{index} holds code for {processor!r} with {features!r}")
             name = index.name.removesuffix(".nbi")
             content = pickle.dumps(([triple, *_described(name, key)], (index.parent / data_name).read_bytes()))
@@ -161,6 +161,6 @@ def write_folder(cache: Path, folder: Path, stamp: str) -> int:
                 raise ValueError(f"two kernels share the name {name!r}")
             digests[written] = hashlib.sha256(content).hexdigest()
             (folder / written).write_bytes(content)
-    manifest = {"about": about(stamp), "target": MADE_FOR, "files": dict(sorted(digests.items()))}
+    manifest = {"about": about(stamp), "target": TARGET_CPU, "files": dict(sorted(digests.items()))}
     (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     return len(digests)

@@ -6,7 +6,7 @@ order of preference that can finish is the one that backtracking would find (Fri
 expression matching).
 
 No automaton is made of places that take several rows (`mark_counted`, `walk_counted`): the pass from the end marks for
-each position and place if the match can go on there after the place, and links it with the next such position.
+each position and place if the match can continue there after the place, and links it with the next such position.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from cer_gpu.backend.jit import helper, kernel
 
-UNMADE = -1
+NOT_BUILT = -1
 """An entry of a table that is not made yet."""
 ACCEPT, NONE = -1, -2
 """In place of a place: the match ends, or nothing can take the row."""
@@ -42,7 +42,7 @@ def mark_finishing(symbols, ends, before, bits, states, row, partition, state):
         The row after each partition.
     before : int32, shape (n entries,)
         At ``(state << bits) + symbol``, ``state << bits`` for a row with a symbol before a row with a state;
-        `UNMADE`: not made yet.  State 0 is that after the last row of a partition.
+        `NOT_BUILT`: not made yet.  State 0 is that after the last row of a partition.
     bits : int
         Bits of a symbol.
     states : uint16, shape (n rows,), written
@@ -60,11 +60,11 @@ def mark_finishing(symbols, ends, before, bits, states, row, partition, state):
     while partition >= 0:
         first = ends[partition - 1] if partition else 0
         for i in range(row, first - 1, -1):
-            found = before[state + symbols[i]]
-            if found < 0:
+            entry = before[state + symbols[i]]
+            if entry < 0:
                 return i, partition, state
-            states[i] = found >> bits
-            state = found
+            states[i] = entry >> bits
+            state = entry
         row = first - 1
         state = 0
         partition -= 1
@@ -73,7 +73,7 @@ def mark_finishing(symbols, ends, before, bits, states, row, partition, state):
 
 @kernel
 def walk_past(states, ends, steps, bits, n_places, at, partition, starts, offsets, places):
-    """Take the preferred places, one match behind another, until all rows are read or a buffer is full.
+    """Take the preferred places, one match after another, until all rows are read or a buffer is full.
 
     As `walk_rows` for `PAST_LAST_ROW` and a pattern of which every match has a row: then a row is read once, and has
     one step, without a branch: the end of a match and the begin of the next are steps like others.
@@ -95,13 +95,13 @@ def walk_past(states, ends, steps, bits, n_places, at, partition, starts, offset
     starts : int64, shape (capacity,), written
         First row of each match.
     offsets : int64, shape (capacity + 1,), written
-        Index of the first place of each match, and that behind the places of the last one.
-    places : int16, shape (room,), written
+        Index of the first place of each match, and that after the places of the last one.
+    places : int16, shape (capacity,), written
 
     Returns
     -------
     (int, int, int, int, int)
-        Outcome, matches, places, and the row and partition to go on at.
+        Outcome, matches, places, and the row and partition to continue at.
     """
     n_begun = n_ended = n_taken = 0
     none = n_places << bits
@@ -112,14 +112,14 @@ def walk_past(states, ends, steps, bits, n_places, at, partition, starts, offset
         partition = p + 1
         step = (n_places + (at == first)) << bits
         while at < end:
-            room = min(len(starts) - n_begun, len(places) - n_taken)
-            if room == 0:
+            n_free = min(len(starts) - n_begun, len(places) - n_taken)
+            if n_free == 0:
                 outcome = FULL
                 break
             if step == none:  # rows at which no match begins are passed by at once
                 while at < end and steps[none + states[at]] == none:
                     at += 1
-            stop = min(end, at + room, at + BLOCK)
+            stop = min(end, at + n_free, at + BLOCK)
             for row in range(at, stop):
                 step = steps[(step & ~7) + states[row]]
                 n_ended += step & ENDS
@@ -161,13 +161,13 @@ def walk_rows(states, ends, choices, n_places, skip, targets, at, partition, sta
     starts : int64, shape (capacity,), written
         First row of each match.
     offsets : int64, shape (capacity + 1,), written
-        Index of the first place of each match, and that behind the places of the last one.
-    places : int16, shape (room,), written
+        Index of the first place of each match, and that after the places of the last one.
+    places : int16, shape (capacity,), written
 
     Returns
     -------
     (int, int, int, int, int)
-        Outcome, matches, places, and the row and partition to go on at (for an error: those of the match).
+        Outcome, matches, places, and the row and partition to continue at (for an error: those of the match).
     """
     n_matches = n_taken = offsets[0] = 0
     while partition < len(ends):
@@ -204,7 +204,7 @@ def walk_rows(states, ends, choices, n_places, skip, targets, at, partition, sta
 
 
 @kernel
-def mark_counted(symbols, ends, partition, last, held, counts, begins, nexts, at_end, runs, links):
+def mark_counted(symbols, ends, partition, last, satisfies, counts, begins, nexts, at_end, runs, links):
     """Mark which places that take several rows can finish, from the last row of each partition to the first.
 
     A row of a partition has a position: rows before it in `symbols` and, as the end of each partition has one, too,
@@ -218,7 +218,7 @@ def mark_counted(symbols, ends, partition, last, held, counts, begins, nexts, at
         The row after each of all partitions.
     partition, last : int
         The first partition at hand, and that after the last one.
-    held : bool, shape (n symbols, n places)
+    satisfies : bool, shape (n symbols, n places)
         Places that can take a row with a symbol.
     counts : int32, shape (3, n places)
         The least and most rows of each place, and 1 where more are preferred.
@@ -231,7 +231,7 @@ def mark_counted(symbols, ends, partition, last, held, counts, begins, nexts, at
     runs : int32, shape (n positions, n places), written
         Rows from a position that a place can take.
     links : int32, shape (n positions, n places), written
-        The last position up to this one behind which a match can go on after the place (-1: none), or where fewer rows
+        The last position up to this one after which a match can go on after the place (-1 if none), or where fewer rows
         are preferred the first one from here on (2^31 - 1: none).
     """
     n_places = counts.shape[1]
@@ -245,7 +245,7 @@ def mark_counted(symbols, ends, partition, last, held, counts, begins, nexts, at
         for at in range(end - 1, begin - 1, -1):
             symbol = symbols[at - (p - partition)]
             for j in range(n_places):
-                runs[at, j] = runs[at + 1, j] + 1 if held[symbol, j] else 0
+                runs[at, j] = runs[at + 1, j] + 1 if satisfies[symbol, j] else 0
             for j in range(n_places):
                 links[at, j] = links[at + 1, j]
                 for i in range(begins[j], begins[j + 1]):
@@ -264,7 +264,7 @@ def mark_counted(symbols, ends, partition, last, held, counts, begins, nexts, at
 
 @helper
 def _can_take(counts, runs, links, at, place):
-    """Return whether a place can take rows from a position and finish, given the first positions to go on at."""
+    """Return whether a place can take rows from a position and finish, given the first positions to continue at."""
     least, run = counts[0, place], runs[at, place]
     return run >= least and links[at + least, place] <= at + min(run, counts[1, place])
 
@@ -292,7 +292,7 @@ def walk_counted(
     at, partition : int
     starts : int64, shape (capacity,), written
     offsets : int64, shape (capacity + 1,), written
-    places : int16, shape (room,), written
+    places : int16, shape (capacity,), written
 
     Returns
     -------
@@ -316,8 +316,8 @@ def walk_counted(
             taken, row = n_taken, at
             while place != ACCEPT:
                 here = row + shift
-                most = min(runs[here, place], counts[1, place])
-                after = links[here + most, place] if counts[2, place] else links[here + counts[0, place], place]
+                n_max = min(runs[here, place], counts[1, place])
+                after = links[here + n_max, place] if counts[2, place] else links[here + counts[0, place], place]
                 if taken + after - here > len(places):
                     return FULL, n_matches, n_taken, at, partition
                 for i in range(after - here):
@@ -348,16 +348,16 @@ def _next_place(counts, begins, nexts, runs, links, at, before):
             return place
         least, run = np.int64(counts[0, place]), np.int64(runs[at, place])
         if run >= least:
-            most = min(run, np.int64(counts[1, place]))
+            n_max = min(run, np.int64(counts[1, place]))
             greedy = counts[2, place]
-            if links[at + most, place] >= at + least if greedy else links[at + least, place] <= at + most:
+            if links[at + n_max, place] >= at + least if greedy else links[at + least, place] <= at + n_max:
                 return place
     return np.int64(NONE)
 
 
 @helper
 def next_start(skip, targets, places, offset, length, at):
-    """Return the row to go on at after a match; -1: it has no row to skip to, `at`: that is its first row."""
+    """Return the row to continue at after a match, -1 if it has no row to skip to, or `at` if that is its first row."""
     if length == 0 or skip == TO_NEXT_ROW:
         return at + 1
     if skip == PAST_LAST_ROW:
@@ -385,7 +385,7 @@ def list_rows(starts, offsets, places, shown, rows, steps, matches):
         As of `walk_rows`.
     shown : bool, shape (n_places,)
         False for the places in an exclusion.
-    rows, steps, matches : int64, shape (room,), written
+    rows, steps, matches : int64, shape (capacity,), written
         The row; its place in `places`, -1 for an empty match; the match.
 
     Returns

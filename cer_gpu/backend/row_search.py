@@ -7,7 +7,7 @@ undoes nothing.
 
 After a row that led nowhere, its place, its number and what later conditions read of the match so far are noted
 (`SearchPlan.read`): the search turns back at once where it meets them again, in this match or in one that begins later.
-A condition that fails of all rows behind one of which it fails, as a column does not decrease (`SearchPlan.bounds`),
+A monotone condition (`SearchPlan.bounds`), which stays false once it is false, as a column does not decrease,
 ends the search there.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from cer_gpu.backend.aggregates.segments import exceeds
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.joins.filters import COLUMN, COMPARE_INTEGERS, HIGH, IS_KNOWN, VALUE, Filters, execute, push_value
+from cer_gpu.backend.joins.filters import COLUMN, COMPARE_INTEGERS, HIGH, IS_VALID, VALUE, Filters, execute, push_value
 from cer_gpu.backend.operations import compared
 from cer_gpu.backend.row_patterns import ACCEPT, DONE, FULL, MISSING, SAME, next_start
 
@@ -28,7 +28,7 @@ _U = np.uint64
 DEEP, SPENT, BEYOND, PAUSED = range(4, 8)
 """Outcomes of `search` besides those of `walk_rows`: memory too short, all steps taken, a sum too large, pause."""
 CHECK = 100
-"""Instruction after each condition: go on only if it is TRUE."""
+"""Instruction after each condition: continue only if it is TRUE."""
 LAST_ROW, FIRST_ROW, LAST_CLASS, FIRST_CLASS, BEST_ROW, TOTAL, AT_HAND, NEXT_ROW = range(8)
 """Kinds of arguments: a row of a variable, the place of such a row, the row of MIN or MAX, a number, the last row of
 the match so far, and the row after it."""
@@ -39,7 +39,7 @@ NUMBER, STEPS, STEPS_HERE, DEPTH, CHOICE, DEAD = range(6)
 READ_LAST, READ_FIRST, READ_LAST_CLASS, READ_FIRST_CLASS, READ_TOTAL = range(5)
 """Kinds of reads by later conditions: a row of a set, from its last or its first, its place, and a function."""
 RARELY = 16
-"""Rows after which bounds are looked at, where there is one way to go on."""
+"""Rows after which bounds are looked at, where there is one way to continue."""
 _MIX = np.int64(0x2545F4914F6CDD1D)
 
 
@@ -57,7 +57,7 @@ class SearchPlan(NamedTuple):
     able : bool, shape (states, places)
         Places that can take a row with a state and finish, as far as the row alone tells.
     forced : bool, shape (states, places)
-        True if after a place, before a row with a state, there is one way to go on at most, as far as the row alone
+        True if after a place, before a row with a state, there is one way to continue at most, as far as the row alone
         tells: then nothing is noted there, and bounds are looked at rarely.
     quiet : int64, shape (places,)
         For each place that repeats itself without a condition on other rows, and of whose rows none reads anything, its
@@ -91,8 +91,8 @@ class SearchPlan(NamedTuple):
     bounded : int64, shape (places + 1,)
         First of `bounds` of each place.
     bounds : int64, shape (bounds, 4)
-        Conditions that must hold of a row behind a place, and fail of all rows behind one of which they fail: first
-        instruction, that after the last, and the number of a row in a set that must be held (set -1: none need be).
+        Monotone conditions that must hold of a row after a place; once false, they stay false for later rows: first
+        instruction, that after the last, and the number of a row in a set that must exist (set -1 if none need exist).
     """
 
     begins: Any
@@ -122,28 +122,28 @@ class SearchMemory(NamedTuple):
 
     Attributes
     ----------
-    path : int16, shape (room,), written
+    path : int16, shape (capacity,), written
         Place of each row.
-    tried : int64, shape (room,), written
+    tried : int64, shape (capacity,), written
         The choice to go on with for each row; at the last of several rows that a quiet place takes at once, -1 - n, if
-        n rows stand before them.
-    counts : int64, shape (room, sets), written
+        n rows are before them.
+    counts : int64, shape (capacity, sets), written
         Rows of each set up to each row.
-    positions : int64, shape (sets, room), written
+    positions : int64, shape (sets, capacity), written
         Rows of each set.
-    totals : int64, shape (room, functions), written
+    totals : int64, shape (capacity, functions), written
         Values of functions at each row: a number, the bits of a float64, or a row.
-    totals_f : float64, shape (room, functions), written
+    totals_f : float64, shape (capacity, functions), written
         The same memory.
-    tallies : int64, shape (room, functions), written
+    tallies : int64, shape (capacity, functions), written
         Values that are not NULL.
     counters : int64, shape (6,), written
         Matches of the partition so far, steps of all searches, and the search for the match that begins at the row at
-        hand: its steps so far (0: it begins), its rows, and the choice to go on with; then 1 if anything is noted in
+        hand: its steps so far (0: it begins), its rows, and the choice to continue with; then 1 if anything is noted in
         `dead`.
-    dead : int64, shape (a power of two, 1 + most reads of a place), written
+    dead : int64, shape (a power of two, 1 + max reads of a place), written
         Rows and places after which nothing finishes: 1 + row * places + place, and what is read; a later one takes the
-        room of an earlier one.  Without rows, nothing is noted.
+        space of an earlier one.  Without rows, nothing is noted.
     """
 
     path: Any
@@ -158,7 +158,7 @@ class SearchMemory(NamedTuple):
 
 
 @kernel
-def search(plan, memory, filters, states, ends, most_steps, most_here, pause, skip, targets, at, partition, starts,
+def search(plan, memory, filters, states, ends, max_steps, max_here, pause, skip, targets, at, partition, starts,
            offsets, places):  # fmt: skip
     """Find the preferred matches, one after another, until all rows are read or a buffer is full.
 
@@ -171,12 +171,12 @@ def search(plan, memory, filters, states, ends, most_steps, most_here, pause, sk
         As of `walk_rows`.
     ends : int64, shape (n partitions,)
         As of `walk_rows`.
-    most_steps : int
-        Most steps of all searches: places tried for a row.
-    most_here : int
-        Most steps of the search for the match that begins at one row.
+    max_steps : int
+        Maximum number of steps of all searches: places tried for a row.
+    max_here : int
+        Maximum number of steps of the search for the match that begins at one row.
     pause : int
-        Steps of all searches after which to return; the next call goes on there.
+        Steps of all searches after which to return; the next call continues there.
     skip : int
         As of `walk_rows`.
     targets : bool, shape (places,)
@@ -187,12 +187,12 @@ def search(plan, memory, filters, states, ends, most_steps, most_here, pause, sk
         As of `walk_rows`.
     offsets : int64, shape (capacity + 1,), written
         As of `walk_rows`.
-    places : int16, shape (place room,), written
+    places : int16, shape (place capacity,), written
 
     Returns
     -------
     (int, int, int, int, int)
-        Outcome, matches, places, and the row and partition to go on at (for an error: those of the match).
+        Outcome, matches, places, and the row and partition to continue at (for an error: those of the match).
     """
     plan, memory, filters = SearchPlan(*plan), SearchMemory(*memory), Filters(*filters)
     n_matches = n_taken = offsets[0] = 0
@@ -204,7 +204,7 @@ def search(plan, memory, filters, states, ends, most_steps, most_here, pause, sk
             memory.counters[NUMBER] = 0
         while at < end:
             start = n_places + (at == first)
-            bounds = most_steps, most_here, pause
+            bounds = max_steps, max_here, pause
             outcome, length = _attempt(plan, memory, filters, states, at, first, end, start, bounds)
             if outcome != DONE:
                 return outcome, n_matches, n_taken, at, partition
@@ -232,15 +232,15 @@ def search(plan, memory, filters, states, ends, most_steps, most_here, pause, sk
 
 @helper
 def _attempt(plan, memory, filters, states, at, first, end, start, bounds):
-    """Search on for a match that begins at a row: return the outcome, and the number of its rows; -1: there is none.
+    """Search on for a match that begins at a row: return the outcome, and the number of its rows; -1 if there is none.
 
-    All that it needs to go on is kept, so that after `PAUSED`, `DEEP` or a full buffer nothing is searched again.
+    All that it needs to continue is kept, so that after `PAUSED`, `DEEP` or a full buffer nothing is searched again.
     """
     counters = memory.counters
-    most_steps, most_here, pause = bounds
+    max_steps, max_here, pause = bounds
     steps = counters[STEPS]
-    most = min(most_steps, steps - counters[STEPS_HERE] + most_here)
-    until = min(most, pause)
+    max_total = min(max_steps, steps - counters[STEPS_HERE] + max_here)
+    until = min(max_total, pause)
     begun = counters[STEPS_HERE] > 0
     depth = counters[DEPTH] if begun else np.int64(0)
     k = counters[CHOICE] if begun else plan.begins[start]
@@ -268,7 +268,7 @@ def _attempt(plan, memory, filters, states, at, first, end, start, bounds):
                     return DEEP, np.int64(-1)
                 if steps >= until:
                     _save_search(memory, steps, depth, k)
-                    return SPENT if steps >= most else PAUSED, np.int64(-1)
+                    return SPENT if steps >= max_total else PAUSED, np.int64(-1)
                 k += 1
                 steps += 1
                 if not _push(plan, memory, row, depth, place):
@@ -276,7 +276,7 @@ def _attempt(plan, memory, filters, states, at, first, end, start, bounds):
                 span = plan.programs[_U(place)], plan.programs[_U(place + 1)]
                 if _passes(plan, memory, filters, at, depth, first, end, span):
                     if last > depth:
-                        _stretch(memory, depth, last, place)
+                        _extend(memory, depth, last, place)
                     after = at + last + 1
                     forced = after < end and plan.forced[_U(states[_U(after)]), _U(place)]
                     if (forced and last % RARELY) or not (
@@ -310,7 +310,7 @@ def _attempt(plan, memory, filters, states, at, first, end, start, bounds):
 
 @helper
 def _n_taken(plan, row, end, place):
-    """Return how many rows behind a row a place takes as well, as there is no other way on."""
+    """Return how many rows after a row a place takes as well, as there is no other way on."""
     quiet = plan.quiet[_U(place)]
     if quiet < 0 or row + 1 >= end:
         return np.int64(0)
@@ -318,7 +318,7 @@ def _n_taken(plan, row, end, place):
 
 
 @helper
-def _stretch(memory, depth, last, place):
+def _extend(memory, depth, last, place):
     """Let the place of a row take more rows, of which no condition reads anything."""
     here, there = _U(depth), _U(last)
     memory.path[there] = place
@@ -331,7 +331,7 @@ def _stretch(memory, depth, last, place):
 
 @helper
 def _beyond(plan, memory, filters, at, depth, first, end, place):
-    """Return whether a condition fails of all rows behind the last one of which one must satisfy it."""
+    """Return True if no row after the last required one can satisfy the condition."""
     if at + depth + 1 == end:
         return False
     for b in range(plan.bounded[_U(place)], plan.bounded[_U(place + 1)]):
@@ -383,10 +383,10 @@ def _state(plan, row, place):
 @helper
 def _slot(plan, memory, row, depth, at, place):
     """Return where a row with its place, and what is read, is noted: near to its neighbours."""
-    found = np.int64(0)
+    mixed = np.int64(0)
     for i in range(plan.reads[_U(place)], plan.reads[_U(place + 1)]):
-        found = (found ^ _read(plan, memory, depth, at, i)) * _MIX
-    return _U((_state(plan, row, place) + (found >> 20)) & np.int64(len(memory.dead) - 1))
+        mixed = (mixed ^ _read(plan, memory, depth, at, i)) * _MIX
+    return _U((_state(plan, row, place) + (mixed >> 20)) & np.int64(len(memory.dead) - 1))
 
 
 @helper
@@ -401,8 +401,8 @@ def _read(plan, memory, depth, at, i):
     from_first = kind in (READ_FIRST, READ_FIRST_CLASS)
     if nth >= n:
         return -1 - n if from_first else np.int64(-1)
-    found = memory.positions[_U(s), _U(nth if from_first else n - 1 - nth)]
-    return found if kind in (READ_LAST, READ_FIRST) else np.int64(memory.path[_U(found - at)])
+    position = memory.positions[_U(s), _U(nth if from_first else n - 1 - nth)]
+    return position if kind in (READ_LAST, READ_FIRST) else np.int64(memory.path[_U(position - at)])
 
 
 @helper
@@ -470,9 +470,9 @@ def _passes(plan, memory, filters, at, depth, first, end, span):
             top = 0
         elif code == COMPARE_INTEGERS:  # as `execute` has it; most conditions are one
             x, y = _U(top - 2), _U(top - 1)
-            known = work[x, IS_KNOWN] & work[y, IS_KNOWN]
+            both_valid = work[x, IS_VALID] & work[y, IS_VALID]
             holds = compared(filters.code[line, 1], work[x, VALUE], work[y, VALUE])
-            work[x, VALUE] = known & (np.int64(holds) ^ filters.code[line, 2])
+            work[x, VALUE] = both_valid & (np.int64(holds) ^ filters.code[line, 2])
             top -= 1
         elif code != COLUMN:
             top = execute(filters, line, top)
@@ -492,13 +492,13 @@ def _passes(plan, memory, filters, at, depth, first, end, span):
 def _read_total(plan, memory, filters, depth, f, top):
     """Push the value of a function over the match so far."""
     kind, tally = plan.functions[f, 0], memory.tallies[depth, f]
-    filters.work[top, IS_KNOWN] = 1
+    filters.work[top, IS_VALID] = 1
     if kind == COUNT:
         filters.work[top, VALUE] = tally
     elif kind == MATCHES:
         filters.work[top, VALUE] = memory.counters[NUMBER] + 1
     else:
-        filters.work[top, IS_KNOWN] = tally > 0
+        filters.work[top, IS_VALID] = tally > 0
         if kind == AVG:
             filters.work_floats[top, VALUE] = memory.totals_f[depth, f] / max(tally, 1)
         else:
@@ -514,15 +514,15 @@ def _row_of(plan, memory, at, depth, first, end, argument):
     if kind == BEST_ROW:
         return memory.totals[depth, i] if memory.tallies[depth, i] > 0 else nothing
     if kind == AT_HAND:
-        found = at + depth + plan.arguments[argument, 3]
-        return found if first <= found < end else nothing
+        row = at + depth + plan.arguments[argument, 3]
+        return row if first <= row < end else nothing
     if kind == NEXT_ROW:
         return at + depth + 1
     n = memory.counts[_U(depth), _U(i)]
     if nth >= n:
         return nothing
-    found = memory.positions[_U(i), _U(nth if kind in (FIRST_ROW, FIRST_CLASS) else n - 1 - nth)]
+    row = memory.positions[_U(i), _U(nth if kind in (FIRST_ROW, FIRST_CLASS) else n - 1 - nth)]
     if kind in (LAST_CLASS, FIRST_CLASS):
-        return np.int64(plan.valid.shape[1]) + memory.path[found - at]
-    found += plan.arguments[argument, 3]
-    return found if first <= found < end else nothing
+        return np.int64(plan.valid.shape[1]) + memory.path[row - at]
+    row += plan.arguments[argument, 3]
+    return row if first <= row < end else nothing

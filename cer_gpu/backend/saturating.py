@@ -10,7 +10,7 @@ import numpy as np
 from cer_gpu.backend.jit import helper
 
 _U = np.uint64
-_MOST = np.uint64(0xFFFFFFFFFFFFFFFF)
+_MAX_UNSIGNED = np.uint64(0xFFFFFFFFFFFFFFFF)
 _HALF = np.uint64(0xFFFFFFFF)
 
 MAX_SIGNED = np.uint64(0x7FFFFFFFFFFFFFFF)
@@ -21,7 +21,7 @@ MAX_SIGNED = np.uint64(0x7FFFFFFFFFFFFFFF)
 def plus(a, b):
     """Return the sum of two numbers."""
     total = a + b
-    return total if total >= a else _MOST
+    return total if total >= a else _MAX_UNSIGNED
 
 
 @helper
@@ -31,8 +31,8 @@ def times(a, b):
         product = a * b
     elif a == _U(0) or b == _U(0):
         product = _U(0)
-    elif a > _MOST // b:
-        product = _MOST
+    elif a > _MAX_UNSIGNED // b:
+        product = _MAX_UNSIGNED
     else:
         product = a * b
     return product

@@ -19,7 +19,7 @@ class Status(IntEnum):
     GROW_NODES = 2
     """The ring of nodes, or of records, is full: collect what is dead, or take more memory."""
     GROW_LISTS = 3
-    """A row of a slot is too short: union lists (in counting: columns) need more room."""
+    """A row of a slot is too short: union lists (in counting: columns) need more space."""
     GROW_SLOTS = 4
     """Too few slots are free for the states that may become active."""
     GROW_PATH = 5

@@ -53,15 +53,15 @@ def encode_strings(
         Open-addressing hash table: the value in each slot, -1 in a free one.
     hashes : uint64, shape (values,), written
     value_offsets : int64, shape (values,), written
-    value_bytes : uint8, shape (room,), written
-        The distinct strings met so far, as in an Arrow array, and room for more.
+    value_bytes : uint8, shape (capacity,), written
+        The distinct strings met so far, as in an Arrow array, and space for more.
     n_placed, n_values : int
         Number of distinct strings that have a slot, and of all that were met so far; the others get one first.
 
     Returns
     -------
     (int, int)
-        The row after the last one done (n, or the row for whose value there is no room), and the number of values.
+        The row after the last one done (n, or the row whose value did not fit), and the number of values.
     """
     mask = _U(slots.shape[0] - 1)
     n = codes.shape[0]

@@ -1,23 +1,23 @@
 """tECS, the compact structure of all partial matches: nodes and union lists (`cer_gpu.backend.listing` lists them).
 
 papers: CORE, sections 5.1 and 5.2.  Differences: an output node and the union node above it are one node; merges are
-kept until their list changes; the insertion order of states is not kept (a list with a larger maximum is put in front
+cached until their list changes; the insertion order of states is lost (a list with a larger maximum is put in front
 instead).
 
 Nodes are rows of an int32 array, ``(position, next, sibling, max)``, at ``id & mask`` for a growing id:
 
-* ``next >= 0``: an output node (marks `position`, goes on at node `next`); ``position == -1``: a plain union whose
+* ``next >= 0``: an output node (marks `position`, continues at node `next`); ``position == -1``: a plain union whose
   left child is `next`;
 * ``next == BOTTOM`` or ``BOTTOM_MARKED``: the start of a match at `position`, without or with its mark;
 * ``sibling``: the other child of the union fused with the node, no child when it is below `floor`, the first id that
   is alive; its maximum is never greater (time-ordered);
 * ``max``: the latest start that the node reaches, in the numbers that the window is measured with.
 
-A row of `extras` (int64) has what only some queries need of a node, in columns that `layout` names (-1: not kept): the
+A row of `extras` (int64) has what only some queries need of a node, in columns that `layout` names (-1: absent): the
 time of the event, its position where 32 bits do not hold it, and its mark (which variables hold it).
 
 A union list is a row of `slots` (int32): a header, then pairs (node, max), the maxima decreasing from the second pair
-on; the node of the first has no live sibling unless it stands alone.  The lists of one partition are linked.
+on; the node of the first has no live sibling unless it is alone.  The lists of one partition are linked.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ HEAD, CONTROL, PREVIOUS, EPOCH, ORIGIN, N_PART = range(6)
     N_VALUES,  # positions in the output buffers
     WANTED,  # symbol for which a step is missing
     FLOOR,  # id of the first node that is alive
-    WEIGHED,  # 1: the nodes below the roots have been weighed (for shares)
+    WEIGHED,  # 1: the nodes below the roots have been weighed (for shards)
     LAST_NODE,  # an id beyond this makes the loop return GROW_NODES, so that the caller counts from a smaller id
     LANDMARK,  # ordinal of the oldest landmark, and of the next one
     NEXT_LANDMARK,
@@ -236,7 +236,7 @@ def _insert(nodes, extras, mask, slots, regs, floor, low, slot, node, maximum, n
     k = slots[s, LENGTH]
     slots[s, MERGED] = -1
     if k == 1:
-        # a node that stands alone may carry a sibling: take it off
+        # a node that is alone may carry a sibling: take it off
         first = node_of(slots, s, 0)
         sibling = nodes[_U(first & mask), 2]
         if sibling >= floor:
@@ -334,7 +334,7 @@ def release(lists, p, slot):
 
 @kernel
 def forget(lists, p):
-    """Drop all partial matches of partition `p`, and what its selection strategy kept.
+    """Drop all partial matches of partition `p`, and the state of its selection strategy.
 
     Parameters
     ----------

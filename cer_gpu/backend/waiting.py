@@ -1,7 +1,7 @@
-"""Rows of matches compared by their content: those that are taken back, and those that come again.
+"""Rows of matches compared by their content: those that are taken back, and duplicates.
 
 A row is a match: entries ``offsets[i]`` to ``offsets[i + 1]`` of `positions` and `marks` are its own.  Equal
-rows are found by a hash table of row numbers, which has two places or more for each row, a power of two of them.
+rows are looked up in a hash table of row numbers, which has two places or more for each row, a power of two of them.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def _alike(offsets, positions, marks, marked, one, other, n):
 
 
 @kernel
-def drop_rows(spans, offsets, positions, marks, back, marked, kept, table):
-    """Drop the rows that come again, or those that are taken back.
+def drop_rows(spans, offsets, positions, marks, back, marked, mask, table):
+    """Drop duplicate rows, or those that are taken back.
 
     A row comes again that has the spans and entries of an earlier one.  A row takes back another one if its entries are
     all of the other's and one more; both are dropped.
@@ -59,13 +59,13 @@ def drop_rows(spans, offsets, positions, marks, back, marked, kept, table):
         True for rows that take back another one; empty: rows that come again are dropped, and no others.
     marked : bool
         True if rows that differ in their marks alone are different.
-    kept : bool, shape (rows,), written
+    mask : bool, shape (rows,), written
         False for rows that are dropped.
     table : int64, shape (places,), written
     """
     table[:] = -1
     taken = back.shape[0] > 0
-    for r in range(kept.shape[0]):
+    for r in range(mask.shape[0]):
         row = np.int64(r)
         if taken and back[_U(r)]:
             continue
@@ -78,18 +78,18 @@ def drop_rows(spans, offsets, positions, marks, back, marked, kept, table):
             again = again and _alike(offsets, positions, marks, marked, table[slot], row, n)
             slot = (slot + _U(1)) & _U(table.shape[0] - 1)
         if again:
-            kept[_U(r)] = False
+            mask[_U(r)] = False
         else:
             table[slot] = row
     for r in range(back.shape[0]):
         if not back[_U(r)]:
             continue
         row = np.int64(r)
-        kept[_U(r)] = False
+        mask[_U(r)] = False
         n = offsets[_U(r + 1)] - offsets[_U(r)] - 1
         slot = _slot_of(offsets, positions, marks, marked, row, n, table)
         while table[slot] >= 0:
             if _alike(offsets, positions, marks, marked, table[slot], row, n):
-                kept[_U(table[slot])] = False
+                mask[_U(table[slot])] = False
                 break
             slot = (slot + _U(1)) & _U(table.shape[0] - 1)

@@ -5,7 +5,7 @@ runs, and not when these began.  Therefore two loops.  `find_ends` keeps the lat
 the CEA, which tells whether anything that ends at an event has begun in its window; for most events that is all.  For
 each such end `evaluate_windows` feeds the relevant events of its window, of its partition, to the determinised
 automaton of the strategy, which then sees nothing that begins earlier.  An end whose window begins at the same event as
-that of the end before goes on in the same evaluation.
+that of the end before continues in the same evaluation.
 
 The events of the windows are kept in a log, oldest first, and those of one partition are linked.
 """
@@ -37,8 +37,8 @@ from cer_gpu.backend.status import DONE
 from cer_gpu.backend.tecs import Lists
 
 # registers: the number of relevant events so far; the id of the next event of the log, that of the first one, how often
-# everything was forgotten; of the evaluation of a window its first event, its last one so far (-1: there is none), and
-# how many events it has read; the end under way, and how many of its events are taken and not yet evaluated
+# everything was forgotten; of the evaluation of a window its first event, its last one so far (-1 if there is none),
+# and how many events it has read; the end under way, and how many of its events are taken and not yet evaluated
 ORDINAL, NEXT_ID, FIRST_ID, N_CONSUMED, OPENED, READ, N_READ, END, N_TAKEN, N_REGS = range(10)
 
 # columns of the log: the symbol; the partition; the event before in it, or NO_EVENT; the number that the window is
@@ -47,7 +47,7 @@ LOG_SYMBOL, LOG_PARTITION, LOG_BEFORE, LOG_NUMBER, LOG_POSITION, LOG_PLACE, LOG_
 NO_EVENT = -1
 
 # columns of a partition: its last relevant event by the number that contiguity goes by, the id of the last one in the
-# log, what N_CONSUMED was then, and the number of the last event at which a run began; the latest starts begin behind
+# log, what N_CONSUMED was then, and the number of the last event at which a run began; the latest starts begin after
 # them
 LAST_ORDINAL, LAST_ID, SEEN, NEWEST, STARTS = range(5)
 
@@ -57,8 +57,8 @@ END_ID, END_LOW, N_END = range(3)
 _U = np.uint64
 
 
-class Held(NamedTuple):
-    """Events in the windows, and the latest starts of each partition.
+class WindowState(NamedTuple):
+    """State of the windows: their events, and the latest starts of each partition.
 
     Attributes
     ----------
@@ -131,7 +131,7 @@ def _forget(parts, p):
 
 
 @kernel
-def find_ends(events, options, fresh, begins, moves, has_gaps, held, begin, ends):
+def find_ends(events, options, fresh, begins, moves, has_gaps, state, begin, ends):
     """Add events to the log, and find those that end something which has begun in the window.
 
     Parameters
@@ -144,19 +144,19 @@ def find_ends(events, options, fresh, begins, moves, has_gaps, held, begin, ends
         As in `cer_gpu.automaton.latest_starts.LatestStarts`.
     has_gaps : bool
         True if the gap between two events matters.
-    held : Held
+    state : WindowState
     begin : int
         Event to begin at.
     ends : int64, shape (at least n, N_END), written
-        Those found, but for ends before `Options.report_from`.
+        The ends, except those before `Options.report_from`.
 
     Returns
     -------
     (int, int)
-        The event after the last one read (n, or where the log is full), and how many ends were found.
+        The event after the last one read (n, or where the log is full), and the number of ends.
     """
-    events, options, held = Events(*events), Options(*options), Held(*held)
-    regs, parts, log, taken = held.regs, held.parts, held.log, held.taken
+    events, options, state = Events(*events), Options(*options), WindowState(*state)
+    regs, parts, log, taken = state.regs, state.parts, state.log, state.taken
     partitioned, numbered = events.partitions.shape[0] > 0, events.ordinals.shape[0] > 0
     clocked, placed, timed = events.lows.shape[0] > 0, events.places.shape[0] > 0, events.times.shape[0] > 0
     p = _U(0)
@@ -220,9 +220,9 @@ def find_ends(events, options, fresh, begins, moves, has_gaps, held, begin, ends
 
 
 @helper
-def _take(held, replay, lists, this, low):
+def _take(state, replay, lists, this, low):
     """Take the events of a window up to an end, but for those that the evaluation of the same window has read."""
-    regs, log = held.regs, held.log
+    regs, log = state.regs, state.log
     first_id = regs[FIRST_ID]
     opened, n_all, n_new = this, 0, 0
     event = this
@@ -268,13 +268,13 @@ def _events_of(replay, n):
 
 
 @kernel
-def evaluate_windows(held, replay, ends, n_ends, limit, numbering, tables, lists, arena, listing, share, matches,
+def evaluate_windows(state, replay, ends, n_ends, limit, numbering, tables, lists, arena, listing, shard, matches,
                      history, sources, numbers, window, counts, n_states):  # fmt: skip
     """List, or count, the matches that a strategy chooses at each end, until all are or something is needed.
 
     Parameters
     ----------
-    held : Held
+    state : WindowState
     replay : Replay
     ends : int64, shape (at least n, N_END)
         Result of `find_ends`.
@@ -286,7 +286,7 @@ def evaluate_windows(held, replay, ends, n_ends, limit, numbering, tables, lists
     lists : Lists
     arena : Arena, or ()
     listing : Listing, or ()
-    share : Share, or ()
+    shard : Shard, or ()
     matches : Matches, or ()
     history : int32, shape (2**history, 2), written
     sources : int32, shape (states + 1, N_SOURCE), or (0, 0), written
@@ -304,18 +304,18 @@ def evaluate_windows(held, replay, ends, n_ends, limit, numbering, tables, lists
     int
         A `Status`.
     """
-    held, replay, tables, lists = Held(*held), Replay(*replay), Tables(*tables), Lists(*lists)
-    regs = held.regs
+    state, replay, tables, lists = WindowState(*state), Replay(*replay), Tables(*tables), Lists(*lists)
+    regs = state.regs
     status = DONE
     while regs[END] < n_ends:
         end = _U(regs[END])
         if regs[N_TAKEN] == 0:
-            _take(held, replay, lists, ends[end, END_ID], ends[end, END_LOW])
+            _take(state, replay, lists, ends[end, END_ID], ends[end, END_LOW])
         n = regs[N_TAKEN]
         events = _events_of(replay, n)
         options = Options(NO_WINDOW, np.int64(-1), CONSUME_NONE, limit, replay.places[_U(n - 1)])
         if len(arena) > 0:
-            status = evaluate_events(events, options, numbering, tables, lists, arena, listing, share, matches, history,
+            status = evaluate_events(events, options, numbering, tables, lists, arena, listing, shard, matches, history,
                                      sources)  # fmt: skip
         else:
             status = count_events(events, options, tables, lists, numbers, window, counts, n_states)

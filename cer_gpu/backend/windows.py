@@ -20,7 +20,7 @@ _U = np.uint64
 def window_lows(clocks, length, ring, ordinal, low, lows):
     """Find the first event in the window of each event: ``clock(end) - clock(first) <= length``.
 
-    Two pointers, so that the cost does not depend on the window's length.  The one behind passes over as many of
+    Two pointers, so that the cost does not depend on the window's length.  The trailing one passes over as many of
     `ABREAST` events as have left the window: a branch for each would be mispredicted about once for each event.
 
     Parameters
@@ -73,7 +73,7 @@ def _first_inside(clocks, mask, here, end, now, length):
 
 
 @kernel
-def live_events(symbols, clocks, ending, only, length, kept):
+def live_events(symbols, clocks, ending, only, length, selected):
     """Find the events that are in the window of one that may end a match.
 
     Parameters
@@ -87,16 +87,16 @@ def live_events(symbols, clocks, ending, only, length, kept):
         The one symbol for which `ending` holds; -1 where there are several.
     length : clock
         Length of the window.
-    kept : int32, shape (at least n,), written
+    selected : int32, shape (at least n,), written
         Indices of these events, ascending, at the end of the array.
 
     Returns
     -------
     (int, int, int)
-        The index in `kept` at which they begin, and the indices of the first and last event that may end one (-1: there
-        is none).
+        The index in `selected` at which they begin, and the indices of the first and last event that may end one (-1 if
+        there is none).
     """
-    to = _U(kept.shape[0])
+    to = _U(selected.shape[0])
     end = _U(symbols.shape[0])
     first = last = np.int64(-1)
     latest = clocks[_U(0)]
@@ -119,7 +119,7 @@ def live_events(symbols, clocks, ending, only, length, kept):
                     last = max(first, last)
                 if last >= 0 and not (latest - clock > length):
                     to -= _U(1)
-                    kept[to] = event
+                    selected[to] = event
         end = begin
     return np.int64(to), first, last
 

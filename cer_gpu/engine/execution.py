@@ -39,7 +39,7 @@ from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.predicates.guards import SeenEventTypes
 from cer_gpu.predicates.shared_guards import SharedWords
 from cer_gpu.runtime.matches import OUTPUT_ROWS, MatchBuffers
-from cer_gpu.runtime.protocol import FoundBuffers
+from cer_gpu.runtime.protocol import ResultBuffers
 
 _NO_MARKS: Int32 = np.empty(0, np.int32)
 
@@ -531,7 +531,7 @@ class StreamingExecution(QueryExecution):
         if rest is not None:
             yield self._up_to_limit(rest, rest.num_rows)
 
-    def _first_of(self, rows: pa.RecordBatch, found: FoundBuffers) -> pa.RecordBatch:
+    def _first_of(self, rows: pa.RecordBatch, found: ResultBuffers) -> pa.RecordBatch:
         """Return the rows of a buffer, up to the limit."""
         n = self.pipeline.output.n_of(found)
         return self._count_results(*((rows, n) if self._pipes is None else self._pipes.take(rows, n)))

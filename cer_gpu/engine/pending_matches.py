@@ -27,7 +27,7 @@ from cer_gpu.runtime import joining
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers
-from cer_gpu.runtime.protocol import FoundBuffers
+from cer_gpu.runtime.protocol import ResultBuffers
 
 _UNKNOWN = -1
 """Moment of a match that still waits."""
@@ -233,7 +233,7 @@ class PendingMatches:
         """End the stream: what waits is known."""
         self._ordinals[self._ordinals == _UNKNOWN] = AT_THE_END
 
-    def known(self) -> tuple[FoundBuffers, list[pa.Array]] | None:
+    def known(self) -> tuple[ResultBuffers, list[pa.Array]] | None:
         """Return the matches that are known, in their order, with the keys of their partitions.
 
         Raises
@@ -243,7 +243,7 @@ class PendingMatches:
         with self._room_for(_NO_ROWS):
             return self._take_decided()
 
-    def _take_decided(self) -> tuple[FoundBuffers, list[pa.Array]] | None:
+    def _take_decided(self) -> tuple[ResultBuffers, list[pa.Array]] | None:
         rows = np.flatnonzero(self._ordinals != _UNKNOWN)
         if not len(rows):
             return None

@@ -21,7 +21,7 @@ from cer_gpu.planning.binding import Binding
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.progress.buffers import ProgressBuffers
-from cer_gpu.runtime.protocol import FoundBuffers, HoldsStarts
+from cer_gpu.runtime.protocol import HoldsStarts, ResultBuffers
 
 NO_POSITION = np.iinfo(np.int64).max
 """Position behind all events."""
@@ -81,7 +81,7 @@ class PendingStarts:
     @property
     def first_held(self) -> int:
         """Position of the first start that is not handed over; `NO_POSITION` if there is none."""
-        return NO_POSITION if self._runtime.first_held is None else self._runtime.first_held
+        return NO_POSITION if self._runtime.first_pending is None else self._runtime.first_pending
 
     def finish(self) -> None:
         """End the stream: all starts are known."""
@@ -89,7 +89,7 @@ class PendingStarts:
 
     def known(self) -> tuple[ProgressBuffers, list[pa.Array]] | None:
         """Return the next starts that are known, with the keys of their partitions, or None if there are no more."""
-        while (found := self._runtime.known(ended=self._ended)) is not None:
+        while (found := self._runtime.take_decided(ended=self._ended)) is not None:
             n = len(found)
             keys = [_one(key.slice(0, n)) for key in self._keys]
             self._keys = [key.slice(n) for key in self._keys]
@@ -187,7 +187,7 @@ class PendingResults:
         """Note the partitions of all events of a block, where windows count them (`counts_events`)."""
         self._assigned = partitions, ordinals, positions
 
-    def add(self, found: FoundBuffers, keys: list[pa.Array]) -> None:
+    def add(self, found: ResultBuffers, keys: list[pa.Array]) -> None:
         """Add results, with the keys of their partitions; those that end with an event to be absent are withdrawn."""
         assert isinstance(found, MatchBuffers)
         self._results.take(found, keys)
@@ -227,7 +227,7 @@ class PendingResults:
         """Decide all results: the stream has ended."""
         self._results.finish()
 
-    def decided(self) -> Iterator[tuple[FoundBuffers, list[pa.Array]]]:
+    def decided(self) -> Iterator[tuple[ResultBuffers, list[pa.Array]]]:
         """Yield the results that are decided, in their order, with the keys of their partitions."""
         while (decided := self._results.known()) is not None:
             yield decided

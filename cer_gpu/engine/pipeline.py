@@ -34,7 +34,7 @@ from cer_gpu.predicates.shared_guards import SharedGuards, SharedWords, may_shar
 from cer_gpu.predicates.symbol_table import SymbolTable
 from cer_gpu.runtime.events import RelevantEvents
 from cer_gpu.runtime.progress.buffers import ProgressBuffers
-from cer_gpu.runtime.protocol import FoundBuffers, Runtime
+from cer_gpu.runtime.protocol import ResultBuffers, Runtime
 from cer_gpu.stages import LOOP, OUTPUT, PARTITIONS, PREDICATES
 
 
@@ -210,7 +210,7 @@ class Pipeline:
 
     # ---- the stages of a block --------------------------------------------------------------------------------
 
-    def process(self, block: EventBlock, clocks: dict[str, Clock]) -> Iterator[FoundBuffers]:
+    def process(self, block: EventBlock, clocks: dict[str, Clock]) -> Iterator[ResultBuffers]:
         """Evaluate a block and yield full buffers of matches that end in it, in the order of the ends.
 
         Parameters
@@ -284,7 +284,7 @@ class Pipeline:
             selected.symbols, positions, nothing, of_time, partitions, ordinals, places, window_clocks, attributes
         )
 
-    def _before_sweeps(self) -> Iterator[FoundBuffers]:
+    def _before_sweeps(self) -> Iterator[ResultBuffers]:
         """Hand over the events that wait, where partitions or strings are about to get other numbers."""
         sweeps = self.partitioner is not None and self.partitioner.is_swept
         if self._semi_join is not None and (sweeps or self._strings.wants_sweep):
@@ -304,7 +304,7 @@ class Pipeline:
         columns = [1 + column for column in string_columns(bound.columns)]
         self.runtime.renumber_strings(columns, self._strings.keep(self.runtime.strings_in(columns)))
 
-    def _defer_or_run(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
+    def _defer_or_run(self, events: RelevantEvents) -> Iterator[ResultBuffers]:
         """Process events that may have partners, once one comes that may end a match with them."""
         for piece in [events] if self._deferred is None else self._deferred.take(events):
             yield from self._run_pieces(piece)
@@ -314,7 +314,7 @@ class Pipeline:
         for events in self._deferred.release() if self._deferred is not None else ():
             assert not any(map(len, self._run_pieces(events)))
 
-    def _run_pieces(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
+    def _run_pieces(self, events: RelevantEvents) -> Iterator[ResultBuffers]:
         """Process relevant events in the runtime."""
         if self._pending is not None:
             self._pending.note(events)
@@ -323,18 +323,18 @@ class Pipeline:
         for piece in events.near_one_another():
             yield from map(self._throttled, self._stages.each(LOOP, self.runtime.feed(piece)))
 
-    def _rest(self) -> Iterator[FoundBuffers]:
+    def _rest(self) -> Iterator[ResultBuffers]:
         """Yield what the runtime found since its last full buffer."""
         if len(rest := self._throttled(self.runtime.flush())):
             yield rest
 
-    def _throttled(self, found: FoundBuffers) -> FoundBuffers:
+    def _throttled(self, found: ResultBuffers) -> ResultBuffers:
         """Return the matches that LIMIT n EVERY d keeps; where HAVING comes first, the output chooses."""
         return found if self._throttle is None or self.physical.limits_rows else self._throttle.choose(found)
 
     # ---- results ----------------------------------------------------------------------------------------------
 
-    def rows(self, found: FoundBuffers, batch: Batch) -> Any:
+    def rows(self, found: ResultBuffers, batch: Batch) -> Any:
         """Return the matches found in a batch as rows, or None if they are pending."""
         with self._stages.stage(OUTPUT):
             keys = self._keys_of(found, batch)
@@ -343,14 +343,14 @@ class Pipeline:
             self._pending.add(found, keys)
             return None
 
-    def _keys_of(self, found: FoundBuffers, batch: Batch) -> list[Any]:
+    def _keys_of(self, found: ResultBuffers, batch: Batch) -> list[Any]:
         """Return the keys of PARTITION BY at the ends of matches."""
         if self.partitioner is None:
             return []
         assert not isinstance(found, ProgressBuffers)  # their keys are pending with them
         return self.partitioner.keys_at(found.ends, batch)
 
-    def _result_rows(self, found: FoundBuffers, keys: list[Any], batch: Batch | None) -> Any:
+    def _result_rows(self, found: ResultBuffers, keys: list[Any], batch: Batch | None) -> Any:
         """Return matches as rows; those that end in no batch were pending."""
         return self._retained.with_row_numbers(self.output.rows(found, keys), batch)
 
@@ -391,13 +391,13 @@ class Pipeline:
                 if self._pending.reports_at_end(self.output.n_of(found)):
                     yield rows, found
 
-    def _decided(self, pending: PendingResults) -> Iterator[tuple[Any, FoundBuffers]]:
+    def _decided(self, pending: PendingResults) -> Iterator[tuple[Any, ResultBuffers]]:
         for found, keys in pending.decided():
             with self._stages.stage(OUTPUT):
                 rows = self._result_rows(found, keys, None)
             yield rows, found
 
-    def flush(self, batch: Batch) -> Iterator[FoundBuffers]:
+    def flush(self, batch: Batch) -> Iterator[ResultBuffers]:
         """Yield the rest of the matches that end in a batch; then drop events that no match to come can hold."""
         # results that are no more than positions need not come with their batch, where all events are there
         if self._semi_join is not None and (batch.ends is None or batch.is_last or not self._shows_positions_alone):

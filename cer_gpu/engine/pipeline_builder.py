@@ -256,7 +256,7 @@ class PipelineBuilder:
             or 0,
             consume=CONSUME_PARTITION if consume and not plan.partition else consume,
             labelled=physical.labelled,
-            share=None if physical.distributes_rows else options.shard,
+            shard=None if physical.distributes_rows else options.shard,
             report_from=_NEVER if plan.limit == 0 else options.report_from,
             placed=binding.position_column is not None and bool(plan.partition),
             gap=binding.gap if physical.output.by_starts else None,

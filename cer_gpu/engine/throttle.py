@@ -19,7 +19,7 @@ from cer_gpu.output.form import part_of
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.events import RelevantEvents
 from cer_gpu.runtime.matches import MatchBuffers
-from cer_gpu.runtime.protocol import FoundBuffers
+from cer_gpu.runtime.protocol import ResultBuffers
 
 _INITIAL_SIZE = 1 << 10
 """Initial room for matches that were kept within the length."""
@@ -54,7 +54,7 @@ class Throttle:
         self._now = earliest(self._clock)
         self._n_chosen = 0
         self._parts = np.full((1, loops.N_PART), -1, np.int64)
-        self._parts[:, loops.KEPT] = 0
+        self._parts[:, loops.TOTAL] = 0
         self._entries = np.zeros((0, loops.N_ENTRY), np.int64)
         self._regs = np.zeros(loops.N_REGS, np.int64)
         self._regs[loops.FREE] = self._regs[loops.END] = -1
@@ -85,7 +85,7 @@ class Throttle:
         """End a batch: what is found from now on ends in other events."""
         self._noted: list[tuple[Int64, Int32, Array]] = []
 
-    def choose(self, found: FoundBuffers) -> FoundBuffers:
+    def choose(self, found: ResultBuffers) -> ResultBuffers:
         """Return the matches that are kept."""
         if isinstance(found, CountBuffers):
             chosen = self._count_kept(found.ends, found.counts)
@@ -155,7 +155,7 @@ class Throttle:
         old = len(self._parts)
         if n > old:
             parts = np.full((max(n, 2 * old), loops.N_PART), -1, np.int64)
-            parts[:, loops.KEPT] = 0
+            parts[:, loops.TOTAL] = 0
             parts[:old] = self._parts
             self._parts = parts
 

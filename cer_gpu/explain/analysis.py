@@ -192,7 +192,7 @@ def analyse_events(source: Source, bindings: Bindings, matches: FindMatches) -> 
         "stages": seconds,
         "tiers": sorted(pipeline.tiers),
         "memory_bytes": pipeline.runtime.n_bytes,
-        "held": pipeline.runtime.held,
+        "held": pipeline.runtime.live_counts,
         "determinised": pipeline.table.met(_MAX_STATES),
         "candidates": _candidates(pipeline.runtime),
     }

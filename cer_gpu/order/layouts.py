@@ -17,15 +17,15 @@ CODED = pa.dictionary(pa.int32(), PLAIN)
 
 MAX_VALUES = 1 << 16
 MAX_VALUE_BYTES = 1 << 24
-"""Bounds of a dictionary; one with more values or bytes is given up, and its column goes on as plain strings."""
+"""Bounds of a dictionary; a larger one is dropped, and its column continues as plain strings."""
 
 _LAYOUT = "layout"
 
 
 class Layouts:
-    """Layouts of batches, which are taken in, and given out with the columns that they came with.
+    """Layouts of batches: each is converted to one schema, and returned with its original columns.
 
-    Every batch taken in has the columns "0", "1", ... of one schema.  Types that one type holds exactly share a
+    Every converted batch has the columns "0", "1", ... of one schema.  Types that one type holds exactly share a
     column: all layouts of strings, and integers or floats of different widths.  Dictionaries of strings are
     recoded into one dictionary, which only grows; others are decoded.  Types that cannot share get columns of their
     own, and once batches differ in their columns, one more column holds the layout of each row.
@@ -60,7 +60,7 @@ class Layouts:
         return self._build(arrays, batch.num_rows, layout)
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch that was taken in before in the present schema."""
+        """Return a batch converted earlier in the present schema."""
         return batch if batch.schema.equals(self.schema) else self._refit(batch)
 
     def _refit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -70,7 +70,7 @@ class Layouts:
         return self._build({i: self._fit(a, i) for i, a in arrays.items()}, batch.num_rows, layouts)
 
     def concat(self, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-        """Join batches that were taken in, at least one; the list is emptied, to free columns as they are joined."""
+        """Join converted batches, at least one; the list is emptied, to free columns as they are joined."""
         parts = [self.conform(batch) for batch in batches]
         batches.clear()
         if len(parts) == 1:
@@ -88,7 +88,7 @@ class Layouts:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def give_out(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """Return the events of a batch with the columns that they came with, in as few batches as possible."""
+        """Return the events of a batch with their original columns, in as few batches as possible."""
         batch = self.conform(batch)
         if len(self._layouts) == 1:
             return [self._select_columns(batch, 0)]
@@ -115,7 +115,7 @@ class Layouts:
         return {"names": self._names, "layouts": self._layouts}
 
     def restore(self, state: dict[str, Any], table: pa.Table) -> pa.RecordBatch:
-        """Set fresh layouts to those of a state, and take in a table of its schema."""
+        """Set new layouts to those of a state, and convert a table of its schema."""
         self._names, self._layouts = list(state["names"]), [list(layout) for layout in state["layouts"]]
         self._types = [stored_type(table.schema.field(str(i)).type) for i in range(len(self._names))]
         self._dictionaries = {i: _Dictionary() for i, data_type in enumerate(self._types) if data_type == CODED}
@@ -144,8 +144,8 @@ class Layouts:
         return self._layouts.index(layout)
 
     def _column_for(self, name: str, data_type: pa.DataType, taken: list[int]) -> int | None:
-        for column, (known, present) in enumerate(zip(self._names, self._types, strict=True)):
-            if known == name and column not in taken:
+        for column, (existing, present) in enumerate(zip(self._names, self._types, strict=True)):
+            if existing == name and column not in taken:
                 common = _common_type(present, data_type)
                 if common is not None:
                     self._types[column] = common
@@ -197,7 +197,7 @@ class _Dictionary:
         return pa.DictionaryArray.from_arrays(codes, self._values, safe=False)
 
     def encode(self, array: pa.DictionaryArray) -> pa.DictionaryArray | None:
-        """Return an array with codes into this dictionary, or None where it would become too large."""
+        """Return an array with codes into this dictionary, or None if the dictionary would become too large."""
         if self._seen is None or not self._seen.equals(array.dictionary):
             values = array.dictionary.cast(PLAIN)
             codes = pc.index_in(values, value_set=self._values)

@@ -50,7 +50,7 @@ def parse_lateness(
     Parameters
     ----------
     value
-        A number of units of the column, as a number or a text; a text with a unit of time (``'5s'``, ``'250ms'``,
+        A number of units of the column, as a number or a string; a string with a unit of time (``'5s'``, ``'250ms'``,
         ``'1.5h'``, ``'2 min'``, ``'1d'``, ``'10us'``, ``'10 ns'``); or a timedelta.
     time_type
         Type of the time column.
@@ -103,12 +103,12 @@ def parse_time(value: Any, time_type: pa.DataType) -> int:
         scalar = value if isinstance(value, pa.Scalar) else pa.scalar(value)
     except (pa.ArrowException, TypeError, ValueError):
         scalar = pa.scalar(None)
-    given = scalar.type
-    if scalar.is_valid and _time_kind(given) == _time_kind(time_type):
+    scalar_type = scalar.type
+    if scalar.is_valid and _time_kind(scalar_type) == _time_kind(time_type):
         number = scalar.value if hasattr(scalar, "value") else scalar.as_py()
-        if pa.types.is_integer(given):
+        if pa.types.is_integer(scalar_type):
             return int(number)
-        return math.floor(Fraction(number) * per_second(time_type) / per_second(given))
+        return math.floor(Fraction(number) * per_second(time_type) / per_second(scalar_type))
     raise OptionError(
         f"cannot read {value!r} as a time of a column of type {time_type}\n"
         "expected: a number of units of the column, or a value of its type"
@@ -127,14 +127,14 @@ def _time_kind(data_type: pa.DataType) -> str:
 
 
 def _parse_length(text: str, what: str) -> tuple[Fraction, str]:
-    """Return the number and the unit of a text; the unit is "" if there is none."""
-    found = re.fullmatch(r"\s*([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))\s*([^\W\d_]*)\s*", text)
-    name = found[2].lower() if found else ""
+    """Return the number and the unit of a string; the unit is "" if there is none."""
+    match = re.fullmatch(r"\s*([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))\s*([^\W\d_]*)\s*", text)
+    name = match[2].lower() if match else ""
     unit = _NAMES.get(name, name)
-    if found is None or (unit and unit not in _SECONDS):
+    if match is None or (unit and unit not in _SECONDS):
         hint = did_you_mean(name, _SECONDS, "units") if name else None
         raise OptionError(f"cannot read the {what} {text!r}\n{_FORMS}" + (f"\nhint: {hint}" if hint else ""))
-    return Fraction(found[1]), unit
+    return Fraction(match[1]), unit
 
 
 def _units_per_second(value: object, time_type: pa.DataType, time_unit: str | None, what: str) -> Fraction:
@@ -156,13 +156,13 @@ LATE = ("raise", "drop")
 
 
 class ReorderBuffer:
-    """Buffer that holds events back until no event may come that belongs before them.
+    """Buffer that releases an event once no event that precedes it can arrive.
 
     An event is late when its time is less than the greatest time of all events that arrived before it, minus the
     lateness.  The others come out in the order of time, equal times in the order of their arrival.  The cut of the
     events into batches changes neither.
 
-    An event costs O(log n) steps on average, with n events held, however few events a batch has.  Held events keep
+    An event costs O(log n) steps on average, with n events buffered, however small the batches.  Buffered events keep
     about twice their own memory alive at most.
 
     Parameters
@@ -180,8 +180,8 @@ class ReorderBuffer:
         Events that arrived.
     n_late : int
         Late ones among them.
-    n_held : int
-        Events held back now.
+    n_buffered : int
+        Events buffered now.
 
     Raises
     ------
@@ -200,7 +200,7 @@ class ReorderBuffer:
         self.n_late: int = 0
         self._times = Times(column)
         self._greatest: int | None = None  # the key of the greatest time
-        self._advanced: int | None = None  # the key of the time before which no event is to come
+        self._advanced: int | None = None  # the greatest key passed to `advance_watermark`
         self._layouts = Layouts()
         # sorted runs: all events of one arrived before those of the next
         self._runs: list[Chunk] = []
@@ -212,12 +212,12 @@ class ReorderBuffer:
         return self._times.n_rows
 
     @property
-    def n_held(self) -> int:
-        """Events held back now."""
+    def n_buffered(self) -> int:
+        """Events buffered now."""
         return sum(len(run.keys) for run in self._runs)
 
     def push(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """Take the next events, and return, in order, those that no later arrival may precede.
+        """Add the next events, and return, in order, those that no later arrival may precede.
 
         Parameters
         ----------
@@ -227,14 +227,14 @@ class ReorderBuffer:
         Returns
         -------
         list of pyarrow.RecordBatch
-            Events with the columns that they came with; strings may come in another layout, and integers or floats
+            Events with their original columns; strings may come in another layout, and integers or floats
             wider.  One batch, unless it would be large or columns changed.
 
         Raises
         ------
         TimeOrderError
             When a time is missing (NULL or NaN), or an event is late and `late` is "raise".  The error ends the
-            stream: no more events are taken, and held events are not given out.
+            stream: no more events are accepted, and buffered events are not returned.
         EventsError
             When the time column changes its type.
         """
@@ -249,9 +249,9 @@ class ReorderBuffer:
             raise
 
     def advance_watermark(self, key: int) -> list[pa.RecordBatch]:
-        """Take the promise that no event earlier than a time is to come, and return the events up to that time.
+        """Advance the watermark to a time and return the events up to it.
 
-        Events that come earlier than it all the same are late.  Going back changes nothing.
+        Events earlier than the watermark are late from then on.  An earlier time than the watermark changes nothing.
 
         Parameters
         ----------
@@ -270,7 +270,7 @@ class ReorderBuffer:
 
     @property
     def least(self) -> int | None:
-        """Key of the earliest held event, or None if none is held."""
+        """Key of the earliest buffered event, or None if none is buffered."""
         return min((int(run.keys[0]) for run in self._runs if len(run.keys)), default=None)
 
     def finish(self) -> list[pa.RecordBatch]:
@@ -333,7 +333,7 @@ class ReorderBuffer:
         return bool(pa.types.is_floating(self._times.type))
 
     def _less(self, keys: TimeKeys) -> TimeKeys:
-        """Return the keys of floats, given by their keys, minus the lateness."""
+        """Return the keys of floats minus the lateness, from the keys of the floats."""
         with np.errstate(over="ignore"):
             return to_keys(to_floats(keys) - float(min(self.lateness, sys.float_info.max)))
 
@@ -360,10 +360,10 @@ class ReorderBuffer:
             number,
         )
 
-    # ---- held events ------------------------------------------------------------------------------------
+    # ---- buffered events --------------------------------------------------------------------------------
 
     def _release(self, limit: int) -> list[pa.RecordBatch]:
-        """Give out the events up to a key, in order."""
+        """Return the events up to a key, in order."""
         parts: list[Chunk] = []
         left: list[Chunk] = []
         for i, run in enumerate(self._runs):
@@ -378,7 +378,7 @@ class ReorderBuffer:
         if len(parts) == 1:
             parts = [_trimmed(parts[0])]
         batches = sort_chunks(parts, self._layouts, BATCH_ROWS)
-        return [given for batch in batches for given in self._layouts.give_out(batch)]
+        return [original for batch in batches for original in self._layouts.give_out(batch)]
 
     def _join_runs(self) -> None:
         """Join the last sorted runs until each is twice as long as all after it together: O(log n) are left."""
@@ -391,19 +391,19 @@ class ReorderBuffer:
             self._runs[first:] = [self._join_pieces(self._runs[first:])]
 
     def _join_pieces(self, runs: list[Chunk]) -> Chunk:
-        made = joined_chunks(list(runs), self._layouts)
-        order = stable_order(made.keys)
-        return made if order is None else Chunk(made.keys[order], made.events.take(pa.array(order)))
+        joined = joined_chunks(list(runs), self._layouts)
+        order = stable_order(joined.keys)
+        return joined if order is None else Chunk(joined.keys[order], joined.events.take(pa.array(order)))
 
     # ---- checkpoints ------------------------------------------------------------------------------------
 
     def snapshot(self) -> tuple[pa.Table | None, dict[str, Any]]:
-        """Return the state that `restore` needs to go on from here.
+        """Return the state from which `restore` continues.
 
         Returns
         -------
         table : pyarrow.Table or None
-            The held events, in the columns of the layouts; None before the first batch.
+            The buffered events, in the columns of the layouts; None before the first batch.
         state : dict
             The rest of the state, in types that JSON has.
         """
@@ -422,12 +422,12 @@ class ReorderBuffer:
             return None, state
         if len(self._runs) > 1:
             self._runs = [self._join_pieces(self._runs)]
-        held = [self._layouts.conform(run.events) for run in self._runs]
-        return pa.Table.from_batches(held, self._layouts.schema), state
+        buffered = [self._layouts.conform(run.events) for run in self._runs]
+        return pa.Table.from_batches(buffered, self._layouts.schema), state
 
     @classmethod
     def restore(cls, table: pa.Table | None, state: dict[str, Any]) -> ReorderBuffer:
-        """Make a Reorder that goes on where `snapshot` was taken."""
+        """Return a ReorderBuffer that continues where `snapshot` was taken."""
         reorder = cls(state["column"], state["lateness"], state["late"])
         reorder._advanced = state.get("advanced")
         if table is None:

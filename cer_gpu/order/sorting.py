@@ -55,13 +55,13 @@ class SortedRun(Protocol):
         """Lower bound of the keys: that of the first event, or less."""
 
     def chunks(self) -> Iterator[Chunk]:
-        """Yield the events, taken in by the layouts that `merge_runs` is given."""
+        """Yield the events, converted by the layouts of `merge_runs`."""
 
 
 def merge_runs(runs: Sequence[SortedRun], layouts: Layouts, n_rows: int) -> Iterator[pa.RecordBatch]:
     """Merge sorted runs by time; equal times are in the order of the sorted runs, and within one in its own.
 
-    One chunk of each sorted run is held, from the time of its first event on.  Each round takes all events up to the
+    One chunk of each sorted run is in memory, from the time of its first event on.  Each round takes all events to the
     end of the chunk that ends first.
 
     Parameters
@@ -76,7 +76,7 @@ def merge_runs(runs: Sequence[SortedRun], layouts: Layouts, n_rows: int) -> Iter
     Yields
     ------
     pyarrow.RecordBatch
-        Batch to be given out by `layouts`.
+        Batch to convert back by `layouts`.
     """
     iterators: list[Iterator[Chunk]] = [iter(())] * len(runs)
     chunks: list[Chunk | None] = [None] * len(runs)
@@ -92,7 +92,7 @@ def merge_runs(runs: Sequence[SortedRun], layouts: Layouts, n_rows: int) -> Iter
             firsts[run], lasts[run] = chunk.keys[0], chunk.keys[-1]
 
     parts: list[Chunk] = []
-    n_held = 0
+    n_pending = 0
     while True:
         while waiting and (not opened.any() or runs[waiting[-1]].first <= int(lasts[opened].min())):
             run = waiting.pop()
@@ -101,7 +101,7 @@ def merge_runs(runs: Sequence[SortedRun], layouts: Layouts, n_rows: int) -> Iter
         active = np.flatnonzero(opened)
         if not len(active):
             break
-        # the first sorted run whose chunk ends at this time; later ones wait, as it may go on with equal times
+        # the first sorted run whose chunk ends at this time; later ones wait, as it may continue with equal times
         ends = int(active[np.argmin(lasts[active])])
         cut = lasts[ends]
         for run in active[firsts[active] <= cut].tolist():
@@ -113,11 +113,11 @@ def merge_runs(runs: Sequence[SortedRun], layouts: Layouts, n_rows: int) -> Iter
                 firsts[run] = chunk.keys[stop]
             parts.append(chunk.slice(start, stop))
             n_taken[run] = stop
-            n_held += stop - start
+            n_pending += stop - start
         advance(ends)
-        if n_held >= n_rows:
+        if n_pending >= n_rows:
             yield from sort_chunks(parts, layouts, n_rows)
-            n_held = 0
+            n_pending = 0
     yield from sort_chunks(parts, layouts, n_rows)
 
 
@@ -140,23 +140,23 @@ def sort_chunks(chunks: list[Chunk], layouts: Layouts, n_rows: int) -> Iterator[
 
 def rebatch(batches: Iterable[pa.RecordBatch], layouts: Layouts, n_rows: int) -> Iterator[pa.RecordBatch]:
     """Yield the same events in batches of about `n_rows`: small ones are joined, large ones cut."""
-    held: list[pa.RecordBatch] = []
-    n_held = 0
+    pending: list[pa.RecordBatch] = []
+    n_pending = 0
     for batch in batches:
         for start in range(0, batch.num_rows, n_rows):
-            held.append(batch.slice(start, n_rows))
-            n_held += held[-1].num_rows
-            if n_held >= n_rows // 2:
-                yield layouts.concat(held)
-                n_held = 0
-    if held:
-        yield layouts.concat(held)
+            pending.append(batch.slice(start, n_rows))
+            n_pending += pending[-1].num_rows
+            if n_pending >= n_rows // 2:
+                yield layouts.concat(pending)
+                n_pending = 0
+    if pending:
+        yield layouts.concat(pending)
 
 
 def order_ties(source: Source, column: str, further: Sequence[str]) -> Source:
     """Return a source in which events of one time are in the order of further columns, ascending, NULL last.
 
-    Events that are alike in all of them keep their order.  The events of one time are held at once.
+    Events equal in all of them keep their order.  All events of one time are in memory at once.
 
     Parameters
     ----------
@@ -180,25 +180,25 @@ def order_ties(source: Source, column: str, further: Sequence[str]) -> Source:
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
         wanted = list(dict.fromkeys([*columns, column, *further]))
-        held: list[pa.RecordBatch] = []
+        tied: list[pa.RecordBatch] = []
         for batch in ordered.batches(wanted):
             keys = to_keys(Block(batch).numbers(column))
             if not len(keys):
                 continue
-            last = int(np.searchsorted(keys, keys[-1]))  # events of the last time may go on in the next batch
+            last = int(np.searchsorted(keys, keys[-1]))  # events of the last time may continue in the next batch
             first = int(np.searchsorted(keys, keys[0], side="right"))
-            if held and _last_key(held[-1], column) == int(keys[0]):
-                held.append(batch.slice(0, first))
+            if tied and _last_key(tied[-1], column) == int(keys[0]):
+                tied.append(batch.slice(0, first))
             else:
-                yield from _order_ties(held, column, further, columns)
-                held, first = [], 0
+                yield from _order_ties(tied, column, further, columns)
+                tied, first = [], 0
             if first == len(keys):
                 continue
-            yield from _order_ties(held, column, further, columns)
+            yield from _order_ties(tied, column, further, columns)
             if first < last:
                 yield from _order_ties([batch.slice(first, last - first)], column, further, columns)
-            held = [batch.slice(max(first, last))]
-        yield from _order_ties(held, column, further, columns)
+            tied = [batch.slice(max(first, last))]
+        yield from _order_ties(tied, column, further, columns)
 
     return replace(ordered, read=read, reads_fields=False, parts=None, rereadable=False, in_memory=False)
 
@@ -238,27 +238,27 @@ def _comparable(values: pa.Array) -> pa.Array:
 
 
 WAYS = 64
-"""Most sorted runs merged at once: each has its file open and a chunk in memory."""
+"""Maximum number of sorted runs merged at once: each has its file open and a chunk in memory."""
 
 _ROW_BYTES = 32
-"""Bytes that sorting needs for each row beside its columns: keys, digits, rows."""
+"""Bytes that sorting needs for each row besides its columns: keys, digits, rows."""
 
 
 def sort_source(source: Source, column: str, *, memory: int = 1 << 28) -> Source:
     """Return the same events in the order of time; equal times keep their order.
 
-    Events that do not fit the memory are written to files in a temporary folder, as sorted runs, which are then
+    Events that do not fit in memory are written to files in a temporary folder, as sorted runs, which are then
     merged.  The folder is removed at the end, on an error, and when the generator is closed.  Nothing is written for
-    events that fit, nor for a rereadable source that is in order already.
+    events that fit, nor for a rereadable source that is already sorted.
 
     Parameters
     ----------
     source
         Read once, or twice if it is rereadable.
     column
-        A column of integers, timestamps, dates, durations or floats; read even if it is not asked for.
+        A column of integers, timestamps, dates, durations or floats; read even if it is not requested.
     memory
-        Bytes of events held at once, about.
+        Approximate number of bytes of events in memory at once.
 
     Returns
     -------
@@ -303,21 +303,21 @@ def _sort_events(
             n_rows += batch.num_rows
         return
     layouts = Layouts()
-    held: list[Chunk] = []
+    chunks: list[Chunk] = []
     size = 0
     with _Spill(layouts, column, memory) as spill:
         n_rows = 0
         for keys, piece in _read_keyed(source, columns, column):
-            held.append(Chunk(keys, layouts.take_in(with_rows(piece, n_rows) if numbered else piece)))
+            chunks.append(Chunk(keys, layouts.take_in(with_rows(piece, n_rows) if numbered else piece)))
             n_rows += len(keys)
-            # joining and then sorting the held events takes twice their bytes
-            size += 2 * n_bytes(held[-1].events) + _ROW_BYTES * len(keys)
+            # joining and then sorting the events takes twice their bytes
+            size += 2 * n_bytes(chunks[-1].events) + _ROW_BYTES * len(keys)
             if size >= memory:
-                spill.add(held)
+                spill.add(chunks)
                 size = 0
         if spill.files:
-            spill.add(held)
-        for batch in spill.merged() if spill.files else sort_chunks(held, layouts, BATCH_ROWS):
+            spill.add(chunks)
+        for batch in spill.merged() if spill.files else sort_chunks(chunks, layouts, BATCH_ROWS):
             yield from layouts.give_out(batch)
 
 
@@ -402,7 +402,7 @@ class _Spill:
         self._chunk_rows = BATCH_ROWS
 
     def __enter__(self) -> _Spill:
-        """Return the spill; its folder is made with the first sorted run."""
+        """Return the spill; its folder is created with the first sorted run."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -420,12 +420,12 @@ class _Spill:
         first = min(int(chunk.keys.min()) for chunk in chunks)
         last = max(int(chunk.keys.max()) for chunk in chunks)
         size, n_rows = sum(n_bytes(chunk.events) for chunk in chunks), sum(len(chunk.keys) for chunk in chunks)
-        # the chunks of the sorted runs that are merged at once fit a quarter of the memory
+        # the chunks of the sorted runs that are merged at once fit in a quarter of the memory
         self._chunk_rows = min(self._chunk_rows, max(1, self._memory // (4 * WAYS) * n_rows // max(1, size)))
         batches = sort_chunks(chunks, self._layouts, self._chunk_rows)
         with self._readable_errors():
             if self.files and first >= self.files[-1].last and self.files[-1].schema.equals(self._layouts.schema):
-                file = self.files[-1]  # the sorted run goes on
+                file = self.files[-1]  # the sorted run continues
             else:
                 if self.files:
                     self.files[-1].close()
@@ -436,7 +436,7 @@ class _Spill:
             file.last = last
 
     def merged(self) -> Iterator[pa.RecordBatch]:
-        """Yield all events in order, to be given out by the layouts."""
+        """Yield all events in order, to be converted back by the layouts."""
         with self._readable_errors():
             self.files[-1].close()
             while _depth(self.files) > WAYS:
@@ -444,7 +444,7 @@ class _Spill:
             yield from merge_runs(self.files, self._layouts, BATCH_ROWS)
 
     def _merge_some(self) -> None:
-        """Merge the neighbours with the fewest events: as many as leave `WAYS` sorted runs, `WAYS` at most."""
+        """Merge the neighbours with the fewest events: enough to leave `WAYS` sorted runs, at most `WAYS` at once."""
         n = min(WAYS, len(self.files) - WAYS + 1)
         sizes = np.array([file.n_rows for file in self.files])
         at = int(np.argmin(np.convolve(sizes, np.ones(n, np.int64), "valid")))
@@ -486,6 +486,6 @@ def _remove_folder(folder: Path) -> None:
 
 
 def _depth(files: Iterable[_File]) -> int:
-    """Return the greatest number of sorted runs that overlap at one time: so many are open at once."""
+    """Return the greatest number of sorted runs that overlap at one time, which is how many are open at once."""
     ends = sorted([(file.first, 1) for file in files] + [(file.last + 1, -1) for file in files])
     return max(accumulate(step for _, step in ends))

@@ -23,7 +23,7 @@ STREAM_COLUMN = "$stream"
 """The column of merged events that names the stream of each: dictionary<int32, large_string>."""
 
 _CHUNK_ROWS = 1 << 12
-"""Fewest rows that the merge takes of a stream, small batches joined: each round costs time for every stream."""
+"""Minimum rows that the merge takes from a stream, joining small batches: each round costs time for every stream."""
 
 
 def merge_sources(sources: Mapping[str, Source], column: str | None) -> Source:
@@ -84,12 +84,12 @@ def merge_sources(sources: Mapping[str, Source], column: str | None) -> Source:
     conflicts: dict[str, EventsError] = {}
     all_names = dict.fromkeys(name for source in sources.values() for name in source.schema.names)
     for name in (name for name in all_names if name != ROW_COLUMN):
-        found = {s: source.schema for s, source in sources.items() if name in source.schema.names}
+        schemas = {s: source.schema for s, source in sources.items() if name in source.schema.names}
         try:
-            types[name] = _type_over(name, found, is_time=name == column)
+            types[name] = _type_over(name, schemas, is_time=name == column)
         except EventsError as error:
             # a query may do without the column
-            schema = next(iter(found.values()))
+            schema = next(iter(schemas.values()))
             conflicts[name], types[name] = error, schema.types[schema.names.index(name)]
     if column in conflicts:
         raise conflicts[column]
@@ -103,11 +103,11 @@ def merge_sources(sources: Mapping[str, Source], column: str | None) -> Source:
         return _merge(sources, {name: types[name] for name in wanted}, column, ROW_COLUMN in columns)
 
     counts = [source.n_rows for source in sources.values()]
-    known = [count for count in counts if count is not None]
+    row_counts = [count for count in counts if count is not None]
     schema = pa.schema([*types.items(), (STREAM_COLUMN, CODED), (ROW_COLUMN, pa.int64())])
     remarks = {name: text for source in sources.values() for name, text in source.remarks.items()}
     notes = [note for source in sources.values() for note in source.notes]
-    n_rows = sum(known) if len(known) == len(counts) else None
+    n_rows = sum(row_counts) if len(row_counts) == len(counts) else None
     return Source(schema, read, n_rows, remarks=remarks, notes=notes)
 
 
@@ -137,7 +137,7 @@ def _type_over(name: str, schemas: dict[str, pa.Schema], is_time: bool) -> pa.Da
 
 
 def _merged_type(a: pa.DataType, b: pa.DataType, is_time: bool = False) -> pa.DataType | None:
-    """Return the type to which values of two stored types are cast if they fit, or None."""
+    """Return the type to which values of two stored types are cast where they are representable, or None."""
     if a == b or kind_of(b) == NOTHING:
         return a
     if kind_of(a) == NOTHING:
@@ -200,23 +200,23 @@ class _Stream:
     types: dict[str, pa.DataType]
     column: str | None
     layouts: Layouts
-    most_rows: int
+    max_rows: int
     numbered: bool
     n_rows: int = 0
     first = 0
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the events, after checking their order."""
-        held: list[Chunk] = []
-        n_held = 0
+        pending: list[Chunk] = []
+        n_pending = 0
         for piece in self._pieces():
-            held.append(piece)
-            n_held += piece.events.num_rows
-            if n_held >= _CHUNK_ROWS:
-                yield joined_chunks(held, self.layouts)
-                n_held = 0
-        if held:
-            yield joined_chunks(held, self.layouts)
+            pending.append(piece)
+            n_pending += piece.events.num_rows
+            if n_pending >= _CHUNK_ROWS:
+                yield joined_chunks(pending, self.layouts)
+                n_pending = 0
+        if pending:
+            yield joined_chunks(pending, self.layouts)
 
     def _pieces(self) -> Iterator[Chunk]:
         wanted = [name for name in self.types if name in self.source.schema.names]
@@ -224,8 +224,8 @@ class _Stream:
             wanted.append(ROW_COLUMN)
         clock = None if self.column is None else Clock(self.column)
         for batch in self.source.batches(wanted):
-            for start in range(0, batch.num_rows, self.most_rows):
-                piece = (batch.select(wanted) if wanted else batch).slice(start, self.most_rows)
+            for start in range(0, batch.num_rows, self.max_rows):
+                piece = (batch.select(wanted) if wanted else batch).slice(start, self.max_rows)
                 if clock is not None:
                     try:
                         clock.read(Block(piece))
@@ -252,9 +252,9 @@ class _Stream:
         return pa.RecordBatch.from_pydict(columns)
 
     def _cast_column(self, name: str, array: pa.Array, data_type: pa.DataType) -> pa.Array:
-        """Cast to the type that a column has over all streams; a type unlike the schema's is left to the layouts."""
-        kept = stored_type(array.type)
-        if kept == data_type or kind_of(data_type) == STRING or _merged_type(data_type, kept) != data_type:
+        """Cast to the type that a column has over all streams; others than the schema's are left to the layouts."""
+        own_type = stored_type(array.type)
+        if own_type == data_type or kind_of(data_type) == STRING or _merged_type(data_type, own_type) != data_type:
             return array
         try:
             return to_stored(array).cast(data_type)

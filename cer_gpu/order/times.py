@@ -1,6 +1,6 @@
 """Times as 64-bit keys, by which events are sorted, merged and reordered.
 
-A key is a uint64.  Keys order as the times do; keys of integers and moments have the differences of the times too.
+A key is a uint64.  Keys order as the times do; differences of keys of integers and timestamps equal those of the times.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Period:
     Parameters
     ----------
     after
-        Time in ISO 8601 of the first events that belong to it; None: those of any time do.
+        Time in ISO 8601 from which events belong to it, or None if they may be of any time.
     before
         Time in ISO 8601 from which on events no longer belong to it, or None if there is none.
 
     Raises
     ------
     OptionError
-        When one is no time, or there is nothing between them.
+        When one is not a time, or there is nothing between them.
     """
 
     after: str | None = None
@@ -56,7 +56,7 @@ class Period:
         return self.after is not None or self.before is not None
 
     def bounds(self, data_type: pa.DataType, time_unit: str | None = None) -> tuple[int | None, int | None]:
-        """Return the ends as numbers of a type of times: the least that belongs to it, and the least after it.
+        """Return the ends as numbers of a time type: the least that belongs to the period, and the least after it.
 
         Parameters
         ----------
@@ -101,7 +101,7 @@ def _time_number(text: str | None, data_type: pa.DataType, time_unit: str | None
 
 
 def within_period(source: Source, time_column: str, period: Period, time_unit: str | None = None) -> Source:
-    """Return the events of a period, with their row numbers among all (`ROW_COLUMN`); those without a time stay.
+    """Return the events of a period and those without a time, with their row numbers among all (`ROW_COLUMN`).
 
     Raises
     ------
@@ -118,28 +118,28 @@ def within_period(source: Source, time_column: str, period: Period, time_unit: s
         times = array_of(batch, time_column)
         if isinstance(times, pa.DictionaryArray):
             times = times.dictionary_decode()
-        known = np.asarray(times.is_valid())
+        present = np.asarray(times.is_valid())
         numbers = _time_numbers(times)
-        kept = np.ones(batch.num_rows, np.bool_)
+        mask = np.ones(batch.num_rows, np.bool_)
         if least is not None:
-            kept &= numbers >= least
+            mask &= numbers >= least
         if end is not None:
-            kept &= numbers < end
-        kept |= ~known
-        return kept
+            mask &= numbers < end
+        mask |= ~present
+        return mask
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
         n_rows = 0
         for batch in source.batches(list(dict.fromkeys([*(c for c in columns if c != ROW_COLUMN), time_column]))):
-            kept = belong(batch)
-            rows = n_rows + np.flatnonzero(kept)
+            mask = belong(batch)
+            rows = n_rows + np.flatnonzero(mask)
             n_rows += batch.num_rows
             if ROW_COLUMN in columns:
                 numbers = np.zeros(batch.num_rows, np.int64)
-                numbers[kept] = rows
+                numbers[mask] = rows
                 batch = batch.append_column(pa.field(ROW_COLUMN, pa.int64()), pa.array(numbers))
             if len(rows):
-                yield batch if len(rows) == batch.num_rows else batch.filter(pa.array(kept))
+                yield batch if len(rows) == batch.num_rows else batch.filter(pa.array(mask))
 
     return replace(
         source,
@@ -193,7 +193,7 @@ def stable_order(keys: TimeKeys) -> Int64 | None:
     falls = np.count_nonzero(keys[1:] < keys[:-1])
     if not falls:
         return None
-    if falls < n >> 4:  # a few sorted runs: a merge sort takes them as they stand
+    if falls < n >> 4:  # a few sorted runs: a merge sort uses them as they are
         return np.argsort(keys, kind="stable")
     # radix sort, low digits of the keys first, each above its row in one number: such numbers sort several times as
     # fast as rows, and no two are equal
@@ -212,7 +212,7 @@ def stable_order(keys: TimeKeys) -> Int64 | None:
 
 
 def order_column_type(schema: pa.Schema, name: str) -> pa.DataType:
-    """Return the type of a column that events are ordered by: one that tells the time, or a float.
+    """Return the type of a column that events are ordered by: a time type, or a float.
 
     Raises
     ------
@@ -255,7 +255,7 @@ class Times(Clock):
         self._n_rows += n_rows
 
     def resume(self, n_rows: int, data_type: pa.DataType) -> None:
-        """Go on after so many events, whose times have this type."""
+        """Continue after `n_rows` events, whose times have this type."""
         self._n_rows, self._type = n_rows, data_type
 
     def keys_before_gap(self, batch: pa.RecordBatch) -> TimeKeys:

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.backend.aggregates.segments import (
     Segments,
-    count_held,
-    extreme_held,
-    find_held,
-    gather_held,
-    sum_held,
+    count_bound,
+    extreme_bound,
+    find_bound_row,
+    gather_bound,
+    sum_bound,
 )
 from cer_gpu.backend.compaction import gather
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, NOTHING, TEMPORAL, kind_of, numbers_of, validity
@@ -89,19 +89,19 @@ class VariableRows:
     def count(self, valid: Bools = _NO_NULL) -> Int64:
         """Return the number of rows that are not NULL."""
         counts = self._empty_array(np.int64)
-        count_held(tuple(self.segments), valid, self.each, counts)
+        count_bound(tuple(self.segments), valid, self.each, counts)
         return counts
 
     def find(self, *, first: bool, nth: int = 0) -> Array:
         """Return the `nth` row from the first or from the last one, or -1 if there is none."""
         rows = self._empty_array(self.segments.rows.dtype)
-        find_held(tuple(self.segments), first, nth, self.each, rows)
+        find_bound_row(tuple(self.segments), first, nth, self.each, rows)
         return rows
 
     def extreme(self, function: str, ranks: Array, valid: Bools) -> Array:
         """Return the row with the least ("MIN") or greatest ("MAX") value, the first of equals, or -1 if none."""
         rows = self._empty_array(self.segments.rows.dtype)
-        extreme_held(tuple(self.segments), ranks, valid, 1 if function == "MAX" else -1, self.each, rows)
+        extreme_bound(tuple(self.segments), ranks, valid, 1 if function == "MAX" else -1, self.each, rows)
         return rows
 
     def summed(self, function: str, values: Array, valid: Bools, data_type: pa.DataType) -> pa.Array | int:
@@ -111,7 +111,7 @@ class VariableRows:
         """
         counts, sums = self._empty_array(np.int64), self._empty_array(values.dtype)
         limits = _INTEGERS if values.dtype == np.int64 else _FLOATS
-        row: int = sum_held(tuple(self.segments), values, valid, limits, self.each, sums, counts)
+        row: int = sum_bound(tuple(self.segments), values, valid, limits, self.each, sums, counts)
         if row >= 0:
             return row
         if function == "AVG":
@@ -123,7 +123,7 @@ class VariableRows:
         """Return the selected rows of all segments, and the offsets of each segment in them."""
         bounds = np.empty(len(self.segments.offsets), np.int64)
         rows = np.empty(len(self.segments.marks), self.segments.rows.dtype)
-        return bounds, rows[: gather_held(tuple(self.segments), bounds, rows)]
+        return bounds, rows[: gather_bound(tuple(self.segments), bounds, rows)]
 
     def lists(self, name: str, take: Callable[[Array], pa.Array], data_type: pa.DataType) -> pa.Array:
         """Return lists of the values that `take` returns for rows; NULL if there are none.

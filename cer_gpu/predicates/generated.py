@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from cer_gpu.backend.jit import INT64, array_type, is_kept, kept_in, kernel
+from cer_gpu.backend.jit import INT64, array_type, is_cached, kernel, numba_cache_folder
 from cer_gpu.cache import cache_folder, whole_file
 from cer_gpu.expressions.targets.numba import CASTS, CONSTANTS, HEADER, NumbaWriter, index
 from cer_gpu.expressions.terms import (
@@ -268,7 +268,7 @@ class Generated:
                 if nullable not in self._loaders:
                     self._loaders[nullable] = _function(source_of(self.program, nullable))
                 loader: Any = self._loaders[nullable]
-                if not at_once and self._rows < ROWS_TO_COMPILE and not is_kept(loader, signature):
+                if not at_once and self._rows < ROWS_TO_COMPILE and not is_cached(loader, signature):
                     return None
                 loader.compile(signature)
                 loader.disable_compile()
@@ -308,8 +308,8 @@ def generated(program: GuardProgram) -> Generated | None:
 
 def source_folder() -> Path:
     """Return the folder for sources: within Numba's cache folder if one is set, else in the user's cache."""
-    if kept_in():
-        folder = Path(kept_in(), "cer_gpu_generated")
+    if numba_cache_folder():
+        folder = Path(numba_cache_folder(), "cer_gpu_generated")
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if os.access(folder, os.W_OK | os.X_OK):

@@ -378,7 +378,10 @@ class HostSets:
             part[k] = self._columns[k]
             classes = np.empty((k + 1, len(strings)), np.int32)
             self._write_classes(part, 0, len(strings), classes)
-            known = self._dictionaries[name] = array.dictionary, np.append(classes[k], coding.NO_TEXT).astype(np.int32)
+            known = self._dictionaries[name] = (
+                array.dictionary,
+                np.append(classes[k], coding.IS_NULL).astype(np.int32),
+            )
         is_valid = validity(array.indices)
         codes = codes_of(array, is_valid).astype(np.int32)
         if is_valid is not None:

@@ -1,11 +1,11 @@
 """Monotone bounds: conditions that, once false for a row, are false for every later row.
 
-``ts - R.ts <= 1800`` is one where ``ts`` does not decrease along the rows and the row of R is held.  If every way from
-a place to the end takes a row of which a bound must hold, and it fails of the next row, no later row will do.
+``ts - R.ts <= 1800`` is one where ``ts`` does not decrease along the rows and the row of R is fixed.  If every way from
+a place to the end takes a row for which a bound must hold, and it fails for the next row, no later row will do.
 
-The values of a column tell if it keeps an order.  From there, a program (`cer_gpu.backend.joins.filters`) is followed
+The values of a column show whether it is in order.  From there, a program (`cer_gpu.backend.joins.filters`) is followed
 instruction by instruction: each value on its stack does not decrease, does not increase, or stays the same
-from row to row, and lies in a range, so that integers are known to fit.
+from row to row, and lies in a range, so that integers provably fit.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RowBound:
     arguments : tuple of RowArgument
         The row at hand as `NEXT_ROW`.
     needed : (int, int)
-        A set, and the number of its row that must be held before the bound means anything; set -1: none need be.
+        A set, and the number of its row that must exist before the bound applies; set -1 if none need exist.
     """
 
     code: tuple[Instruction, ...]
@@ -76,7 +76,7 @@ class _Value:
 
 
 _OnStack = _Value | tuple[int, int] | None
-"""A value, both halves of a constant, of which instructions tell the type, or nothing that is known."""
+"""A value, both halves of a constant whose type the instructions say, or an unknown value."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ class ReadColumns:
             self._cached_values[column] = self._column_direction(column)
         return self._cached_values[column]
 
-    def held(self, column: int) -> _Value | None:
-        """Return a column of a row that stays the same."""
+    def constant(self, column: int) -> _Value | None:
+        """Return a column of a fixed row."""
         read = self._column_numbers(column)
         if read is None:
             return None
@@ -138,19 +138,19 @@ class ReadColumns:
 
     def _column_direction(self, column: int) -> _Value | None:
         n = len(self.values)
-        found = self._ordered(column, min(n, SAMPLE))
-        return self._ordered(column, n) if found is not None and n > SAMPLE else found
+        sampled = self._ordered(column, min(n, SAMPLE))
+        return self._ordered(column, n) if sampled is not None and n > SAMPLE else sampled
 
     def _ordered(self, column: int, stop: int) -> _Value | None:
-        """Return a column as `value` does, as far as its first rows tell."""
+        """Return a column as `value` does, judged by its first rows."""
         read = self._column_numbers(column, stop)
         if read is None or not stop or not read[1].all():
             return None
         values = read[0]
         borders = self.ends[: np.searchsorted(self.ends, stop)] - 1
-        for direction, kept in ((1, values[1:] >= values[:-1]), (-1, values[1:] <= values[:-1])):
-            kept[borders] = True
-            if kept.all():
+        for direction, in_order in ((1, values[1:] >= values[:-1]), (-1, values[1:] <= values[:-1])):
+            in_order[borders] = True
+            if in_order.all():
                 return _Value(direction, values.min().item(), values.max().item())
         return None
 
@@ -162,7 +162,7 @@ def bounds_after(
     columns: ReadColumns,
     growing: Mapping[int, int],
 ) -> list[list[RowBound]]:
-    """Return the bounds that must hold of a row behind each place, over rows that are held by then.
+    """Return the bounds that must hold of a row after each place, over rows that exist by then.
 
     Parameters
     ----------
@@ -172,13 +172,13 @@ def bounds_after(
     growing
         The functions over the match so far that do not decrease, each with its set.
     """
-    found: dict[int, RowBound | None] = {}
+    bounds: dict[int, RowBound | None] = {}
 
     def bound_of(place: int, i: int) -> RowBound | None:
         condition, read_by = conditions[place][i]
-        if id(condition) not in found:
-            found[id(condition)] = _monotone_bound(condition.instructions, read_by, columns, growing)
-        return found[id(condition)]
+        if id(condition) not in bounds:
+            bounds[id(condition)] = _monotone_bound(condition.instructions, read_by, columns, growing)
+        return bounds[id(condition)]
 
     own = [
         [bound for i in range(len(each)) if (bound := bound_of(place, i)) is not None]
@@ -257,7 +257,7 @@ class _DirectionInterpreter:
         if kind == k.TOTAL:
             value = _Value(1, 0, GREATEST) if number in self._growing else None
         elif b >= 0:
-            value = self._columns.value(b) if at_hand else self._columns.held(b)
+            value = self._columns.value(b) if at_hand else self._columns.constant(b)
         self._stack.append(value)
         return None if at_hand and value is None else (op, a, b)
 
@@ -277,7 +277,7 @@ class _DirectionInterpreter:
         return op, a, b
 
     def compare(self, op: int, a: int, b: int) -> Instruction | None:
-        """Replace two values by their comparison, of which nothing is known."""
+        """Replace two values by their comparison, whose value is unknown."""
         y, x = self._stack.pop(), self._stack.pop()
         self._stack.append(None)
         operator = _monotone_operator(op, a, b, x, y)
@@ -337,16 +337,16 @@ def _combined(op: int, a: int, x: _OnStack, y: _OnStack) -> _Value | None:
         if y.low != y.high or y.direction:
             return None
         x = x if y.low >= 0 else -x
-        found = _Value(x.direction, x.low * abs(y.low), x.high * abs(y.low))
+        result = _Value(x.direction, x.low * abs(y.low), x.high * abs(y.low))
     else:
         y = -y if a == MINUS else y
         if x.direction * y.direction < 0:
             return None
-        found = _Value(x.direction or y.direction, x.low + y.low, x.high + y.high)
+        result = _Value(x.direction or y.direction, x.low + y.low, x.high + y.high)
     if op == f.TWO_FLOATS:
-        return found if math.isfinite(found.low) and math.isfinite(found.high) else None
+        return result if math.isfinite(result.low) and math.isfinite(result.high) else None
     least, greatest = (-(2**127), 2**127 - 1) if op == f.TWO_WIDE else (LEAST, GREATEST)
-    return found if least <= found.low <= found.high <= greatest else None
+    return result if least <= result.low <= result.high <= greatest else None
 
 
 def _monotone_operator(op: int, a: int, negated: int, x: _OnStack, y: _OnStack) -> int | None:

@@ -52,16 +52,16 @@ def compile_row_pattern(text: str) -> RowPatternQuery:
     Raises
     ------
     QuerySyntaxError
-        When it is no such statement.
+        When it is not such a statement.
     QueryError
         When it asks for something that is not supported, or has no meaning.
     """
     statement = parse_statement(text)
-    made = {name: run(statement) for name, run in PASSES}
-    program = made["places"]
-    if program.counts and made["conditions"].searched:  # a search goes row by row
+    results = {name: run(statement) for name, run in PASSES}
+    program = results["places"]
+    if program.counts and results["conditions"].searched:  # a search goes row by row
         program = _program(statement, may_count=False)
-    return RowPatternQuery(text, statement, program, made["conditions"], made["measures"], made["skip"])
+    return RowPatternQuery(text, statement, program, results["conditions"], results["measures"], results["skip"])
 
 
 def _build_program(statement: Statement) -> RowProgram:
@@ -96,13 +96,13 @@ def _primary(statement: Statement) -> list[str]:
 
 
 def _split(statement: Statement, predicates: Mapping[str, s.Predicate], leaves: Mapping[str, RowLeaf]) -> Conditions:
-    """Return conditions in two parts: those of the row and rows around it, and those that read others of the match."""
+    """Return two parts of the conditions: those of the row and rows around it, and those on other rows of the match."""
     local: dict[str, s.Predicate] = {}
     searched: dict[str, tuple[s.Predicate, ...]] = {}
     around: dict[str, RowValue | Null] = {}
     others: dict[str, RowLeaf] = {}
     for each in statement.define:
-        mine = {None, each.name} | {name for name, held in statement.subsets.items() if each.name in held}
+        mine = {None, each.name} | {name for name, members in statement.subsets.items() if each.name in members}
         here: list[s.Predicate] = []
         there: list[s.Predicate] = []
         for part in _conjuncts(predicates[each.name]):
@@ -130,7 +130,7 @@ def _conjuncts(predicate: s.Predicate) -> list[s.Predicate]:
 
 
 def _is_around(leaf: RowLeaf, mine: Container[str | None]) -> bool:
-    """Return True for a value of the row itself, or of one so many rows before or after it, and for NULL."""
+    """Return True for a value of the row itself, or of one at a fixed offset from it, and for NULL."""
     if isinstance(leaf, Null):
         return True
     return isinstance(leaf, RowValue) and leaf.variable in mine and leaf.is_current
@@ -142,7 +142,7 @@ def _relative(leaf: RowLeaf, mine: Container[str | None]) -> RowLeaf:
 
 
 def _check_define_leaf(leaf: RowLeaf, statement: Statement, name: str, span: s.Span) -> RowLeaf:
-    """Return a leaf that may stand in DEFINE; refuse others."""
+    """Return a leaf that may be in DEFINE; refuse others."""
     reason = ""
     if leaf.final:
         reason = "FINAL has no meaning in DEFINE, where the match is not complete"
@@ -206,4 +206,4 @@ PASSES: tuple[tuple[str, Callable[[Statement], Any]], ...] = (
     ("measures", _measures),
     ("skip", _skip),
 )
-"""Passes from a statement to the parts of its query; `cer_gpu.row_patterns.explaining` tells what each did."""
+"""Passes from a statement to the parts of its query; `cer_gpu.row_patterns.explaining` reports the effect of each."""

@@ -30,10 +30,10 @@ CONDITION_ROWS = 1 << 15
 DEVICE_ROWS = 1 << 20
 """Rows whose conditions a GPU evaluates at once."""
 MAX_DIRECT = 10
-"""Most conditions whose answers, as bits, are the symbol of a row; of more, the combinations met are numbered."""
+"""Maximum number of conditions whose results, as bits, are the symbol of a row; else combinations are numbered."""
 MAX_CONDITIONS = 63
 MAX_PATTERN_SYMBOLS = 1 << 16
-"""Most combinations of answers, as a row has one in 16 bits."""
+"""Maximum number of combinations of results, as a row has one in 16 bits."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _span_of(predicates: Mapping[str, s.Predicate], name: str) -> s.Span:
 
 
 class BoundConditions:
-    """Conditions bound to a schema; made by `Conditions.bind`."""
+    """Conditions bound to a schema; created by `Conditions.bind`."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class BoundConditions:
         Returns
         -------
         symbols : uint16, shape (n rows,)
-        held : dict from str to bool, shape (n symbols,)
+        satisfies : dict from str to bool, shape (n symbols,)
         """
         n = rows.batch.num_rows
         direct = len(self._variables) <= MAX_DIRECT
@@ -127,22 +127,22 @@ class BoundConditions:
         if self._guards is not None:
             evaluation, begin = GuardEvaluator(self._guards, device), 0
             try:
-                for block, found in evaluation.all_words(self._blocks(rows, evaluation.placement)):
-                    words[begin : begin + block.n_rows] = found[:, 0] if found.ndim == 2 else found
+                for block, block_words in evaluation.all_words(self._blocks(rows, evaluation.placement)):
+                    words[begin : begin + block.n_rows] = block_words[:, 0] if block_words.ndim == 2 else block_words
                     begin += block.n_rows
             finally:
                 evaluation.release()
         if direct:
-            known = np.arange(1 << len(self._variables))
+            combinations = np.arange(1 << len(self._variables))
             symbols = words.astype(np.uint16, copy=False)
         else:
             encoded = pc.dictionary_encode(pa.array(words))
-            known, symbols = encoded.dictionary.to_numpy(), encoded.indices.to_numpy().astype(np.uint16)
-            if len(known) > MAX_PATTERN_SYMBOLS:
+            combinations, symbols = encoded.dictionary.to_numpy(), encoded.indices.to_numpy().astype(np.uint16)
+            if len(combinations) > MAX_PATTERN_SYMBOLS:
                 raise QueryTooLargeError(
                     f"the conditions of DEFINE have more than {MAX_PATTERN_SYMBOLS:,} combinations here"
                 )
-        return symbols, {v: (known >> bit & 1).astype(np.bool_) for bit, v in enumerate(self._variables)}
+        return symbols, {v: (combinations >> bit & 1).astype(np.bool_) for bit, v in enumerate(self._variables)}
 
     def _blocks(self, rows: OrderedRows, placement: Placement) -> Iterator[Block]:
         """Yield blocks of the rows, with the values of rows before and after each."""

@@ -27,11 +27,11 @@ _COUNTED = (
     "several rows; one from the start takes the preferred number of rows at once"
 )
 _MAX_PLACES = 50
-"""Most places of a pattern that the text lists."""
+"""Maximum number of places of a pattern that the text lists."""
 
 
 class RowPatternExplanation(Explanation):
-    """Meaning of a statement with MATCH_RECOGNIZE, and its evaluation; made by `RowPatternQuery.explain`.
+    """Meaning of a statement with MATCH_RECOGNIZE, and its evaluation; created by `RowPatternQuery.explain`.
 
     Examples
     --------
@@ -45,7 +45,7 @@ class RowPatternExplanation(Explanation):
     ...     print(line)
     Rows of trades with the same name form a partition, in the order of ts.
     At each row, the preferred match of A B+ that begins there is found.
-    The search goes on after the last row of a match.
+    The search continues after the last row of a match.
     Each row of the result is a match, with name, high.
     """
 
@@ -53,15 +53,15 @@ class RowPatternExplanation(Explanation):
 
     def _sections(self, detail: str) -> list[Section]:
         facts = self._facts
-        found: list[Section] = [
+        sections: list[Section] = [
             ("In words", self.words),
             ("Evaluation", aligned_lines([[title, line] for title, line in facts["plan"].items()])),
         ]
         if detail in ("plan", "all"):
-            found.append(("Conditions", list(_conditions(facts["conditions"]))))
+            sections.append(("Conditions", list(_conditions(facts["conditions"]))))
         if detail in ("automaton", "all"):
-            found.append(("Places", list(_place_lines(facts["places"]))))
-        return [(title, [printable(line) for line in lines]) for title, lines in found]
+            sections.append(("Places", list(_place_lines(facts["places"]))))
+        return [(title, [printable(line) for line in lines]) for title, lines in sections]
 
 
 def explain_row_pattern(
@@ -122,7 +122,7 @@ def _pass_lines(
 ) -> Iterator[tuple[str, str]]:
     """Yield name and line of each pass, in the order of `cer_gpu.row_patterns.compiling.PASSES`."""
     yield "places", f"places {len(program.places):,}, each for a row that a variable takes"
-    subsets = "".join(f"; {name} is any of {', '.join(held)}" for name, held in statement.subsets.items())
+    subsets = "".join(f"; {name} is any of {', '.join(members)}" for name, members in statement.subsets.items())
     yield "names", f"variables {', '.join(dict.fromkeys(variables_in(statement.pattern)))}{subsets}"
     by_search = f"; by search {', '.join(searched)}" if searched else ""
     yield "conditions", f"bits of rows: {', '.join(bits) or 'none'}{by_search}"
@@ -180,14 +180,14 @@ def _place_facts(program: RowProgram) -> list[dict[str, Any]]:
     def names(places: Sequence[int]) -> list[str]:
         return ["the end" if place == MATCH_END else shown[place] for place in places]
 
-    found = [{"place": "start", "next": names(program.starts)}]
+    facts = [{"place": "start", "next": names(program.starts)}]
     if program.starts_at_first != program.starts:
-        found.append({"place": "start of a partition", "next": names(program.starts_at_first)})
+        facts.append({"place": "start of a partition", "next": names(program.starts_at_first)})
     for number, nexts in enumerate(program.nexts):
         ends = number in program.ends and MATCH_END not in nexts
         ways = names(nexts) + (["the end of the partition"] if ends else [])
-        found.append({"place": shown[number], "next": ways})
-    return found
+        facts.append({"place": shown[number], "next": ways})
+    return facts
 
 
 def _place_name(place: PatternPlace, number: int) -> str:
@@ -195,14 +195,14 @@ def _place_name(place: PatternPlace, number: int) -> str:
 
 
 def _quantifier_text(program: RowProgram, number: int) -> str:
-    """Return the quantifier of a place; "": it takes one row."""
+    """Return the quantifier of a place, or "" if it takes one row."""
     count = program.counts[number] if program.counts else None
-    if count is None or count.least == count.most == 1:
+    if count is None or count.minimum == count.maximum == 1:
         return ""
-    if count.least == count.most:
-        return f"{{{count.least}}}"
-    most = "" if count.most == NO_BOUND else count.most
-    return f"{{{count.least},{most}}}" + ("" if count.greedy else "?")
+    if count.minimum == count.maximum:
+        return f"{{{count.minimum}}}"
+    maximum = "" if count.maximum == NO_BOUND else count.maximum
+    return f"{{{count.minimum},{maximum}}}" + ("" if count.greedy else "?")
 
 
 def _place_lines(places: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -37,9 +37,9 @@ _AROUND: dict[type[_Node], tuple[str, str]] = {
     exp.Interval: (r"(?i)\bINTERVAL\s*$", r"\s+\w+"),
     exp.Is: ("", r"(?i)\s+IS\s+(?:NOT\s+)?NULL"),
 }
-"""Texts before and after the children of a node that belong to it; those of a function are its brackets."""
+"""Source text before and after the children of a node that belongs to it; of a function, its brackets."""
 _MAX_ROWS = 10**9
-"""Most rows that PREV, NEXT, FIRST and LAST go."""
+"""Maximum number of rows that PREV, NEXT, FIRST and LAST go."""
 _COMPARISONS: dict[type[_Node], str] = {
     exp.EQ: "=",
     exp.NEQ: "<>",
@@ -111,7 +111,7 @@ class Translator:
     variables : frozenset of str
         Variables and subsets; another name before a dot is an error.
     leaves : dict from str to RowLeaf
-        The leaves met so far, by the names of the attributes that stand for them.
+        The leaves so far, by the names of their attributes.
     """
 
     text: str
@@ -136,7 +136,7 @@ class Translator:
         try:
             tokens = Trino().tokenize(written)
             check_words(tokens, self.text, span[0])
-            parsed = sqlglot.parse_one(_with_semantics_joined(written, tokens), read="trino")
+            parsed = sqlglot.parse_one(_join_semantics(written, tokens), read="trino")
         except RecursionError:  # little was left of Python's stack
             raise too_deep_for_sql(self.text, span) from None
         except sqlglot.errors.SqlglotError as error:
@@ -169,15 +169,17 @@ class Translator:
             self._spans[id(node)] = self._span[0] + left.start() if left else begin, right.end() if right else end
 
     def _at(self, node: _Node) -> Span:
-        """Return the place of a node in the statement; that of the whole expression where it is not known."""
+        """Return the place of a node in the statement, or that of the whole expression if it is unknown."""
         return self._spans.get(id(node), self._span)
 
     def _statement_error(self, message: str, hint: str = "", name: str = "", node: _Node | None = None) -> QueryError:
         """Return an error at a word of a node, or of the whole expression, or at all of it."""
         places = [self._span] if node is None else [self._at(node), self._span]
-        found = (re.search(rf"(?i)\b{re.escape(name)}", self.text[slice(*place)]) for place in places if name)
+        words_in_text = (re.search(rf"(?i)\b{re.escape(name)}", self.text[slice(*place)]) for place in places if name)
         words = (
-            (place[0] + word.start(), place[0] + word.end()) for place, word in zip(places, found, strict=False) if word
+            (place[0] + word.start(), place[0] + word.end())
+            for place, word in zip(places, words_in_text, strict=False)
+            if word
         )
         begin, end = next(words, places[0])
         return QueryError(message, self.text, begin, end, hint)
@@ -239,8 +241,8 @@ class Translator:
     def _not_distinct(self, x: s.Expression, y: s.Expression, span: Span) -> s.Predicate:
         """Return ``x IS NOT DISTINCT FROM y``, which is never unknown."""
         nulls = s.IsNull(x, span), s.IsNull(y, span)
-        known = tuple(s.Not(each, span) for each in nulls)
-        equal = s.And((*known, s.Comparison("=", x, y, span)), span)
+        not_nulls = tuple(s.Not(each, span) for each in nulls)
+        equal = s.And((*not_nulls, s.Comparison("=", x, y, span)), span)
         return s.Or((s.And(nulls, span), equal), span)
 
     def _like(self, operand: _Node, regex: str, span: Span) -> s.Like:
@@ -344,7 +346,7 @@ class Translator:
 
     def _call(self, node: _Node) -> tuple[str, list[_Node]]:
         """Return the name and the arguments of a function that makes a leaf; ("", []) for anything else."""
-        known: dict[type[_Node], str] = {
+        names: dict[type[_Node], str] = {
             exp.First: "FIRST",
             exp.Last: "LAST",
             exp.Count: "COUNT",
@@ -356,14 +358,14 @@ class Translator:
         }
         if isinstance(node, exp.Anonymous):
             return node.name.upper(), list(node.expressions)
-        if type(node) in known:
+        if type(node) in names:
             more = node.args.get("expression"), *node.expressions
-            return known[type(node)], [each for each in (node.this, *more) if each is not None]
+            return names[type(node)], [each for each in (node.this, *more) if each is not None]
         return "", []
 
-    def _expect_arguments(self, name: str, arguments: list[Any], least: int, most: int) -> None:
-        if not least <= len(arguments) <= most:
-            wanted = str(least) if least == most else f"{least} or {most}"
+    def _expect_arguments(self, name: str, arguments: list[Any], n_min: int, n_max: int) -> None:
+        if not n_min <= len(arguments) <= n_max:
+            wanted = str(n_min) if n_min == n_max else f"{n_min} or {n_max}"
             raise self._statement_error(f"{name} takes {wanted} arguments, got {len(arguments)}", name=name)
 
     def _offset_of(self, name: str, arguments: list[_Node], default: int) -> int:
@@ -415,24 +417,26 @@ class Translator:
         variable, *path = [part for part in node.parts if isinstance(part, exp.Identifier)]
         if not path:
             return node.name, None
-        return ".".join(part.name for part in path), self._known_name(variable)  # a field of a struct has several names
+        return ".".join(part.name for part in path), self._variable_name(
+            variable
+        )  # a field of a struct has several names
 
     def _variable_of(self, node: exp.Column) -> str | None:
         """Return the variable before the dot."""
         table = node.args.get("table")
-        return None if table is None else self._known_name(table)
+        return None if table is None else self._variable_name(table)
 
     def _variable(self, node: _Node) -> str:
         if not isinstance(node, exp.Column) or node.args.get("table") is not None:
             raise self._statement_error("CLASSIFIER takes the name of a variable", name="CLASSIFIER")
-        return self._known_name(node.this)
+        return self._variable_name(node.this)
 
-    def _known_name(self, identifier: exp.Identifier) -> str:
+    def _variable_name(self, identifier: exp.Identifier) -> str:
         name = identifier.name if identifier.args.get("quoted") else identifier.name.upper()
         if name not in self.variables:
-            known = ", ".join(sorted(self.variables))
+            names = ", ".join(sorted(self.variables))
             raise self._statement_error(
-                f"{identifier.name} is no variable of PATTERN", f"they are {known}", node=identifier
+                f"{identifier.name} is no variable of PATTERN", f"they are {names}", node=identifier
             )
         return name
 
@@ -462,7 +466,7 @@ def _without_lengths(value: s.Expression) -> tuple[s.Expression | None, Fraction
     return value, None
 
 
-def _with_semantics_joined(written: str, tokens: list[Any]) -> str:
+def _join_semantics(written: str, tokens: list[Any]) -> str:
     """Return an expression, of the same length, in which RUNNING and FINAL are part of the name of a function.
 
     No dialect of sqlglot reads them within an expression.
@@ -477,14 +481,14 @@ def _with_semantics_joined(written: str, tokens: list[Any]) -> str:
 
 
 def _like(pattern: str, escape: str | None) -> str:
-    """Return a pattern of SQL's LIKE as a regular expression for all of a text."""
-    found, i = [], 0
+    """Return a pattern of SQL's LIKE as a regular expression for a whole string."""
+    parts, i = [], 0
     while i < len(pattern):
         char = pattern[i]
         if escape and char == escape and i + 1 < len(pattern):
             i += 1
-            found.append(re.escape(pattern[i]))
+            parts.append(re.escape(pattern[i]))
         else:
-            found.append({"%": "(?s:.*)", "_": "(?s:.)"}.get(char) or re.escape(char))
+            parts.append({"%": "(?s:.*)", "_": "(?s:.)"}.get(char) or re.escape(char))
         i += 1
-    return "^" + "".join(found) + r"\z"
+    return "^" + "".join(parts) + r"\z"

@@ -30,7 +30,7 @@ class RowValue:
 
     @property
     def is_current(self) -> bool:
-        """True if it is the last row of the variable, or one so many rows from it."""
+        """True if it is the last row of the variable, or one at an offset from it."""
         return not self.first and self.nth == 0
 
 
@@ -76,12 +76,12 @@ def shown_leaf(leaf: RowLeaf) -> str:
     semantics = {True: "FINAL ", False: "RUNNING ", None: ""}[leaf.final]
     match leaf:
         case RowValue():
-            found = leaf.column if leaf.variable is None else f"{leaf.variable}.{leaf.column}"
+            shown = leaf.column if leaf.variable is None else f"{leaf.variable}.{leaf.column}"
             if leaf.first or leaf.nth:
-                found = f"{'FIRST' if leaf.first else 'LAST'}({found}{f', {leaf.nth}' if leaf.nth else ''})"
+                shown = f"{'FIRST' if leaf.first else 'LAST'}({shown}{f', {leaf.nth}' if leaf.nth else ''})"
             if leaf.offset:
-                found = f"{'PREV' if leaf.offset < 0 else 'NEXT'}({found}, {abs(leaf.offset)})"
-            return semantics + found
+                shown = f"{'PREV' if leaf.offset < 0 else 'NEXT'}({shown}, {abs(leaf.offset)})"
+            return semantics + shown
         case RowAggregate():
             column = "*" if leaf.column is None else leaf.column
             return f"{semantics}{leaf.function}({column if leaf.variable is None else f'{leaf.variable}.{column}'})"
@@ -90,9 +90,9 @@ def shown_leaf(leaf: RowLeaf) -> str:
     return "NULL" if isinstance(leaf, Null) else "MATCH_NUMBER()"
 
 
-def name_among(leaf: RowLeaf, known: dict[str, RowLeaf]) -> str:
+def name_among(leaf: RowLeaf, leaves: dict[str, RowLeaf]) -> str:
     """Return the name of a leaf among others, with which it is noted there."""
     name = shown_leaf(leaf)
-    while known.setdefault(name, leaf) != leaf:
+    while leaves.setdefault(name, leaf) != leaf:
         name += "'"
     return name

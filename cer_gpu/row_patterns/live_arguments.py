@@ -1,7 +1,7 @@
 """Analysis of what conditions read of a match so far: what is still read after each place.
 
 After a place took a row, the rest of a search depends on the row, the place, and what conditions of the places that may
-follow read of the match so far.  It is found as live variables are: backwards along the ways between places until
+follow read of the match so far.  It is computed like live variables: backwards along the ways between places until
 nothing changes.  The last but k of a variable's rows is the last but k - 1 before one more is taken, and the last one
 is then the row itself.
 """
@@ -32,9 +32,9 @@ OfPlace = Sequence[tuple[Condition, Sequence[RowArgument]]]
 MAX_BACK = 64
 """Farthest row from the last one of a variable that is followed; where conditions go farther, nothing is noted."""
 MAX_OPENS = 1 << 27
-"""Most numbers for the rows of quiet places."""
+"""Maximum number of numbers for the rows of quiet places."""
 MAX_PAIRED = 64
-"""Most places of which it is looked for two ways to one."""
+"""Maximum number of places for which two ways to one place are searched."""
 _KINDS = {
     k.LAST_ROW: k.READ_LAST,
     k.FIRST_ROW: k.READ_FIRST,
@@ -67,7 +67,7 @@ def read_after(
     ----------
     program
     holds
-        For each set, the places that it holds.
+        For each set, its places.
     conditions
         Those of each place.
 
@@ -82,13 +82,13 @@ def read_after(
         return place_lists([[] for _ in own], 3), False
 
     def before(place: int, after: frozenset[Read]) -> frozenset[Read]:
-        found = set()
+        reads = set()
         for kind, number, nth in after | own[place]:
             if kind not in _FROM_LAST or not holds[number][place]:
-                found.add((kind, number, nth))
+                reads.add((kind, number, nth))
             elif nth:
-                found.add((kind, number, nth - 1))
-        return frozenset(found)
+                reads.add((kind, number, nth - 1))
+        return frozenset(reads)
 
     nothing: frozenset[Read] = frozenset()
     after = backwards(program, nothing, nothing, before, lambda parts: nothing.union(*parts))
@@ -99,7 +99,7 @@ def noted_places(program: RowProgram, read: PlaceLists, functions: Sequence[tupl
     """Return the places after which it pays to note that nothing finishes.
 
     At others, a search comes at most once with one row: no two ways of one length lead there from the start, and what
-    is read later tells the starts apart, as sums and first rows do.
+    is read later distinguishes the starts, as sums and first rows do.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def noted_places(program: RowProgram, read: PlaceLists, functions: Sequence[tupl
 
 
 def forced_places(program: RowProgram, able: Bools) -> Bools:
-    """Return for each state of the next row (as of `MatchTables.able`) and each place if one way at most goes on."""
+    """Return, for each state of the next row (as of `MatchTables.able`) and each place, if at most one way goes on."""
     ways = np.zeros(able.shape, np.int64)
     for place, nexts in enumerate(program.nexts):
         ways[:, place] = (MATCH_END in nexts) + able[:, [q for q in nexts if q != MATCH_END]].sum(axis=1)
@@ -167,7 +167,7 @@ def quiet_places(
     quiet = np.full(len(program.places), -1, np.int64)
     opens: list[Int64] = []
     for place, nexts in enumerate(program.nexts):
-        is_read = bool(conditions[place]) or any(held[place] for held in holds)
+        is_read = bool(conditions[place]) or any(in_set[place] for in_set in holds)
         if is_read or place not in nexts or MATCH_END in nexts or (len(opens) + 1) * n_rows > MAX_OPENS:
             continue
         others = [q for q in nexts if q != place]
@@ -192,9 +192,9 @@ def backwards(
     begin: _T,
     at_end: _T,
     before: Callable[[int, _T], _T],
-    joined: Callable[[list[_T]], _T],
+    merge: Callable[[list[_T]], _T],
 ) -> list[_T]:
-    """Return all that is true after each place, found backwards along the ways between places.
+    """Return the facts after each place, computed backwards along the ways between places.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def backwards(
     at_end
         True where a match ends.
     before
-        Function of a place and of what is true after it to what is true before it takes a row.
+        Function from a place and the facts after it to the facts before it takes a row.
     joined
         Function of what is true on each way.
     """
@@ -217,14 +217,14 @@ def backwards(
         for place in reversed(range(n)):
             parts = [at_end if q == MATCH_END else came[q] for q in program.nexts[place]]
             parts += [at_end] * (place in program.ends)
-            found = joined(parts) if parts else begin
-            if found != after[place]:
-                after[place], came[place] = found, before(place, found)
+            merged = merge(parts) if parts else begin
+            if merged != after[place]:
+                after[place], came[place] = merged, before(place, merged)
                 changed = True
     return after
 
 
 def place_lists(rows: Sequence[Sequence[tuple[int, ...]]], width: int) -> PlaceLists:
-    """Return rows of numbers, given those of each place."""
+    """Return rows of numbers from those of each place."""
     begins = np.cumsum([0, *map(len, rows)])
     return PlaceLists(begins, np.array([item for each in rows for item in each], np.int64).reshape(-1, width))

@@ -21,9 +21,9 @@ class OrderedRows:
     Attributes
     ----------
     batch : pyarrow.RecordBatch
-        The rows in their new order, texts and bytes in layouts that Arrow can move.
+        The rows in their new order, strings and bytes in layouts that Arrow can move.
     ends : int64, shape (n partitions,)
-        The row after each partition.  Partitions stand in the order of their first rows in the input.
+        The row after each partition.  Partitions are in the order of their first rows in the input.
     """
 
     batch: pa.RecordBatch
@@ -68,16 +68,16 @@ def ordered_rows(table: pa.Table, partition: Sequence[str], order: Sequence[Orde
 
 
 def field_of(schema: pa.Schema, name: str) -> pa.Field:
-    """Return a field as it stands in the result: without runs and dictionaries of views, which Arrow does not make."""
+    """Return a field as it is in the output: without runs and dictionaries of views, which Arrow does not support."""
     field = schema.field(name)
     if _keeps_codes(field.type):
         return field.with_type(pa.dictionary(field.type.index_type, plain_type(field.type), field.type.ordered))
-    if any(pa.types.is_run_end_encoded(kind) or _is_not_made(kind) for kind in types_within(field.type)):
+    if any(pa.types.is_run_end_encoded(kind) or _is_unsupported(kind) for kind in types_within(field.type)):
         return field.with_type(plain_type(field.type))
     return field
 
 
-def _is_not_made(data_type: pa.DataType) -> bool:
+def _is_unsupported(data_type: pa.DataType) -> bool:
     """Return True for dictionaries to which Arrow casts no values."""
     return bool(pa.types.is_dictionary(data_type)) and data_type.value_type not in (pa.string(), pa.large_string())
 
@@ -89,9 +89,9 @@ def is_comparable(data_type: pa.DataType) -> bool:
 
 
 def comparable(values: pa.Array) -> pa.Array:
-    """Return values in a type that Arrow sorts, ranks and hashes, and of which equal ones are one value for a hash.
+    """Return values in a type that Arrow sorts, ranks and hashes, in which equal values hash equally.
 
-    Codes become texts, narrow decimals and floats wider ones, and -0.0 is 0.0.
+    Codes become strings, narrow decimals and floats wider ones, and -0.0 is 0.0.
     """
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
@@ -167,7 +167,7 @@ def _changes(key: pa.Array) -> Bools:
 
 
 def _is_in_order(batch: pa.RecordBatch, order: Sequence[Order], rows: Int64 | None, begins: Int64) -> bool:
-    """Return True if rows are known to be in order; only one column without NULL is looked at."""
+    """Return True if rows are provably in order; only a single column without NULL is checked."""
     column = batch.column(order[0].column)
     plain = pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_temporal(column.type)
     if len(order) > 1 or column.null_count or not plain:
@@ -175,9 +175,9 @@ def _is_in_order(batch: pa.RecordBatch, order: Sequence[Order], rows: Int64 | No
     values = column.to_numpy(zero_copy_only=False)
     if rows is not None:
         values = values[rows]
-    fits = values[1:] >= values[:-1] if order[0].ascending else values[1:] <= values[:-1]
-    fits[begins[1:] - 1] = True
-    return bool(fits.all())
+    in_order = values[1:] >= values[:-1] if order[0].ascending else values[1:] <= values[:-1]
+    in_order[begins[1:] - 1] = True
+    return bool(in_order.all())
 
 
 def _sort_rows(batch: pa.RecordBatch, numbers: Int64, order: Sequence[Order], rows: Int64 | None) -> Int64:
@@ -200,5 +200,5 @@ def _sort_rows(batch: pa.RecordBatch, numbers: Int64, order: Sequence[Order], ro
         names.append(str(i))
         columns.append(column)
         keys.append((str(i), "ascending" if each.ascending else "descending"))
-    found: Int64 = pc.sort_indices(pa.table(columns, names=names), sort_keys=keys).to_numpy().astype(np.int64)
-    return found if rows is None else rows[found]
+    indices: Int64 = pc.sort_indices(pa.table(columns, names=names), sort_keys=keys).to_numpy().astype(np.int64)
+    return indices if rows is None else rows[indices]

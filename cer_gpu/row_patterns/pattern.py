@@ -17,7 +17,7 @@ from cer_gpu.ceql.syntax import Span
 from cer_gpu.errors import QuerySyntaxError, QueryTooLargeError
 
 MAX_BRACKETS = 25
-"""Most brackets, CASEs and signs around one word of an expression: sqlglot needs some 24 frames of Python for each."""
+"""Maximum number of brackets, CASEs and signs around one word: sqlglot needs some 24 frames of Python for each."""
 
 _OPENING, _CLOSING = ("(", "CASE", "["), (")", "END", "]")
 _SIGNS = ("NOT", "INTERVAL", "-", "+", "~")
@@ -51,7 +51,7 @@ def check_words(tokens: Iterable[Any], text: str, begin: int) -> None:
         word = text[begin + token.start : begin + token.end + 1].upper()
         n_signs = n_signs + 1 if word in _SIGNS else 0
         n_open += (word in _OPENING) - (word in _CLOSING)
-        if n_open + max(0, n_signs - 1) > MAX_BRACKETS:  # the first may stand between two operands
+        if n_open + max(0, n_signs - 1) > MAX_BRACKETS:  # the first may be between two operands
             raise too_deep_for_sql(text, (begin + token.start, begin + token.end + 1))
 
 
@@ -63,7 +63,7 @@ def too_deep_for_sql(text: str, span: Span) -> QueryTooLargeError:
 
 
 def check_expression(tree: exp.Expr, text: str, at: Callable[[exp.Expr], Span]) -> None:
-    """Raise QueryTooLargeError if an expression is too deep; `at` tells where a part of it is.
+    """Raise QueryTooLargeError if an expression is too deep; `at` returns the place of a part.
 
     Parentheses add no level, and a chain of AND, or of OR, is one, of any length.
     """
@@ -81,7 +81,7 @@ def check_expression(tree: exp.Expr, text: str, at: Callable[[exp.Expr], Span]) 
 def operands_of(chain: exp.And | exp.Or) -> list[exp.Expr]:
     """Return the operands of a chain of AND, or of OR, from left to right."""
     kind = exp.And if isinstance(chain, exp.And) else exp.Or
-    found: list[exp.Expr] = []
+    operands: list[exp.Expr] = []
     todo: list[exp.Expr] = [chain]
     while todo:
         node = todo.pop()
@@ -91,8 +91,8 @@ def operands_of(chain: exp.And | exp.Or) -> list[exp.Expr]:
         if isinstance(inner, kind):
             todo += [inner.right, inner.left]
         else:
-            found.append(node)
-    return found
+            operands.append(node)
+    return operands
 
 
 def _too_deep(tree: _N, parts: Callable[[_N], Iterable[_N]], is_level: Callable[[_N], bool]) -> _N | None:
@@ -144,11 +144,11 @@ class Permutation:
 
 @dataclass(frozen=True)
 class Repetition:
-    """A pattern `least` to `most` times (None if unbounded); `greedy` prefers more."""
+    """A pattern `minimum` to `maximum` times (None if unbounded); `greedy` prefers more."""
 
     part: RowPattern
-    least: int
-    most: int | None
+    minimum: int
+    maximum: int | None
     greedy: bool
 
 
@@ -163,7 +163,7 @@ RowPattern = RowVariable | Anchor | Concatenation | Alternation | Permutation | 
 
 
 def variables_in(pattern: RowPattern) -> Iterator[str]:
-    """Yield the names of the variables of a pattern, in the order of the text, each as often as it stands there."""
+    """Yield the names of the variables of a pattern, in the order of the text, each as often as it is there."""
     match pattern:
         case RowVariable():
             yield pattern.name
@@ -196,7 +196,7 @@ def may_be_empty(pattern: RowPattern) -> bool:
         case Alternation():
             return any(map(may_be_empty, pattern.parts))
         case Repetition():
-            return pattern.least == 0 or may_be_empty(pattern.part)
+            return pattern.minimum == 0 or may_be_empty(pattern.part)
         case Exclusion():
             return may_be_empty(pattern.part)
     return True
@@ -210,13 +210,15 @@ def multiplied(pattern: Repetition) -> Repetition:
     if not isinstance(pattern.part, Repetition):
         return pattern
     part = multiplied(pattern.part)
-    if part.least == part.most and pattern.least == pattern.most:
-        return replace(part, least=part.least * pattern.least, most=part.least * pattern.least)
-    if part.least or part.most is None or pattern.most is None or may_be_empty(part.part):
+    if part.minimum == part.maximum and pattern.minimum == pattern.maximum:
+        return replace(part, minimum=part.minimum * pattern.minimum, maximum=part.minimum * pattern.minimum)
+    if part.minimum or part.maximum is None or pattern.maximum is None or may_be_empty(part.part):
         return replace(pattern, part=part)
     both_greedy = part.greedy and pattern.greedy
     return (
-        Repetition(part.part, 0, part.most * pattern.most, greedy=True) if both_greedy else replace(pattern, part=part)
+        Repetition(part.part, 0, part.maximum * pattern.maximum, greedy=True)
+        if both_greedy
+        else replace(pattern, part=part)
     )
 
 
@@ -238,7 +240,7 @@ def counted_variable(pattern: RowPattern) -> tuple[str, bool]:
 
 
 def counted_together(pattern: RowPattern) -> RowPattern:
-    """Return the same pattern, in which repetitions of one variable behind one another are one.
+    """Return the same pattern, in which repetitions of one variable after one another are one.
 
     ``A? A?`` is ``A{0,2}``: for each number of rows the rest is the same, so that the preferred way takes the most of
     all rows that can be completed (or, of reluctant ones, the fewest).
@@ -247,7 +249,7 @@ def counted_together(pattern: RowPattern) -> RowPattern:
         case Alternation() | Permutation() | Concatenation():
             parts = [counted_together(part) for part in pattern.parts]
             if isinstance(pattern, Concatenation):
-                parts = _one_behind_another(parts)
+                parts = _merge_repetitions(parts)
             return parts[0] if len(parts) == 1 else replace(pattern, parts=tuple(parts))
         case Exclusion():
             return Exclusion(counted_together(pattern.part))
@@ -256,18 +258,18 @@ def counted_together(pattern: RowPattern) -> RowPattern:
     return pattern
 
 
-def _one_behind_another(parts: Sequence[RowPattern]) -> list[RowPattern]:
-    found: list[RowPattern] = []
+def _merge_repetitions(parts: Sequence[RowPattern]) -> list[RowPattern]:
+    merged: list[RowPattern] = []
     for part in parts:
         inner = part.parts if isinstance(part, Concatenation) else (part,)
         for each in inner:
-            last = found[-1] if found else None
+            last = merged[-1] if merged else None
             both = None if last is None else _both(last, each)
             if both is not None:
-                found[-1] = both
+                merged[-1] = both
             else:
-                found.append(each)
-    return found
+                merged.append(each)
+    return merged
 
 
 def _both(first: RowPattern, second: RowPattern) -> Repetition | None:
@@ -278,11 +280,11 @@ def _both(first: RowPattern, second: RowPattern) -> Repetition | None:
     one, other = (
         each if isinstance(each, Repetition) else Repetition(each, 1, 1, greedy=True) for each in (first, second)
     )
-    sides = {each.greedy for each in (one, other) if each.least != each.most}
+    sides = {each.greedy for each in (one, other) if each.minimum != each.maximum}
     if len(sides) == 2:
         return None
-    most = None if one.most is None or other.most is None else one.most + other.most
-    return Repetition(one.part, one.least + other.least, most, greedy=sides != {False})
+    maximum = None if one.maximum is None or other.maximum is None else one.maximum + other.maximum
+    return Repetition(one.part, one.minimum + other.minimum, maximum, greedy=sides != {False})
 
 
 def parse_pattern(text: str, span: Span) -> RowPattern:
@@ -311,8 +313,8 @@ def parse_pattern(text: str, span: Span) -> RowPattern:
         raise QuerySyntaxError(f"unexpected {seen} in PATTERN", text, at, at + 1, _HINT) from None
     check_pattern(tree, text, begin)
     try:
-        found: RowPattern = _PatternBuilder(text, begin).transform(tree)
-        return found
+        pattern: RowPattern = _PatternBuilder(text, begin).transform(tree)
+        return pattern
     except lark.exceptions.VisitError as error:
         raise error.orig_exc from None
 
@@ -368,8 +370,8 @@ class _PatternBuilder(Transformer_NonRecursive[lark.Token, Any]):
 
     def repetition(self, children: list[Any]) -> RowPattern:
         """Return a pattern with a quantifier."""
-        part, (least, most), reluctant = children
-        return Repetition(part, least, most, greedy=reluctant is None)
+        part, (minimum, maximum), reluctant = children
+        return Repetition(part, minimum, maximum, greedy=reluctant is None)
 
     def sign(self, children: list[lark.Token]) -> tuple[int, int | None]:
         """Return the bounds of ``?``, ``*`` or ``+``."""
@@ -381,16 +383,16 @@ class _PatternBuilder(Transformer_NonRecursive[lark.Token, Any]):
 
     def between(self, children: list[lark.Token | None]) -> tuple[int, int | None]:
         """Return the bounds of ``{n,m}``, either of which may be missing."""
-        least, most = children
-        token = least or most
-        bounds = 0 if least is None else int(least), None if most is None else int(most)
+        minimum, maximum = children
+        token = minimum or maximum
+        bounds = 0 if minimum is None else int(minimum), None if maximum is None else int(maximum)
         return bounds if token is None else self._checked(token, *bounds)
 
-    def _checked(self, token: lark.Token, least: int, most: int | None) -> tuple[int, int | None]:
+    def _checked(self, token: lark.Token, minimum: int, maximum: int | None) -> tuple[int, int | None]:
         at = self._begin + (token.start_pos or 0)
-        if most is not None and (most < least or most == 0):
-            wrong = f"{{{least},{most}}}" if least != most else f"{{{least}}}"
-            reason = "repeats nothing" if most == 0 else "has its bounds in the wrong order"
+        if maximum is not None and (maximum < minimum or maximum == 0):
+            wrong = f"{{{minimum},{maximum}}}" if minimum != maximum else f"{{{minimum}}}"
+            reason = "repeats nothing" if maximum == 0 else "has its bounds in the wrong order"
             error = QuerySyntaxError(f"the quantifier {wrong} {reason}", self._text, at, at + len(token))
             raise error
-        return least, most
+        return minimum, maximum

@@ -1,8 +1,8 @@
 """Row patterns as programs: the rows that may come next, in the order of preference.
 
 A *place* is one occurrence of a variable in the pattern, with repetitions written out (Thompson 1968).  After each
-place, and at the start, the places that may take the next row are known in the order in which SQL:2016 prefers them;
-`MATCH_END` among them ends the match.  Places behind `MATCH_END` are never taken, as a match may always end.
+place, and at the start, the places that may take the next row are listed in the order in which SQL:2016 prefers them;
+`MATCH_END` among them ends the match.  Places after `MATCH_END` are never taken, as a match may always end.
 
 A repetition beyond its least number that takes no row is not tried, so that a place is met once on the way through the
 silent steps: the first way to it is the preferred one.
@@ -39,19 +39,19 @@ MATCH_END = -1
 """In a list of places: the match ends here."""
 
 _MAX_PLACES = 2000
-"""Most places of a program."""
+"""Maximum number of places of a program."""
 MAX_PROGRAM_STEPS = 3 * 10**6
-"""Most silent steps behind all places: of optional parts in a repetition, there are the square of the places."""
+"""Maximum number of silent steps after all places: optional parts in a repetition have the square of the places."""
 MAX_WRITTEN_OUT = 64
-"""Most places of a program that is written out where counts make it much shorter."""
+"""Maximum number of places of a program that is written out where counts make it much shorter."""
 MUCH_SHORTER = 4
 NO_BOUND = 2**31 - 1
-"""In place of the most rows of a place, where there is no bound."""
+"""The maximum rows of a place without a bound."""
 
 
 @dataclass(frozen=True)
 class PatternPlace:
-    """One occurrence of a variable; `excluded` if it stands in ``{- -}``."""
+    """One occurrence of a variable; `excluded` if it is in ``{- -}``."""
 
     variable: str
     excluded: bool
@@ -59,10 +59,10 @@ class PatternPlace:
 
 @dataclass(frozen=True)
 class RowCount:
-    """Rows that a place takes, one behind another: `least` (at least 1) to `most`; `greedy` prefers more."""
+    """Rows that a place takes, one after another: `minimum` (at least 1) to `maximum`; `greedy` prefers more."""
 
-    least: int
-    most: int
+    minimum: int
+    maximum: int
     greedy: bool
 
 
@@ -82,7 +82,7 @@ class RowProgram:
     ends : frozenset of int
         Places after which the match may end at the end of the partition.
     counts : tuple of RowCount
-        Rows that each place takes; empty: one each.
+        Rows that each place takes; empty if one each.
     """
 
     places: tuple[PatternPlace, ...]
@@ -131,7 +131,7 @@ def _n_places(pattern: RowPattern, *, counted: bool = False) -> int:
             pattern = multiplied(pattern)
             if counted and is_counted(pattern):
                 return 1
-            times = max(pattern.least, 1) if pattern.most is None else pattern.most
+            times = max(pattern.minimum, 1) if pattern.maximum is None else pattern.maximum
             return times * _n_places(pattern.part, counted=counted)
     return 0
 
@@ -170,13 +170,13 @@ class _Steps:
     counted : bool
         True: a repetition of a variable is one place.
     silent : list of list of int
-        The nodes behind each node, the preferred one first.
+        The nodes after each node, the preferred one first.
     anchors, at : dict
         Nodes that are left at an end of the partition only, and those that are left with a row: by which place.
     taken : list of (PatternPlace, int)
-        Places, and the nodes behind them.
+        Places, and the nodes after them.
     body_of : dict from int to int
-        For the node behind each optional repetition, that at its begin.
+        For the node after each optional repetition, that at its begin.
     counts : list of RowCount
         One for each place.
     n_steps : int
@@ -249,39 +249,39 @@ class _Steps:
 
     def _repeated(self, pattern: Repetition, begin: int, excluded: bool) -> int:
         pattern = multiplied(pattern)
-        part, most = pattern.part, pattern.most
+        part, maximum = pattern.part, pattern.maximum
         if self.counted and is_counted(pattern):
             return self._add_counted(pattern, begin, excluded)
-        for _ in range(pattern.least):
+        for _ in range(pattern.minimum):
             begin = self.add(part, self._add_part(begin), excluded)
         end = self.new()
-        for _ in range(1 if most is None else most - pattern.least):
+        for _ in range(1 if maximum is None else maximum - pattern.minimum):
             branch, body = self._add_part(begin), self.new()
             self.silent[branch] = [body, end] if pattern.greedy else [end, body]
             last = self.add(part, body, excluded)
             begin = self.new()
             self.silent[last].append(begin)
             self.body_of[begin] = body
-        self.silent[begin].append(branch if most is None else end)
+        self.silent[begin].append(branch if maximum is None else end)
         return end
 
     def _add_counted(self, pattern: Repetition, begin: int, excluded: bool) -> int:
-        """Add one place for a repetition of a variable, which is passed by if no row is needed."""
+        """Add one place for a repetition of a variable, which is skipped if no row is needed."""
         variable, in_exclusion = counted_variable(pattern)
         body, end = self._add_part(begin), self.new()
-        most = NO_BOUND if pattern.most is None else min(pattern.most, NO_BOUND)
-        count = RowCount(min(max(1, pattern.least), NO_BOUND), most, pattern.greedy)
+        maximum = NO_BOUND if pattern.maximum is None else min(pattern.maximum, NO_BOUND)
+        count = RowCount(min(max(1, pattern.minimum), NO_BOUND), maximum, pattern.greedy)
         last = self._add_place(variable, body, excluded or in_exclusion, count)
         self.silent[last].append(end)
-        if pattern.least == 0:
+        if pattern.minimum == 0:
             self.silent[begin].append(end)
             if not pattern.greedy:
                 self.silent[begin].reverse()
         return end
 
     def order(self, node: int, end: int, *, first: bool, last: bool) -> list[int]:
-        """Return the places behind the silent steps from a node, as they are preferred, up to `MATCH_END`."""
-        found: dict[int, None] = {}  # in their order
+        """Return the places after the silent steps from a node, as they are preferred, up to `MATCH_END`."""
+        places: dict[int, None] = {}  # in their order
         seen: set[tuple[int, frozenset[int]]] = set()
         bodies, body_of, at, silent = self._bodies, self.body_of, self.at, self.silent
         waiting: list[tuple[int, frozenset[int]]] = [(node, frozenset())]
@@ -294,13 +294,13 @@ class _Steps:
                 continue
             seen.add(way)
             if here == end:
-                found[MATCH_END] = None
+                places[MATCH_END] = None
                 break
             anchor = self.anchors.get(here)
             if anchor is not None and not (last if anchor.at_end else first):
                 continue
             if here in at:
-                found.setdefault(at[here])
+                places.setdefault(at[here])
             if here in bodies:
                 begun = begun | {here}
             for target in reversed(silent[here]):
@@ -311,4 +311,4 @@ class _Steps:
                 "the row pattern has too many ways from one place to another, with its repetitions written out",
                 hint="put fewer optional parts, as in A? or A*, into a repetition with bounds, as in {40}",
             )
-        return list(found)
+        return list(places)

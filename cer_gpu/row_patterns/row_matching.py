@@ -1,4 +1,4 @@
-"""Matches of a row pattern over ordered partitions, found in time linear in the rows."""
+"""Matches of a row pattern over ordered partitions, in time linear in the rows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from cer_gpu.backend.row_patterns import (
     FULL,
     MISSING,
     NONE,
+    NOT_BUILT,
     PAST_LAST_ROW,
     SAME,
     TAKES,
     TO_FIRST,
     TO_LAST,
     TO_NEXT_ROW,
-    UNMADE,
     mark_counted,
     mark_finishing,
     walk_counted,
@@ -37,9 +37,9 @@ from cer_gpu.row_patterns.program import RowProgram
 Walked = Callable[..., tuple[int, int, int, int, int]]
 
 _MAX_STATES = 1 << 16
-"""Most states of the automaton, as a row has one in 16 bits."""
+"""Maximum number of states of the automaton, as a row has one in 16 bits."""
 MAX_ENTRIES = 1 << 24
-"""Most entries of its tables."""
+"""Maximum number of entries of its tables."""
 COUNTED_ROWS = 1 << 20
 """Rows that are marked at once for places that take several rows, or those of one longer partition."""
 MATCHES = 1 << 16
@@ -48,14 +48,14 @@ MATCHES = 1 << 16
 
 @dataclass(frozen=True)
 class Skip:
-    """AFTER MATCH SKIP: where the search goes on.
+    """AFTER MATCH SKIP: where the search continues.
 
     Attributes
     ----------
     how : int
         `PAST_LAST_ROW`, `TO_NEXT_ROW`, `TO_FIRST` or `TO_LAST`.
     variables : frozenset of str
-        Variables of the row to go on at.
+        Variables of the row to continue at.
     name : str
         The variable or subset, as written.
     """
@@ -80,7 +80,7 @@ class RowMatches:
     ends : int64, shape (n partitions,)
         The row after each partition.
     n_before : int
-        Matches of the first one's partition that stand before it, in earlier pieces.
+        Matches of the first one's partition that are before it, in earlier pieces.
     """
 
     starts: Int64
@@ -117,12 +117,12 @@ class RowMatches:
 
 
 class MatchTables:
-    """The automaton of the pass from the end, made state by state as rows need it.
+    """The automaton of the pass from the end, built state by state as rows need it.
 
     Parameters
     ----------
     program
-    held
+    satisfies
         For each variable, the symbols (bool, shape (n symbols,)) of the rows that satisfy its condition.
 
     Attributes
@@ -135,13 +135,13 @@ class MatchTables:
         As of `walk_rows`.
     """
 
-    def __init__(self, program: RowProgram, held: Mapping[str, Bools]) -> None:
+    def __init__(self, program: RowProgram, satisfies: Mapping[str, Bools]) -> None:
         self._program = program
-        n_symbols = len(next(iter(held.values())))
+        n_symbols = len(next(iter(satisfies.values())))
         self.n_places: int = len(program.places)
         self.bits: int = (n_symbols - 1).bit_length()
         self._able = [
-            sum(1 << place for place, p in enumerate(program.places) if held[p.variable][symbol])
+            sum(1 << place for place, p in enumerate(program.places) if satisfies[p.variable][symbol])
             for symbol in range(n_symbols)
         ]
         self._followed = [sum(1 << place for place in nexts if place != ACCEPT) for nexts in program.nexts]
@@ -149,19 +149,19 @@ class MatchTables:
         self._number: dict[int, int] = {}
         # of state 0, the places after which a match may end at the end of its partition
         self._reached: list[int] = [sum(1 << place for place in program.ends)]
-        self.before: Int32 = np.full((16, 1 << self.bits), UNMADE, np.int32)
+        self.before: Int32 = np.full((16, 1 << self.bits), NOT_BUILT, np.int32)
         self.choices: npt.NDArray[np.int16] = np.full((16, self.n_places + 2), NONE, np.int16)
 
     def make(self, state: int, symbol: int) -> None:
         """Make the entry of a row with a symbol before a row with a state."""
-        found = self._state_number(self._reached[state] & self._able[symbol])
-        self.before[state, symbol] = found << self.bits
+        next_state = self._state_number(self._reached[state] & self._able[symbol])
+        self.before[state, symbol] = next_state << self.bits
 
     def _state_number(self, able: int) -> int:
         """Return the number of the state in which these places can take the row and finish."""
-        found = self._number.get(able)
-        if found is not None:
-            return found
+        existing = self._number.get(able)
+        if existing is not None:
+            return existing
         number = self._number[able] = len(self._reached)
         if number == len(self.before):
             self._grow_tables()
@@ -175,10 +175,10 @@ class MatchTables:
 
     def able(self) -> Bools:
         """Return the places that can take a row with a state and finish, of shape (n states, n places)."""
-        found = np.zeros((len(self._reached), self.n_places), np.bool_)
+        mask = np.zeros((len(self._reached), self.n_places), np.bool_)
         for able, number in self._number.items():
-            found[number] = [able >> place & 1 for place in range(self.n_places)]
-        return found
+            mask[number] = [able >> place & 1 for place in range(self.n_places)]
+        return mask
 
     def _grow_tables(self) -> None:
         n_states = 2 * len(self.before)
@@ -186,7 +186,7 @@ class MatchTables:
             raise QueryTooLargeError(
                 f"the row pattern, of {self.n_places:,} places, needs more than {n_states // 2:,} states here"
             )
-        self.before = np.vstack([self.before, np.full_like(self.before, UNMADE)])
+        self.before = np.vstack([self.before, np.full_like(self.before, NOT_BUILT)])
         self.choices = np.vstack([self.choices, np.full_like(self.choices, NONE)])
 
     def steps(self) -> tuple[Int32, int]:
@@ -204,12 +204,12 @@ class MatchTables:
 
 
 Searching = Callable[[MatchTables, npt.NDArray[np.uint16]], Walked]
-"""Makes a search, given the automaton of the pass from the end and the state of each row."""
+"""Factory of a search from the automaton of the pass from the end and the state of each row."""
 
 
 def find_matches(
     program: RowProgram,
-    held: Mapping[str, Bools],
+    satisfies: Mapping[str, Bools],
     symbols: npt.NDArray[np.uint16],
     ends: Int64,
     skip: Skip,
@@ -220,7 +220,7 @@ def find_matches(
     Parameters
     ----------
     program
-    held
+    satisfies
         As of `MatchTables`.
     symbols : uint16, shape (n rows,)
         Conditions that hold of each row, partition by partition in the order of ORDER BY.
@@ -228,27 +228,31 @@ def find_matches(
         The row after each partition, ascending; no partition is empty.
     skip
     search
-        Makes the search for matches where conditions read other rows, or None if there are no such conditions.
+        Factory of the search for matches where conditions read other rows, or None if there are no such conditions.
 
     Raises
     ------
     QueryTooLargeError
         When the tables would be too large.
     EventsError
-        When a match has no row to skip to, or would be found again for ever.
+        When a match has no row to skip to, or the search would return the same match for ever.
     """
     states = symbols
     if program.counts:
-        walked: Walked = _CountedWalk(program, held, skip)
+        walked: Walked = _CountedWalk(program, satisfies, skip)
     else:
-        states, tables = _finishing(program, held, symbols, ends)
+        states, tables = _finishing(program, satisfies, symbols, ends)
         walked = _walk(program, tables, skip) if search is None else search(tables, states)
     at = partition = 0
     last = -1, 0  # the partition of the last match so far, and its number there
-    room = MATCHES
+    capacity = MATCHES
     outcome = -1
     while outcome != DONE:
-        starts, offsets, places = np.empty(room, np.int64), np.empty(room + 1, np.int64), np.empty(4 * room, np.int16)
+        starts, offsets, places = (
+            np.empty(capacity, np.int64),
+            np.empty(capacity + 1, np.int64),
+            np.empty(4 * capacity, np.int16),
+        )
         outcome, n, n_taken, at, partition = walked(states, ends, at, partition, (starts, offsets, places))
         if outcome in (MISSING, SAME):
             raise _skip_error(skip, outcome == MISSING, at)
@@ -259,14 +263,14 @@ def find_matches(
             begin = ends[final - 1] if final else 0
             last = final, n - int(np.searchsorted(starts[:n], begin)) + n_before * (first == final)
         elif outcome != DONE:
-            room *= 2  # one match is longer
+            capacity *= 2  # one match is longer
 
 
 def _finishing(
-    program: RowProgram, held: Mapping[str, Bools], symbols: npt.NDArray[np.uint16], ends: Int64
+    program: RowProgram, satisfies: Mapping[str, Bools], symbols: npt.NDArray[np.uint16], ends: Int64
 ) -> tuple[npt.NDArray[np.uint16], MatchTables]:
     """Return the state of each row, by the pass from the end, and the automaton."""
-    tables = MatchTables(program, held)
+    tables = MatchTables(program, satisfies)
     states = np.empty(len(symbols), np.uint16)
     row, partition, state = len(symbols) - 1, len(ends) - 1, 0
     while row >= 0:
@@ -278,12 +282,12 @@ def _finishing(
 
 
 class _CountedWalk:
-    """The way through rows, some partitions at a time, of a program with places that take several rows."""
+    """The walk over rows, some partitions at a time, of a program with places that take several rows."""
 
-    def __init__(self, program: RowProgram, held: Mapping[str, Bools], skip: Skip) -> None:
-        self._held = np.array([held[place.variable] for place in program.places], np.bool_).T.copy()
+    def __init__(self, program: RowProgram, satisfies: Mapping[str, Bools], skip: Skip) -> None:
+        self._satisfies = np.array([satisfies[place.variable] for place in program.places], np.bool_).T.copy()
         self._counts = np.array(
-            [[getattr(count, name) for count in program.counts] for name in ("least", "most", "greedy")], np.int32
+            [[getattr(count, name) for count in program.counts] for name in ("minimum", "maximum", "greedy")], np.int32
         )
         lists = (*program.nexts, program.starts, program.starts_at_first)
         self._begins = np.cumsum([0, *map(len, lists)])
@@ -297,7 +301,7 @@ class _CountedWalk:
     def __call__(
         self, symbols: npt.NDArray[np.uint16], ends: Int64, at: int, partition: int, written: Sequence[Array]
     ) -> tuple[int, int, int, int, int]:
-        """Find matches as `cer_gpu.backend.row_patterns.walk_rows` does, given the symbols of rows."""
+        """Find matches in the symbols of rows, as `cer_gpu.backend.row_patterns.walk_rows` does."""
         while True:
             if partition >= self._group[1]:
                 self._mark_partitions(symbols, ends, partition)
@@ -316,7 +320,7 @@ class _CountedWalk:
         n = int(ends[last - 1]) - first + last - partition
         self._group = partition, last
         self._runs, self._links = (np.empty((n, len(self._at_end)), np.int32) for _ in range(2))
-        of_program = self._held, self._counts, self._begins, self._nexts, self._at_end
+        of_program = self._satisfies, self._counts, self._begins, self._nexts, self._at_end
         mark_counted(symbols[first:], ends, *self._group, *of_program, self._runs, self._links)
 
 

@@ -100,7 +100,7 @@ class Listed:
     ----------
     rows : int64, shape (n,)
     steps : int64, shape (n,)
-        Index of the place of the row; -1: there is none.
+        Index of the place of the row; -1 if there is none.
     matches : int64, shape (n,)
         The match; -1: none, for an unmatched row.
     """
@@ -111,7 +111,7 @@ class Listed:
 
 
 class RowColumns:
-    """Columns of the rows as arrays; each is made once, for all matches.
+    """Columns of the rows as arrays; each is built once, for all matches.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ class RowColumns:
 
 
 class LeafValues:
-    """Values of leaves for some matches, one for each row of the result; each is computed once.
+    """Values of leaves for some matches, one for each output row; each is computed once.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ class LeafValues:
     subsets
         Variables of each subset.
     listed
-        Rows of the result; None: one for each match.
+        Output rows, or None for one per match.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class LeafValues:
         self._matches, self._program, self._subsets = matches, program, subsets
         self._listed = listed
         self.n: int = len(matches) if listed is None else len(listed.rows)
-        self._found: dict[Any, Any] = {}
+        self._cached: dict[Any, Any] = {}
         self._variables = np.array([place.variable for place in program.places], object)
         self._match_of_step = (
             np.empty(0, np.int64) if listed is None else np.repeat(np.arange(len(matches)), matches.lengths)
@@ -215,30 +215,30 @@ class LeafValues:
             When a sum does not fit its type.
         """
         leaf = bound.leaf
-        if leaf not in self._found:
+        if leaf not in self._cached:
             each = self._listed is not None and not leaf.final
             values = self._computed(leaf, bound.type, each)
-            self._found[leaf] = self._rows_or_matches(values, each and not isinstance(leaf, MatchNumber), leaf)
-        return self._found[leaf]
+            self._cached[leaf] = self._rows_or_matches(values, each and not isinstance(leaf, MatchNumber), leaf)
+        return self._cached[leaf]
 
     def repeated(self, value: pa.Scalar) -> pa.Array:
-        """Return a constant for all rows of the result but those of no match."""
-        found = pa.repeat(value, self.n)
+        """Return a constant for all output rows except those of no match."""
+        repeated = pa.repeat(value, self.n)
         if self._listed is None or not self.n or self._listed.matches.min() >= 0:
-            return found
-        return pc.if_else(pa.array(self._listed.matches >= 0), found, pa.scalar(None, value.type))
+            return repeated
+        return pc.if_else(pa.array(self._listed.matches >= 0), repeated, pa.scalar(None, value.type))
 
     def _rows_or_matches(self, values: pa.Array, each: bool, leaf: RowLeaf) -> pa.Array:
-        """Return values of matches, or of their rows, for the rows of the result."""
+        """Return values of matches, or of their rows, for the output rows."""
         listed = self._listed
         if listed is None:
             return values
         at = listed.steps if each else listed.matches
-        found = values.take(pa.array(at, mask=at < 0)) if at.size and at.min() < 0 else values.take(pa.array(at))
+        column = values.take(pa.array(at, mask=at < 0)) if at.size and at.min() < 0 else values.take(pa.array(at))
         if each and isinstance(leaf, RowAggregate) and leaf.function == "COUNT":  # an empty match counts no rows
             empty = (listed.steps < 0) & (listed.matches >= 0)
-            found = pc.if_else(pa.array(empty), pa.scalar(0, pa.int64()), found)
-        return found
+            column = pc.if_else(pa.array(empty), pa.scalar(0, pa.int64()), column)
+        return column
 
     def _computed(self, leaf: RowLeaf, data_type: pa.DataType, each: bool) -> pa.Array:
         match leaf:
@@ -268,61 +268,63 @@ class LeafValues:
     def _places_of(self, leaf: RowValue | Classifier, each: bool) -> Int64:
         """Return the row of each match, or of each of its rows; -1 for none."""
         key = leaf.variable, leaf.first, leaf.nth, each
-        if key not in self._found:
-            self._found[key] = self._rows_of_variable(leaf.variable, each).find(first=leaf.first, nth=leaf.nth)
-        return self._found[key]  # type: ignore[no-any-return]
+        if key not in self._cached:
+            self._cached[key] = self._rows_of_variable(leaf.variable, each).find(first=leaf.first, nth=leaf.nth)
+        return self._cached[key]  # type: ignore[no-any-return]
 
-    def _moved(self, found: Int64, offset: int, each: bool) -> Int64:
+    def _moved(self, rows: Int64, offset: int, each: bool) -> Int64:
         """Return rows at an offset; -1 beyond the partition."""
         if not offset:
-            return found
+            return rows
         ends = self._rows.ends
         numbers = self._matches.partitions
         low, high = self._rows.starts[numbers], ends[numbers]
         if each:
             low, high = low[self._match_of_step], high[self._match_of_step]
-        moved = found + offset
-        moved[(found < 0) | (moved < low) | (moved >= high)] = -1
+        moved = rows + offset
+        moved[(rows < 0) | (moved < low) | (moved >= high)] = -1
         return moved
 
-    def _take_column(self, column: str, found: Int64) -> pa.Array:
+    def _take_column(self, column: str, rows: Int64) -> pa.Array:
         values = self._rows.batch.column(column)
         if pa.types.is_dictionary(values.type):
-            values = values.dictionary_decode() if len(values) < 2 * len(found) else values
-        values = taken(values, found)
+            values = values.dictionary_decode() if len(values) < 2 * len(rows) else values
+        values = taken(values, rows)
         return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
     def _classified(self, leaf: Classifier, each: bool) -> pa.Array:
         places, matches = self._matches.places, self._matches
-        found = self._places_of(leaf, each)
+        rows = self._places_of(leaf, each)
         number = self._match_of_step if each else np.arange(len(matches))
-        steps = np.where(found < 0, 0, found - matches.starts[number] + matches.offsets[number])
+        steps = np.where(rows < 0, 0, rows - matches.starts[number] + matches.offsets[number])
         names = pa.array(list(self._variables), pa.string())
         codes = places[steps] if len(places) else np.zeros(len(steps), np.int16)
-        return names.take(pa.array(codes, mask=found < 0))
+        return names.take(pa.array(codes, mask=rows < 0))
 
     # ---- aggregates --------------------------------------------------------------------------------------------
 
     def _compute_aggregate(self, leaf: RowAggregate, data_type: pa.DataType, each: bool) -> pa.Array:
-        held, column, columns = self._rows_of_variable(leaf.variable, each), leaf.column, self._columns
+        variable_rows, column, columns = self._rows_of_variable(leaf.variable, each), leaf.column, self._columns
         if column is None:
-            whole = not each and bool(held.segments.holds.all())
-            return pa.array(self._matches.lengths if whole else held.count())
+            whole = not each and bool(variable_rows.segments.holds.all())
+            return pa.array(self._matches.lengths if whole else variable_rows.count())
         match leaf.function:
             case "COUNT":
-                return pa.array(held.count(columns.valid(column)))
+                return pa.array(variable_rows.count(columns.valid(column)))
             case "ARRAY_AGG":
-                return held.lists(f"ARRAY_AGG({column})", lambda rows: self._take_column(column, rows), data_type)
+                return variable_rows.lists(
+                    f"ARRAY_AGG({column})", lambda rows: self._take_column(column, rows), data_type
+                )
             case "MIN" | "MAX":
                 return self._take_column(
-                    column, held.extreme(leaf.function, columns.ranks(column), columns.valid(column))
+                    column, variable_rows.extreme(leaf.function, columns.ranks(column), columns.valid(column))
                 )
         as_float = leaf.function == "AVG" or kind_of(columns.rows.batch.column(column).type) == FLOAT
         values = columns.numbers(leaf, as_float=as_float)
-        found = held.summed(leaf.function, values, columns.valid(column), data_type)
-        if isinstance(found, int):
+        result = variable_rows.summed(leaf.function, values, columns.valid(column), data_type)
+        if isinstance(result, int):
             raise EventsError(
-                f"{shown_leaf(leaf)} is beyond {data_type} at row {found} of the ordered rows\n"
+                f"{shown_leaf(leaf)} is beyond {data_type} at row {result} of the ordered rows\n"
                 f"hint: AVG({column}) * COUNT({column}) is a float64"
             )
-        return found
+        return result

@@ -39,7 +39,7 @@ from cer_gpu.row_patterns.statement import OMIT_EMPTY, WITH_UNMATCHED, Statement
 
 
 class OfTable(Protocol):
-    """A query whose results begin when all rows are read (`cer_gpu.row_patterns.row_pattern_query`)."""
+    """A query with results once all rows are read (`cer_gpu.row_patterns.row_pattern_query`)."""
 
     @property
     def text(self) -> str:
@@ -71,7 +71,7 @@ class BufferedExecution(QueryExecution):
         self._query = query
         self._schema: pa.Schema | None = None
         self._table_results = pa.schema([])
-        self._held: list[pa.RecordBatch] = []
+        self._buffered: list[pa.RecordBatch] = []
         self._attributes: list[str] = []
 
     @property
@@ -101,7 +101,7 @@ class BufferedExecution(QueryExecution):
 
     @property
     def attributes(self) -> list[str]:
-        """Columns that are read, known after `expect`."""
+        """Columns that are read, resolved by `expect`."""
         return list(self._attributes)
 
     def refuse_resident(self, batch: pa.RecordBatch) -> None:
@@ -112,14 +112,14 @@ class BufferedExecution(QueryExecution):
         """Collect the rows of a block."""
         assert self._schema is not None
         names, batch = self._schema.names, block.columns.batch
-        self._held.append(pa.RecordBatch.from_arrays([array_of(batch, name) for name in names], names=names))
+        self._buffered.append(pa.RecordBatch.from_arrays([array_of(batch, name) for name in names], names=names))
         yield from ()
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Yield the results over all rows."""
         if self._schema is None:
             return
-        table, self._held = collected(self._held, self._schema), []
+        table, self._buffered = collected(self._buffered, self._schema), []
         n_reported, (part, n_parts) = 0, self.options.shard or (0, 1)
         for rows in self._query._table_results(table, self._table_results, self.options.device):
             if n_parts > 1:
@@ -139,18 +139,18 @@ class BufferedExecution(QueryExecution):
         super().snapshot(state)
         if self._schema is not None:
             state.schemas["results"] = self._table_results
-            state.tables["held"] = collected(self._held, self._schema)
+            state.tables["held"] = collected(self._buffered, self._schema)
 
     def restore(self, state: NamedState) -> None:
         """See `QueryExecution`."""
         super().restore(state)
         if "held" in state.tables:
             self._table_results, self._schema = state.schemas["results"], state.tables["held"].schema
-            self._held = state.tables["held"].to_batches()
+            self._buffered = state.tables["held"].to_batches()
 
 
 def collected(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Return the columns of a schema as one table; files may give texts as codes, in some batches or in all.
+    """Return the columns of a schema as one table; files may have strings as codes, in some batches or in all.
 
     Raises
     ------
@@ -168,7 +168,7 @@ def collected(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
 
 @dataclass(frozen=True)
 class RowPatternQuery(CompiledQuery):
-    """A statement with MATCH_RECOGNIZE, compiled; made by `cer_gpu.compile`.  Immutable, and can be pickled.
+    """A statement with MATCH_RECOGNIZE, compiled by `cer_gpu.compile`.  Immutable, and can be pickled.
 
     Attributes
     ----------
@@ -177,7 +177,7 @@ class RowPatternQuery(CompiledQuery):
     language : str
         "MATCH_RECOGNIZE".
     reads_whole_table : bool
-        True: matches are found when all rows are read.
+        True: matching starts when all rows are read.
 
     Examples
     --------
@@ -205,7 +205,7 @@ class RowPatternQuery(CompiledQuery):
         Parameters
         ----------
         events
-            Anything that `cer_gpu.Query.evaluate` takes but several streams; all of it is held in memory.
+            Anything that `cer_gpu.Query.evaluate` takes but several streams; all of it is buffered in memory.
         options
             Those of `cer_gpu.EvaluationOptions`, by their names; those of time and of outputs have no use here.
 
@@ -213,7 +213,7 @@ class RowPatternQuery(CompiledQuery):
         -------
         pyarrow.Table
             ONE ROW PER MATCH: the columns of PARTITION BY and the measures.  ALL ROWS PER MATCH: all columns, those of
-            PARTITION BY and ORDER BY before the measures.  Partitions stand in the order of their first rows.
+            PARTITION BY and ORDER BY before the measures.  Partitions are in the order of their first rows.
 
         Raises
         ------
@@ -222,13 +222,13 @@ class RowPatternQuery(CompiledQuery):
         DeviceError
             When `device` is "cuda", and there is no GPU.
         EventsError
-            When events cannot be read, a value does not fit its type, or AFTER MATCH SKIP has no row to go on at.
+            When events cannot be read, a value does not fit its type, or AFTER MATCH SKIP has no row to continue at.
         QueryTypeError
             When a column is unknown, or types do not go together.
         QueryTooLargeError
             When the automaton is too large, or conditions on other rows of the match take too many steps.
         """
-        return reading_again(lambda given: self._reader(given, options).read_all(), events)
+        return reading_again(lambda source: self._reader(source, options).read_all(), events)
 
     @property
     def text(self) -> str:
@@ -308,7 +308,7 @@ class RowPatternQuery(CompiledQuery):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The one form of the rows, which the statement tells."""
+        """The form of the rows, which the statement determines."""
         return (self.default_output,)
 
     @property
@@ -318,7 +318,7 @@ class RowPatternQuery(CompiledQuery):
 
     def columns(self, schema: pa.Schema, output: str | None = None) -> list[str]:
         """Return the names of the columns of a schema that the statement reads; fields of structs by their paths."""
-        # of events of which nothing is read, any column tells how many there are
+        # if no column is read, any column gives the number of events
         return narrowest(schema, self._columns_read(schema)) or schema.names[:1]
 
     def _columns_read(self, schema: pa.Schema) -> list[str]:
@@ -394,37 +394,37 @@ class RowPatternQuery(CompiledQuery):
         rows = ordered_rows(table, [name for name, _ in statement.partition], statement.order)
         if not rows.batch.num_rows:
             return
-        symbols, held = conditions.symbols(rows, device)
-        every = np.ones(len(next(iter(held.values()))) if held else 1, np.bool_)
-        held |= {place.variable: every for place in self._program.places if place.variable not in held}
+        symbols, satisfies = conditions.symbols(rows, device)
+        every = np.ones(len(next(iter(satisfies.values()))) if satisfies else 1, np.bool_)
+        satisfies |= {place.variable: every for place in self._program.places if place.variable not in satisfies}
         unmatched = _Unmatched(rows.batch.num_rows) if statement.empty == WITH_UNMATCHED else None
         columns = RowColumns(rows)
 
         def batch(matches: RowMatches, free: Int64 | None) -> pa.RecordBatch:
             listed = self._list_matches(matches, free) if statement.all_rows else None
             values = LeafValues(columns, matches, self._program, statement.subsets, listed)
-            found = dict(zip((name for name, _ in measures.fields), measures.columns(values), strict=True))
+            measured = dict(zip((name for name, _ in measures.fields), measures.columns(values), strict=True))
             taken = pa.array(matches.starts if listed is None else listed.rows)
             results = []
             for name, wanted in zip(names, schema, strict=True):
-                column = found[name] if name in found else rows.batch.column(name).take(taken)
+                column = measured[name] if name in measured else rows.batch.column(name).take(taken)
                 results.append(column if column.type == wanted.type else column.cast(wanted.type))
             return pa.RecordBatch.from_arrays(results, schema=schema)
 
         search = conditions.search(rows, self._program, self._skip)
-        for matches in find_matches(self._program, held, symbols, rows.ends, self._skip, search):
+        for matches in find_matches(self._program, satisfies, symbols, rows.ends, self._skip, search):
             yield batch(matches, unmatched.before(matches) if unmatched else None)
         if unmatched is not None:
             yield batch(_NO_MATCHES, unmatched.rest())
 
     def _list_matches(self, matches: RowMatches, unmatched: Int64 | None) -> Listed:
-        room = len(matches) + len(matches.places)
-        rows, steps, numbers = (np.empty(room, np.int64) for _ in range(3))
+        capacity = len(matches) + len(matches.places)
+        rows, steps, numbers = (np.empty(capacity, np.int64) for _ in range(3))
         n = list_rows(matches.starts, matches.offsets, matches.places, self._rows_shown, rows, steps, numbers)
         rows, steps, numbers = rows[:n], steps[:n], numbers[:n]
         if self._statement.empty == OMIT_EMPTY:
-            kept = steps >= 0
-            rows, steps, numbers = rows[kept], steps[kept], numbers[kept]
+            mask = steps >= 0
+            rows, steps, numbers = rows[mask], steps[mask], numbers[mask]
         if unmatched is not None and len(unmatched):
             nothing = np.full(len(unmatched), -1, np.int64)
             begins = np.concatenate((matches.starts[numbers], unmatched)) if n else unmatched
@@ -444,11 +444,11 @@ class _Unmatched:
 
     def __init__(self, n_rows: int) -> None:
         self._n_rows = n_rows
-        self._n_reported = 0  # rows before it are told, or matched
+        self._n_reported = 0  # rows before it are reported, or matched
         self._covered = 0  # the row after those of the matches so far
 
     def before(self, matches: RowMatches) -> Int64:
-        """Return the rows up to the begin of the last match of a piece that are known to be unmatched."""
+        """Return the unmatched rows up to the beginning of the last match of a piece."""
         last = int(matches.starts[-1]) + 1
         marks = np.zeros(last - self._n_reported + 1, np.int64)
         begins = np.maximum(matches.starts, self._n_reported) - self._n_reported
@@ -457,11 +457,11 @@ class _Unmatched:
         np.add.at(marks, np.maximum(ends, begins), -1)
         free = np.cumsum(marks)[:-1] == 0
         free[: max(0, min(self._covered, last) - self._n_reported)] = False
-        found = np.flatnonzero(free) + self._n_reported
+        rows = np.flatnonzero(free) + self._n_reported
         self._n_reported = last
         self._covered = max(self._covered, int((matches.starts + np.maximum(matches.lengths, 1)).max()))
-        return found
+        return rows
 
     def rest(self) -> Int64:
-        """Return the unmatched rows after those told."""
+        """Return the unmatched rows after the reported ones."""
         return np.arange(max(self._n_reported, self._covered), self._n_rows)

@@ -46,16 +46,16 @@ from cer_gpu.row_patterns.row_matching import MatchTables, Searching, Skip
 from cer_gpu.row_patterns.row_measures import RowColumns, type_of
 
 STEPS, STEPS_PER_ROW = 10**8, 1000
-"""Most steps of the searches of an evaluation: so many, which is also the most of one match, and so many for each row.
+"""Maximum number of steps of the searches of an evaluation: a constant, also the maximum for one match, and per row.
 """
 PAUSE = 10**6
 """Steps after which Python looks for an interrupt."""
 SEARCH_ROWS = 1 << 15
-"""Rows whose columns are made at once."""
+"""Rows whose columns are computed at once."""
 DEAD, MORE_DEAD, MAX_DEAD = 1 << 14, 16, 1 << 22
 """Rows and places that are noted at once at first, so that they stay in the cache; how many times as many after a pause
 in the search for one match; and at most."""
-ROOM = 1 << 10
+INITIAL_CAPACITY = 1 << 10
 """Rows of a match for which there is memory at first."""
 
 
@@ -88,9 +88,9 @@ class Searched:
         """
         spans = {a.name: a.span for each in self.predicates.values() for p in each for a in s.attributes(p)}
         columns: dict[str, str] = {}
-        made: dict[str, pa.DataType] = {}
+        types: dict[str, pa.DataType] = {}
         for name, leaf in self.leaves.items():
-            data_type = _type_made(leaf, schema, text, spans[name])
+            data_type = _computed_type(leaf, schema, text, spans[name])
             if data_type is None:
                 assert isinstance(leaf, RowValue | RowAggregate)
                 assert leaf.column is not None
@@ -98,8 +98,8 @@ class Searched:
                 column_type(schema, leaf.column, text, spans[name])
             else:
                 columns[name] = _free(schema, "CLASSIFIER()" if isinstance(leaf, Classifier) else name)
-                made[columns[name]] = data_type
-        fields = [*schema, *(pa.field(name, data_type) for name, data_type in made.items())]
+                types[columns[name]] = data_type
+        fields = [*schema, *(pa.field(name, data_type) for name, data_type in types.items())]
         binder = _Binder(pa.schema(fields), text, self.leaves, columns)
         programs = {
             variable: tuple(binder.of_rows(predicate) for predicate in predicates)
@@ -111,7 +111,7 @@ class Searched:
                 text,
                 *spans.popitem()[1],
             )
-        return BoundSearch(self, binder, programs, made)
+        return BoundSearch(self, binder, programs, types)
 
 
 def _is_row(leaf: RowLeaf) -> bool:
@@ -140,19 +140,19 @@ def _free(schema: pa.Schema, name: str) -> str:
     return name
 
 
-def _type_made(leaf: RowLeaf, schema: pa.Schema, text: str, span: s.Span) -> pa.DataType | None:
-    """Return the type of a column that is made for a leaf, or None if it reads one of the rows."""
+def _computed_type(leaf: RowLeaf, schema: pa.Schema, text: str, span: s.Span) -> pa.DataType | None:
+    """Return the type of a column that is computed for a leaf, or None if the leaf reads one of the rows."""
     if isinstance(leaf, RowValue) or (isinstance(leaf, RowAggregate) and _is_row(leaf)):
         return None
     try:
-        found = type_of(leaf, schema, text, "", span)
+        data_type = type_of(leaf, schema, text, "", span)
     except QueryTypeError as error:
         message = error.message.removeprefix("measure '': ")
         raise QueryTypeError(message, text, error.start, error.end, error.hint) from None
-    if pa.types.is_decimal(found):
+    if pa.types.is_decimal(data_type):
         hint = "AVG and COUNT, MIN and MAX can stand in DEFINE"
-        raise QueryTypeError(f"{shown_leaf(leaf)} is {found}, which DEFINE cannot compare", text, *span, hint=hint)
-    return found
+        raise QueryTypeError(f"{shown_leaf(leaf)} is {data_type}, which DEFINE cannot compare", text, *span, hint=hint)
+    return data_type
 
 
 class _Binder(RelationBinder):
@@ -175,7 +175,7 @@ class _Binder(RelationBinder):
         return self.program(predicate, self.bind(predicate))
 
     def alone(self, of: Sequence[Argument]) -> bool:
-        """Return True if these are one row, of which a column can hold all that is read."""
+        """Return True if these are one row, whose column can hold all that is read."""
         return super().alone(of) and not self.is_total(of[0])
 
     def is_total(self, argument: Argument) -> bool:
@@ -190,15 +190,15 @@ class _Binder(RelationBinder):
 
 @dataclass(frozen=True)
 class BoundSearch:
-    """Conditions on other rows bound to a schema; made by `Searched.bind`."""
+    """Conditions on other rows bound to a schema; created by `Searched.bind`."""
 
-    asked: Searched
+    searched: Searched
     binder: _Binder
     programs: Mapping[str, tuple[Condition, ...]]
-    made: Mapping[str, pa.DataType]
+    computed: Mapping[str, pa.DataType]
 
     def over(self, rows: OrderedRows, program: RowProgram, skip: Skip) -> Searching:
-        """Return the search over some rows, given the automaton of the conditions of each row alone."""
+        """Return the search over some rows, using the automaton of the conditions of each row alone."""
         return lambda tables, states: _Search(self, rows, program, skip, tables, states).walk
 
 
@@ -258,10 +258,10 @@ class _Search:
         constants, no_pairs = list(bound.binder.constants), np.zeros((1, 9), np.int32)
         self._filters = filters_of(no_pairs, code, constants, numbers.tables(ranked=True))
         self._counters = np.zeros(6, np.int64)
-        room = min(DEAD, 1 << (rows.batch.num_rows * len(self._places)).bit_length()) if noted.any() else 0
-        self._dead = np.zeros((room, 1 + int(np.diff(read.begins).max(initial=0))), np.int64)
-        self._most_steps = STEPS + STEPS_PER_ROW * rows.batch.num_rows
-        self._memory = self._allocate_memory(ROOM)
+        capacity = min(DEAD, 1 << (rows.batch.num_rows * len(self._places)).bit_length()) if noted.any() else 0
+        self._dead = np.zeros((capacity, 1 + int(np.diff(read.begins).max(initial=0))), np.int64)
+        self._max_steps = STEPS + STEPS_PER_ROW * rows.batch.num_rows
+        self._memory = self._allocate_memory(INITIAL_CAPACITY)
 
     def walk(
         self, states: npt.NDArray[np.uint16], ends: Int64, at: int, partition: int, written: Sequence[Array]
@@ -278,7 +278,7 @@ class _Search:
         while True:
             groups = plain(self._plan, self._memory, self._filters)
             pause = int(self._counters[k.STEPS]) + PAUSE
-            how = self._most_steps, STEPS, pause, self._skip.how, self._targets
+            how = self._max_steps, STEPS, pause, self._skip.how, self._targets
             outcome, n, n_taken, at, partition = k.search(*groups, states, ends, *how, at, partition, *written)
             check_sizes(self._filters)
             if outcome == k.SPENT:
@@ -289,21 +289,19 @@ class _Search:
                 self._deepen()
             elif outcome != k.PAUSED:
                 return outcome, n, n_taken, at, partition
-            elif (
-                0 < len(self._dead) < min(MAX_DEAD, self._counters[k.STEPS_HERE])
-            ):  # so many may be noted for this match
-                room = min(MAX_DEAD, MORE_DEAD * len(self._dead))
-                self._dead = np.zeros((room, self._dead.shape[1]), np.int64)
+            elif 0 < len(self._dead) < min(MAX_DEAD, self._counters[k.STEPS_HERE]):  # the limit of notes for this match
+                capacity = min(MAX_DEAD, MORE_DEAD * len(self._dead))
+                self._dead = np.zeros((capacity, self._dead.shape[1]), np.int64)
                 self._memory = self._memory._replace(dead=self._dead)
             if n:
                 return FULL, n, n_taken, at, partition
 
     def _spent(self, row: int) -> QueryTooLargeError:
-        of_all = self._counters[k.STEPS] >= self._most_steps
-        most = f"{self._most_steps:,} steps for all rows" if of_all else f"{STEPS:,} steps"
-        predicate = next(iter(self._bound.asked.predicates.values()))[0]
+        of_all = self._counters[k.STEPS] >= self._max_steps
+        budget = f"{self._max_steps:,} steps for all rows" if of_all else f"{STEPS:,} steps"
+        predicate = next(iter(self._bound.searched.predicates.values()))[0]
         return QueryTooLargeError(
-            f"the search for the match at row {row} of the ordered rows goes beyond {most}, "
+            f"the search for the match at row {row} of the ordered rows goes beyond {budget}, "
             "as conditions on other rows fail late",
             self._bound.binder.single.text,
             *predicate.span,
@@ -311,18 +309,18 @@ class _Search:
             "by a condition on the row itself",
         )
 
-    def _allocate_memory(self, room: int) -> k.SearchMemory:
-        """Return memory for matches of so many rows."""
+    def _allocate_memory(self, capacity: int) -> k.SearchMemory:
+        """Return memory for matches of `capacity` rows."""
         n_sets, n_functions = len(self._plan.holds), len(self._plan.functions)
-        totals = np.zeros((room, n_functions), np.int64)
+        totals = np.zeros((capacity, n_functions), np.int64)
         return k.SearchMemory(
-            np.zeros(room, np.int16),
-            np.zeros(room, np.int64),
-            np.zeros((room, n_sets), np.int64),
-            np.zeros((n_sets, room), np.int64),
+            np.zeros(capacity, np.int16),
+            np.zeros(capacity, np.int64),
+            np.zeros((capacity, n_sets), np.int64),
+            np.zeros((n_sets, capacity), np.int64),
             totals,
             totals.view(np.float64),
-            np.zeros((room, n_functions), np.int64),
+            np.zeros((capacity, n_functions), np.int64),
             self._counters,
             self._dead,
         )
@@ -330,13 +328,13 @@ class _Search:
     def _deepen(self) -> None:
         """Make memory for matches of twice as many rows, with the match so far."""
         old = self._memory
-        room = len(old.path)
-        self._memory = self._allocate_memory(2 * room)
+        capacity = len(old.path)
+        self._memory = self._allocate_memory(2 * capacity)
         for mine, theirs in zip(self._memory, old, strict=True):
             if theirs is old.positions:
-                mine[:, :room] = theirs
+                mine[:, :capacity] = theirs
             elif theirs is not self._counters and theirs is not self._dead:
-                mine[:room] = theirs
+                mine[:capacity] = theirs
 
     # ---- the plan ----------------------------------------------------------------------------------------------
 
@@ -356,19 +354,19 @@ class _Search:
     def _add_bounds(
         self, bounds: Sequence[Sequence[RowBound]], arguments: list[RowArgument], code: list[tuple[int, int, int]]
     ) -> PlaceLists:
-        """Add the arguments and instructions of bounds, and return where the bounds of each place stand."""
-        made: dict[RowBound, tuple[int, int, int, int]] = {}
+        """Add the arguments and instructions of bounds, and return the range of the bounds of each place."""
+        rows: dict[RowBound, tuple[int, int, int, int]] = {}
         for bound in dict.fromkeys(each for of_place in bounds for each in of_place):
             begin = len(code)
             arguments += [each for each in dict.fromkeys(bound.arguments) if each not in arguments]
             mine = [arguments.index(each) for each in bound.arguments]
             code += [(op, mine[a], b) if op == COLUMN else (op, a, b) for op, a, b in bound.code]
             code.append((k.CHECK, 0, 0))
-            made[bound] = begin, len(code), *bound.needed
-        return place_lists([[made[bound] for bound in of_place] for of_place in bounds], 4)
+            rows[bound] = begin, len(code), *bound.needed
+        return place_lists([[rows[bound] for bound in of_place] for of_place in bounds], 4)
 
     def _argument(self, argument: Argument) -> RowArgument:
-        leaf = self._bound.asked.leaves[argument.variable]
+        leaf = self._bound.searched.leaves[argument.variable]
         match leaf:
             case RowValue() if leaf.is_current and all(self._places_of_variable(leaf.variable)):
                 return k.AT_HAND, 0, 0, leaf.offset
@@ -391,7 +389,7 @@ class _Search:
 
     def _places_of_variable(self, variable: str | None) -> tuple[bool, ...]:
         """Return for each place if a variable or subset has its rows, or None for all rows."""
-        members = self._bound.asked.subsets.get(variable or "", (variable,))
+        members = self._bound.searched.subsets.get(variable or "", (variable,))
         return tuple(variable is None or each in members for each in self._places)
 
     def _function(self, leaf: RowLeaf) -> tuple[int, int, int, int]:
@@ -426,8 +424,8 @@ class _Search:
             if leaf.column is None or (leaf.column, read) in self._inputs:
                 continue
             self._inputs[leaf.column, read] = len(inputs)
-            known = self._columns.valid(leaf.column)
-            valid.append(known if len(known) else np.ones(rows.batch.num_rows, np.bool_))
+            column_valid = self._columns.valid(leaf.column)
+            valid.append(column_valid if len(column_valid) else np.ones(rows.batch.num_rows, np.bool_))
             if read == "ranks":
                 inputs.append(self._columns.ranks(leaf.column))
             elif read == "valid":
@@ -438,18 +436,20 @@ class _Search:
         return np.array(inputs, np.int64).reshape(-1, n), np.array(valid, np.bool_).reshape(-1, n)
 
     def _column_values(self, rows: OrderedRows, numbers: StringIds) -> Int64:
-        """Return the columns that conditions read of rows, behind them of places, and at last where there is no row."""
+        """Return the columns that conditions read of rows, then of places, and last the values for no row."""
         binder, batch = self._bound.binder, rows.batch
         n, n_places = batch.num_rows, len(self._places)
         values = np.empty((n + n_places + 1, 1 + len(binder.columns)), np.int64)
         side = SideColumns(tuple(binder.columns), binder.single.inputs, numbers)
         makers = makers_of(binder.single.derived)
 
-        names = [leaf.column for leaf in self._bound.asked.leaves.values() if isinstance(leaf, RowValue | RowAggregate)]
+        names = [
+            leaf.column for leaf in self._bound.searched.leaves.values() if isinstance(leaf, RowValue | RowAggregate)
+        ]
         read = batch.select(columns_with(batch.schema, filter(None, names)))
 
         def put(block: Block, first: int, classes: pa.Array | None = None) -> None:
-            for name, data_type in self._bound.made.items():
+            for name, data_type in self._bound.computed.items():
                 is_class = classes is not None and pa.types.is_string(data_type)
                 block.put(name, classes if is_class else pa.nulls(block.n_rows, data_type))
             block.derive(makers)

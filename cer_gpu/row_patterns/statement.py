@@ -1,6 +1,6 @@
 """A statement with MATCH_RECOGNIZE, cut into its clauses.
 
-sqlglot reads the tokens, and later the expressions; the clauses between the brackets of MATCH_RECOGNIZE are told apart
+sqlglot reads the tokens, and later the expressions; the clauses between the brackets of MATCH_RECOGNIZE are separated
 here, as no dialect of sqlglot knows all of them.
 """
 
@@ -18,7 +18,7 @@ from cer_gpu.row_patterns.pattern import RowPattern, parse_pattern
 SHOW_EMPTY, OMIT_EMPTY, WITH_UNMATCHED = "SHOW EMPTY MATCHES", "OMIT EMPTY MATCHES", "WITH UNMATCHED ROWS"
 
 _CLAUSES = ("PARTITION BY", "ORDER BY", "MEASURES", "PER MATCH", "AFTER MATCH", "PATTERN", "SUBSET", "DEFINE")
-"""The clauses in the order in which they stand."""
+"""The clauses in their order."""
 _BEGINS = {
     ("PARTITION", "BY"): 0,
     ("ORDER", "BY"): 1,
@@ -59,7 +59,7 @@ class Statement:
     text : str
         All of it, to which spans refer.
     select : tuple of (str, str) or None
-        Columns of the result and their names; None: ``*``.
+        Output columns and their names, or None for ``*``.
     table : str
     partition : tuple of (str, (int, int))
         Columns of PARTITION BY.
@@ -97,13 +97,13 @@ def parse_statement(text: str) -> Statement:
     Raises
     ------
     QuerySyntaxError
-        When a clause is missing, twice, in the wrong place or none that is known.
+        When a clause is missing, repeated, in the wrong place or unknown.
     """
     return _Parser(text, _tokens_of(text)).statement()
 
 
 def _tokens_of(text: str) -> list[Any]:
-    """Return the words of a statement, without a semicolon behind it."""
+    """Return the words of a statement, without a semicolon after it."""
     from sqlglot.dialects import Trino
     from sqlglot.errors import TokenError
 
@@ -124,7 +124,7 @@ class _Parser:
     # ---- tokens -----------------------------------------------------------------------------------------------
 
     def word(self, ahead: int = 0) -> str:
-        """Return a token in upper case, or as it stands in the text if it is quoted; "" at the end."""
+        """Return a token in upper case, or as it is in the text if it is quoted; "" at the end."""
         at = self._at + ahead
         if at >= len(self._tokens):
             return ""
@@ -146,7 +146,7 @@ class _Parser:
         return repr(self._text[slice(*self.span())]) if self.word() else "the end"
 
     def skip(self, *words: str) -> bool:
-        """Go past these words if they come next."""
+        """Skip these words if they come next."""
         n = 0
         taken: list[str] = []
         while len(taken) < len(words) and self.word(n):
@@ -158,12 +158,12 @@ class _Parser:
         return True
 
     def expect(self, *words: str) -> None:
-        """Go past these words, which must come next."""
+        """Skip these words, which must come next."""
         if not self.skip(*words):
             raise self.error(f"expected {' '.join(words)}, got {self.seen()}")
 
     def name(self, what: str) -> str:
-        """Go past a name, and return it as it names a column: quoted or not, its letters are kept."""
+        """Skip a name, and return it as it names a column: quoted or not, its case is preserved."""
         word = self._text[slice(*self.span())]
         if not re.fullmatch(r'[A-Za-z_]\w*|"([^"]|"")+"', word):
             raise self.error(f"expected {what}, got {self.seen()}")
@@ -171,7 +171,7 @@ class _Parser:
         return word[1:-1].replace('""', '"') if word.startswith('"') else word
 
     def variable(self) -> str:
-        """Go past the name of a row pattern variable: in upper case, unless it is quoted."""
+        """Skip the name of a row pattern variable and return it, in upper case unless it is quoted."""
         quoted = self.word().startswith('"')
         name = self.name("a variable")
         return name if quoted else name.upper()
@@ -231,8 +231,8 @@ class _Parser:
                 return tuple(columns)
 
     def _clauses(self) -> dict[str, range]:
-        """Go past all clauses and the bracket behind them; return the tokens of each."""
-        found: dict[str, tuple[int, int]] = {}
+        """Skip all clauses and the bracket after them; return the tokens of each."""
+        clauses: dict[str, tuple[int, int]] = {}
         depth, last, begin = 0, -1, self._at
         while True:
             word = self.word()
@@ -241,21 +241,21 @@ class _Parser:
             kind = self._clause_kind() if depth == 0 else None
             if kind is not None or (word == ")" and depth == 0):
                 if last >= 0:
-                    found[_CLAUSES[last]] = (begin, self._at)
+                    clauses[_CLAUSES[last]] = (begin, self._at)
                 elif self._at > begin:
                     self._at = begin
                     raise self.error(f"expected a clause of MATCH_RECOGNIZE, got {self.seen()}", hint=_ORDER_HINT)
                 if kind is None:
                     self._at += 1
                     break
-                if _CLAUSES[kind] in found or kind < last:
-                    twice = _CLAUSES[kind] in found
+                if _CLAUSES[kind] in clauses or kind < last:
+                    twice = _CLAUSES[kind] in clauses
                     reason = "stands twice" if twice else f"stands after {_CLAUSES[last]}"
                     raise self.error(f"{self.seen()} {reason} in MATCH_RECOGNIZE", hint=_ORDER_HINT)
                 last, begin = kind, self._at
             depth += (word in ("(", "{")) - (word in (")", "}"))
             self._at += 1
-        return {name: range(*tokens) for name, tokens in found.items()}
+        return {name: range(*tokens) for name, tokens in clauses.items()}
 
     def _clause_kind(self) -> int | None:
         """Return the clause that begins at the next token."""
@@ -337,7 +337,7 @@ class _Clause(_Parser):
             raise self.error(f"expected the next clause, got {self.seen()}", hint=_ORDER_HINT)
 
     def _items(self) -> Iterator[tuple[int, int]]:
-        """Yield the tokens of the parts between commas, as ranges; the parser stands at each meanwhile."""
+        """Yield the tokens of the parts between commas, as ranges; the parser is at each meanwhile."""
         while True:
             begin, depth = self._at, 0
             while self.word() and (depth or self.word() != ","):
@@ -368,12 +368,12 @@ class _Clause(_Parser):
     def columns(self) -> tuple[tuple[str, Span], ...]:
         """Return the columns of PARTITION BY."""
         self.expect("PARTITION", "BY")
-        found = []
+        columns = []
         for _ in self._items():
             span = self.span()
-            found.append((self._path(), span))
+            columns.append((self._path(), span))
             self._after_column()
-        return tuple(found)
+        return tuple(columns)
 
     def _path(self) -> str:
         """Return the name of a column, or of a field of a struct, with dots."""
@@ -383,9 +383,9 @@ class _Clause(_Parser):
         return ".".join(names)
 
     def order(self) -> tuple[Order, ...]:
-        """Return the columns of ORDER BY; NULL comes last, as in most systems, unless told otherwise."""
+        """Return the columns of ORDER BY; NULL comes last, as in most systems, unless stated otherwise."""
         self.expect("ORDER", "BY")
-        found = []
+        orders = []
         for _ in self._items():
             span = self.span()
             column = self._path()
@@ -398,13 +398,13 @@ class _Clause(_Parser):
             else:
                 self.skip("NULLS", "LAST")
             self._after_column()
-            found.append(Order(column, ascending, nulls_first, span))
-        return tuple(found)
+            orders.append(Order(column, ascending, nulls_first, span))
+        return tuple(orders)
 
     def measures(self) -> tuple[Named, ...]:
         """Return the measures."""
         self.expect("MEASURES")
-        found: list[Named] = []
+        measures: list[Named] = []
         for begin, end in self._items():
             self._at = end - 2
             if end - begin < 3 or self.word() != "AS":
@@ -413,29 +413,29 @@ class _Clause(_Parser):
             span = self._tokens[begin].start, self._tokens[end - 3].end + 1
             self._at = end - 1
             name = self.name("the name of the measure")
-            if any(each.name == name for each in found):
+            if any(each.name == name for each in measures):
                 self._at = end - 1
                 raise self.error(f"two measures are called {name!r}")
-            found.append(Named(name, span))
-        return tuple(found)
+            measures.append(Named(name, span))
+        return tuple(measures)
 
     def define(self) -> tuple[Named, ...]:
         """Return the conditions of variables."""
         self.expect("DEFINE")
-        found: list[Named] = []
+        conditions: list[Named] = []
         for begin, end in self._items():
             name = self.variable()
-            if any(each.name == name for each in found):
+            if any(each.name == name for each in conditions):
                 self._at = begin
                 raise self.error(f"DEFINE has {name} twice")
             self.expect("AS")
             if self._at == end:
                 raise self.error(f"expected the condition of {name}, got {self.seen()}")
-            found.append(Named(name, (self._tokens[self._at].start, self._tokens[end - 1].end + 1)))
-        return tuple(found)
+            conditions.append(Named(name, (self._tokens[self._at].start, self._tokens[end - 1].end + 1)))
+        return tuple(conditions)
 
     def per_match(self) -> tuple[bool, str]:
-        """Return whether all rows of a match are asked for, and the treatment of others."""
+        """Return whether all rows of a match are requested, and the treatment of others."""
         if self.skip("ONE", "ROW", "PER", "MATCH"):
             self._ended()
             return False, SHOW_EMPTY
@@ -447,7 +447,7 @@ class _Clause(_Parser):
         return True, empty
 
     def after_match(self) -> tuple[tuple[str, ...], Span]:
-        """Return where the search goes on."""
+        """Return where the search continues."""
         begin = self.span()[0]
         self.expect("AFTER", "MATCH", "SKIP")
         skip: tuple[str, ...] = ()
@@ -466,10 +466,10 @@ class _Clause(_Parser):
     def subsets(self) -> dict[str, tuple[str, ...]]:
         """Return the variables of each subset."""
         self.expect("SUBSET")
-        found: dict[str, tuple[str, ...]] = {}
+        subsets: dict[str, tuple[str, ...]] = {}
         for _ in self._items():
             name = self.variable()
-            if name in found:
+            if name in subsets:
                 raise self.error(f"SUBSET has {name} twice")
             self.expect("=")
             self.expect("(")
@@ -477,5 +477,5 @@ class _Clause(_Parser):
             while self.skip(","):
                 members.append(self.variable())
             self.expect(")")
-            found[name] = tuple(members)
-        return found
+            subsets[name] = tuple(members)
+        return subsets

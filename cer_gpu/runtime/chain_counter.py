@@ -20,10 +20,10 @@ from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.protocol import Length, Runtime
 
 _INITIAL_SIZE = 1 << 12
-"""Initial room for the relevant events of a window."""
+"""Initial capacity for the relevant events of a window."""
 _DTYPES = (np.uint64, np.uint64, np.float64, np.uint64)
 """Numbers of a set of runs; the first is their number, and the others are there where runs are weighed."""
-_KEPT = ("rows", "seen", "front", "seen_weights")
+_SNAPSHOT_GROUPS = ("rows", "seen", "front", "seen_weights")
 """Groups of arrays that a snapshot holds."""
 
 
@@ -62,7 +62,7 @@ class ChainCounter(Runtime):
         self._front = self._sets(size, n_columns)
         self._seen_weights = self._sets(size, len(weighed_steps))[1:]
         self._greatest = np.zeros(len(weighed_steps))
-        self._out = CountOutput(timed=options.timed, share=options.share, beside=self._dtypes[1:])
+        self._out = CountOutput(timed=options.timed, shard=options.shard, beside=self._dtypes[1:])
 
     def _sets(self, *shape: int) -> tuple[Array, ...]:
         """Return sets of no runs."""
@@ -112,7 +112,7 @@ class ChainCounter(Runtime):
         return weights
 
     def flush(self) -> CountBuffers:
-        """Return the counts found since the last call."""
+        """Return the counts since the last call."""
         n = int(self._regs[loop.N_OUT])
         self._regs[loop.N_OUT] = 0
         if self._weighing is None:
@@ -121,29 +121,29 @@ class ChainCounter(Runtime):
         greatest, whole = float(self._greatest.sum()), self._weighing.whole
         return WeighedBuffers(ends, counts, times, weighed, floats, integers, greatest, whole)
 
-    # ---- state that can be kept -----------------------------------------------------------------------------
+    # ---- snapshots ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state as arrays by name, from which `restore` goes on."""
+        """Return the state as arrays by name, from which `restore` continues."""
         return {
             "regs": self._regs,
             "greatest": self._greatest,
             "scalars": np.array([self._out.n_ends]),
-            **{f"{name}{k}": each for name in _KEPT for k, each in enumerate(getattr(self, f"_{name}"))},
+            **{f"{name}{k}": each for name in _SNAPSHOT_GROUPS for k, each in enumerate(getattr(self, f"_{name}"))},
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         self._regs, self._greatest = snapshot["regs"], snapshot["greatest"]
         (self._out.n_ends,) = map(int, snapshot["scalars"])
-        for name in _KEPT:
+        for name in _SNAPSHOT_GROUPS:
             n = len(getattr(self, f"_{name}"))
             setattr(self, f"_{name}", tuple(snapshot[f"{name}{k}"] for k in range(n)))
 
-    # ---- room -----------------------------------------------------------------------------------------------
+    # ---- memory -----------------------------------------------------------------------------------------------
 
     def _grow(self) -> None:
-        """Make room for a window of twice as many events."""
+        """Make space for a window of twice as many events."""
         size = 2 * len(self._seen[0])
         try:
             for name in ("_seen", "_seen_weights", "_front"):

@@ -34,7 +34,7 @@ class Counter(Loop):
         self._records = np.zeros((n_records, counting.N_RECORD), np.int64)
         self._front = np.zeros((n_records, 4), np.uint64)
         self._reserve_states()
-        self._out = CountOutput(timed=options.timed, share=options.share)
+        self._out = CountOutput(timed=options.timed, shard=options.shard)
 
     @property
     def _window(self) -> counting.Records:
@@ -71,7 +71,7 @@ class Counter(Loop):
 
     @property
     def distributed(self) -> Array:
-        """State of the distribution of shares: ends so far, also those of other shares."""
+        """State of the distribution of shards: ends so far, also those of other shards."""
         return np.array([self._out.n_ends])
 
     @distributed.setter
@@ -79,7 +79,7 @@ class Counter(Loop):
         (self._out.n_ends,) = map(int, distributed)
 
     def supply(self, status: Status) -> Iterator[CountBuffers]:
-        """Supply what the loop asked for by its status, and yield buffers that are full."""
+        """Supply what the loop requested by its status, and yield buffers that are full."""
         match status:
             case Status.NEED_STEP:
                 self._resolve()
@@ -97,15 +97,15 @@ class Counter(Loop):
                 raise AssertionError(other)
 
     def flush(self) -> CountBuffers:
-        """Return the counts found since the last call."""
+        """Return the counts since the last call."""
         n = int(self._regs[tecs.N_OUT])
         self._regs[tecs.N_OUT] = 0
         return self._out.take(n)
 
-    # ---- state that can be kept -----------------------------------------------------------------------------
+    # ---- snapshots ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state as arrays by name, from which `restore` goes on."""
+        """Return the state as arrays by name, from which `restore` continues."""
         return {
             **super().snapshot(),
             "rows": self._rows,
@@ -115,13 +115,13 @@ class Counter(Loop):
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         self._rows, self._records, self._front = snapshot["rows"], snapshot["records"], snapshot["front"]
         self.last_low, self._out.n_ends = map(int, snapshot["scalars"])
         super().restore(snapshot)
         self._reserve_ways(len(self._slot_of))
 
-    # ---- room -----------------------------------------------------------------------------------------------
+    # ---- memory -----------------------------------------------------------------------------------------------
 
     def _reserve_for(self, n_states: int) -> None:
         self._sources = np.zeros((n_states, counting.N_SOURCE), np.int64)

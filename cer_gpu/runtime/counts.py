@@ -57,10 +57,10 @@ class CountOutput:
     ----------
     timed
         True if the output has times.
-    share
+    shard
         (k, n): hand over part k of n of the ends; None for all.
     beside
-        Types of numbers that stand beside each count.
+        Types of the numbers beside each count.
 
     Attributes
     ----------
@@ -68,17 +68,17 @@ class CountOutput:
         Ends so far, also those of other parts.
     """
 
-    def __init__(self, *, timed: bool, share: tuple[int, int] | None, beside: tuple[npt.DTypeLike, ...] = ()) -> None:
+    def __init__(self, *, timed: bool, shard: tuple[int, int] | None, beside: tuple[npt.DTypeLike, ...] = ()) -> None:
         self.n_ends: int = 0
         self._rows = matches.OUTPUT_ROWS
-        self._timed, self._share, self._beside = timed, share, beside
+        self._timed, self._shard, self._beside = timed, shard, beside
         cells = leased_slots()
         self._recycler = cells.recycler
         self._empty = cells[self._rows, timed, beside]  # arrays that hold nothing beyond the block that is read
 
     @property
     def to_fill(self) -> list[Array]:
-        """Arrays for ends, counts and times, and beside; taken when asked for, as those before may be free then."""
+        """Arrays for ends, counts and times, and beside; allocated on request, as earlier ones may be free then."""
         arrays: list[Array] | None = self._empty.memory
         if arrays is None:
             sizes = (self._rows, self._rows, self._rows if self._timed else 0)
@@ -88,21 +88,21 @@ class CountOutput:
         return arrays
 
     def take(self, n: int) -> CountBuffers:
-        """Return the first `n` ends, or those of them in the share, and empty the arrays; no end is split."""
+        """Return the first `n` ends, or those of them in the shard, and empty the arrays; no end is split."""
         return CountBuffers(*self.take_arrays(n))
 
     def take_arrays(self, n: int) -> list[Array]:
-        """Return what `take` returns as arrays, with those that stand beside the counts."""
-        kept = slice(0, n)
-        if self._share is not None:
-            part, n_parts = self._share
-            kept = slice((part - self.n_ends) % n_parts, n, n_parts)
+        """Return the contents of `take` as arrays, with those beside the counts."""
+        rows = slice(0, n)
+        if self._shard is not None:
+            part, n_parts = self._shard
+            rows = slice((part - self.n_ends) % n_parts, n, n_parts)
         self.n_ends += n
-        found = [each[kept] for each in self.to_fill]
-        if self._share is None and 2 * n >= self._rows:
+        arrays = [each[rows] for each in self.to_fill]
+        if self._shard is None and 2 * n >= self._rows:
             self._empty.memory = None
-            return found
-        return [each.copy() for each in found]
+            return arrays
+        return [each.copy() for each in arrays]
 
 
 class CountOverflow(EventsError):

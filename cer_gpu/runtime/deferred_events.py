@@ -18,16 +18,16 @@ from cer_gpu.columnar.memory import Scratch
 from cer_gpu.runtime.events import RelevantEvents
 
 _SAMPLE = 64
-"""Distance of the events in the sample that tells how frequent the ends are."""
+"""Distance of the events in the sample that estimates the frequency of ends."""
 PAYS_UP_TO = 0.5
-"""The share of events in the windows of ends, as the sample has it, up to which it pays to look for them."""
+"""Maximum fraction of events in the windows of ends, in the sample, for which it pays to look for them."""
 
 MIN_EVENTS = 1 << 12
-"""Least events at once that may be held back: holding costs some memory, and some time, for each piece."""
+"""Minimum number of events buffered at once: buffering costs some memory and time for each piece."""
 
 
 class DeferredEvents:
-    """Buffer that holds events back, without partitions, until it is known whether they can be of use.
+    """Buffer of events, without partitions, until it is decided whether they can be of use.
 
     Parameters
     ----------
@@ -39,11 +39,11 @@ class DeferredEvents:
     def __init__(self, table: Table, length: np.uint64 | np.float64) -> None:
         self._table = table
         self._length = length
-        self._held: list[RelevantEvents] = []
+        self._buffered: list[RelevantEvents] = []
         self._indices = Scratch(np.int32)
 
     def take(self, events: RelevantEvents) -> list[RelevantEvents]:
-        """Return the events to evaluate now, out of those held back and of these."""
+        """Return the events to evaluate now, from the buffered ones and these."""
         ending = self._table.ending
         n, last_clock = len(events.symbols), events.window_clocks[-1]
         if n < MIN_EVENTS:
@@ -56,19 +56,19 @@ class DeferredEvents:
         symbols_that_end = np.flatnonzero(ending)
         only = int(symbols_that_end[0]) if len(symbols_that_end) == 1 else -1
         begin, first, last = live_events(events.symbols, events.window_clocks, ending, only, self._length, indices)
-        found: list[RelevantEvents] = []
+        ready: list[RelevantEvents] = []
         if last >= 0:
-            found = [*self._in_window(self.release(), events.window_clocks[first]), events.at(indices[begin:])]
-        self._held = self._in_window(self._held, last_clock)
+            ready = [*self._in_window(self.release(), events.window_clocks[first]), events.at(indices[begin:])]
+        self._buffered = self._in_window(self._buffered, last_clock)
         rest = events.at(slice(last + 1, None))
         if len(rest.symbols):
-            self._held += [piece.copy() for piece in self._in_window([rest], last_clock)]
-        return found
+            self._buffered += [piece.copy() for piece in self._in_window([rest], last_clock)]
+        return ready
 
     def release(self) -> list[RelevantEvents]:
-        """Return all that is held back."""
-        held, self._held = self._held, []
-        return held
+        """Return all buffered events."""
+        buffered, self._buffered = self._buffered, []
+        return buffered
 
     def _in_window(self, pieces: list[RelevantEvents], clock: Any) -> list[RelevantEvents]:
         """Return those of some events, piece after piece, that are in the window that ends at `clock`."""

@@ -40,12 +40,12 @@ class RunOptions:
     timed
         True if start and end times are wanted.
     limit
-        Most matches for one end; 0 for all.
+        Maximum number of matches for one end; 0 for all.
     consume
         CONSUME_NONE, CONSUME_PARTITION or CONSUME_ANY.
     labelled
-        True if the marks of the kept positions are wanted.
-    share
+        True if the marks of the selected positions are wanted.
+    shard
         (k, n): list part k of n of the matches; None for all.
     report_from
         Matches that end before this position are not listed.
@@ -66,11 +66,11 @@ class RunOptions:
     recent
         Tables of the steps of SELECT RECENT, or None.
     texts
-        Numbers of the texts that these filters compare, shared with the columns of `RelevantEvents.attributes`.
+        Ids of the strings that these filters compare, shared with the columns of `RelevantEvents.attributes`.
     weighing
         Weights of events, which are the columns of `RelevantEvents.attributes`; or None.
     memory
-        Limit for the matches of one end that are gathered for a choice among them, and for those that wait.
+        Limit for the matches of one end that are gathered for a choice among them, and for pending ones.
     time_type
         Type of the times, for messages, or None if there are none.
     taker
@@ -84,7 +84,7 @@ class RunOptions:
     limit: int = 0
     consume: int = CONSUME_NONE
     labelled: bool = False
-    share: tuple[int, int] | None = None
+    shard: tuple[int, int] | None = None
     report_from: int = 0
     placed: bool = False
     gap: np.uint64 | np.float64 | None = None

@@ -23,22 +23,22 @@ from cer_gpu.errors import no_memory
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.join_tables import JoinTables
 from cer_gpu.runtime.joining import Joining, forgets_by_partition
-from cer_gpu.runtime.protocol import FoundBuffers, Length
+from cer_gpu.runtime.protocol import Length, ResultBuffers
 
 _INITIAL_SIZE = 1 << 12
-"""Initial room for instances of each atom; a power of two."""
+"""Initial capacity for instances of each atom; a power of two."""
 _INITIAL_DEPTH = 1 << 8
-"""Initial room for the events of a path."""
+"""Initial capacity for the events of a path."""
 PICKED = 1 << 10
-"""Most starts that are listed at once."""
+"""Maximum number of starts that are listed at once."""
 MIN_AHEAD = 1 << 10
 """Least events at once among which those are looked for that nothing can follow."""
 MAX_SLOTS = 1 << 22
-"""Most slots of the table in which they are looked for."""
+"""Maximum number of slots of the table for that search."""
 MAX_NUMBERED = 1 << 30
-"""Most entries of a hash index, which has numbers of 32 bits."""
+"""Maximum number of entries of a hash index, which has numbers of 32 bits."""
 PARTNERS = 1 << 6
-"""Most events behind a far edge of an end that are noted, for the events between the two."""
+"""Maximum number of events after a far edge of an end that are noted, for the events between the two."""
 WORK = 1 << 23
 """Work of one call of the loop, as `cer_gpu.backend.joins.whole_paths.STEP` measures it: well below a second."""
 
@@ -78,7 +78,7 @@ class InstanceGraph(Joining):
         self._judged = len(general["programs"]) > 0
         self._entries = np.zeros((_INITIAL_DEPTH if self._judged else 0, loops.N_SCOPE_ENTRY), np.int64)
         self._floors = np.zeros((len(table.graph.edges), loops.N_FLOOR), np.int64)
-        self._stacks = self._room(_INITIAL_SIZE)
+        self._stacks = self._allocate(_INITIAL_SIZE)
         self._make_indexes()
         picked, progress = np.zeros(len(general["choices"]) + 1, np.int64), np.zeros(N_PROGRESS, np.int64)
         atoms, instances = np.zeros((2, len(general["arguments"]) + 1), np.int64)
@@ -95,17 +95,17 @@ class InstanceGraph(Joining):
     @property
     def n_bytes(self) -> int:
         """Bytes of the instances and their indexes."""
-        held: int = sum(array.nbytes for array in (*self._stacks, *self._indexes))
-        return super().n_bytes + held
+        n_own: int = sum(array.nbytes for array in (*self._stacks, *self._indexes))
+        return super().n_bytes + n_own
 
     # ---- events -------------------------------------------------------------------------------------------
 
-    def feed(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[ResultBuffers]:
         """Process relevant events and yield full buffers, in order."""
         return super().feed(self._followed(events))
 
     def _followed(self, events: RelevantEvents) -> RelevantEvents:
-        """Return events with a symbol of no atom in place of those of events that nothing can follow."""
+        """Return the events; those that nothing can follow get a symbol of no atom."""
         n = len(events.symbols)
         if n < MIN_AHEAD or not self._looks_ahead:
             return events
@@ -159,8 +159,8 @@ class InstanceGraph(Joining):
         """Return the positions that matches to come may hold, and perhaps others, ascending."""
         self._drop_unreachable(self._last_clocks[0])
         rows = self._stacks.places if self.options.placed else self._stacks.positions
-        held = zip(rows, self._bottoms, self._heights, strict=True)
-        return np.unique(np.concatenate([row[bottom:height] for row, bottom, height in held]))
+        stacks = zip(rows, self._bottoms, self._heights, strict=True)
+        return np.unique(np.concatenate([row[bottom:height] for row, bottom, height in stacks]))
 
     # ---- partitions -----------------------------------------------------------------------------------------
 
@@ -172,29 +172,29 @@ class InstanceGraph(Joining):
             idle[row[:height]] = False
         return idle
 
-    def keep_partitions(self, kept: Bools) -> None:
-        """Drop the partitions that are not `kept` and number the others anew, in their order."""
-        numbers = (np.cumsum(kept) - 1).astype(np.int32)
+    def keep_partitions(self, mask: Bools) -> None:
+        """Drop the partitions outside `mask` and renumber the others in order."""
+        numbers = (np.cumsum(mask) - 1).astype(np.int32)
         for row, height in zip(self._stacks.partitions, self._heights, strict=True):
             row[:height] = numbers[row[:height]]
-        self._renumber_partitions(kept)
+        self._renumber_partitions(mask)
         self._rebuild()
 
     def reserve_partitions(self, n: int) -> None:
-        """Make room for so many partitions."""
+        """Reserve memory for `n` partitions."""
         super().reserve_partitions(n)
         self._indexes = self._indexes._replace(forgotten=self._forgotten)
 
-    # ---- texts ----------------------------------------------------------------------------------------------
+    # ---- strings ----------------------------------------------------------------------------------------------
 
     def strings_in(self, columns: list[int]) -> Int64:
-        """Return the numbers of texts held of some columns of `RelevantEvents.attributes`."""
+        """Return the ids of the buffered strings of some columns of `RelevantEvents.attributes`."""
         self._drop_unreachable(self._last_clocks[0])
-        held = [self._valid_strings(q, column)[0] for q in range(len(self._heights)) for column in columns]
-        return np.concatenate([np.empty(0, np.int64), *held])
+        ids = [self._valid_strings(q, column)[0] for q in range(len(self._heights)) for column in columns]
+        return np.concatenate([np.empty(0, np.int64), *ids])
 
     def renumber_strings(self, columns: list[int], renumbered: Int64) -> None:
-        """Exchange the numbers of texts held of some columns, given the new number for each old one."""
+        """Replace the ids of the buffered strings of some columns, given the new id for each old one."""
         for q in range(len(self._heights)):
             for column in columns:
                 numbers, valid = self._valid_strings(q, column)
@@ -202,19 +202,21 @@ class InstanceGraph(Joining):
         self._rebuild()
 
     def _valid_strings(self, atom: int, column: int) -> tuple[Int64, Int64]:
-        """Return the numbers of texts of the instances of an atom, where there are any, and those instances."""
+        """Return the string ids of the instances of an atom, where there are any, and those instances."""
         n = self._heights[atom]
         valid = np.flatnonzero(self._stacks.values[atom, 0, :n] >> (column - 1) & 1)
         return self._stacks.values[atom, column, valid], valid
 
-    # ---- state that can be kept -----------------------------------------------------------------------------
+    # ---- snapshots ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state as arrays by name, from which `restore` goes on."""
+        """Return the state as arrays by name, from which `restore` continues."""
         self._drop_unreachable(self._last_clocks[0])
         n = int(self._heights.max(initial=0))
         stacks = {
-            name: _filled(array, self._heights, n) for name, array in self._stacks._asdict().items() if _deep(array)
+            name: _first_entries(array, self._heights, n)
+            for name, array in self._stacks._asdict().items()
+            if _deep(array)
         }
         return {
             **super().snapshot(),
@@ -224,20 +226,20 @@ class InstanceGraph(Joining):
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         self._heights[:] = snapshot["heights"]
         self._bottoms[:] = 0
         super().restore(snapshot)
-        self._stacks = self._room(int(snapshot["size"][0]))
+        self._stacks = self._allocate(int(snapshot["size"][0]))
         for name, array in self._stacks._asdict().items():
             if _deep(array) and array.size:
                 array[..., : snapshot[name].shape[-1]] = snapshot[name]
         self._make_indexes()
         self._rebuild()
 
-    # ---- room -----------------------------------------------------------------------------------------------
+    # ---- memory -----------------------------------------------------------------------------------------------
 
-    def _room(self, capacity: int) -> Instances:
+    def _allocate(self, capacity: int) -> Instances:
         options, joins = self.options, self._joins
         n_atoms = len(self._heights)
         numbered = (self._table.has_gaps and options.partitioned) or options.window == COUNT_WINDOW
@@ -295,7 +297,7 @@ class InstanceGraph(Joining):
         if 2 * self._heights.max() <= size:
             return
         try:
-            old, self._stacks = self._stacks, self._room(2 * size)
+            old, self._stacks = self._stacks, self._allocate(2 * size)
             for array, larger in zip(old, self._stacks, strict=True):
                 if _deep(array) and array.size:
                     larger[..., :size] = array
@@ -310,10 +312,10 @@ def _deep(array: Array) -> bool:
     return array.ndim > 1
 
 
-def _filled(array: Array, heights: Int64, n: int) -> Array:
+def _first_entries(array: Array, heights: Int64, n: int) -> Array:
     """Return the first `n` entries of each row, with zeros where nothing was written."""
     if not array.shape[-1]:
         return array
     written = np.arange(n) < heights[:, np.newaxis]
-    kept = array[..., :n]
-    return np.where(written if array.ndim == 2 else written[:, np.newaxis], kept, 0).astype(array.dtype)
+    entries = array[..., :n]
+    return np.where(written if array.ndim == 2 else written[:, np.newaxis], entries, 0).astype(array.dtype)

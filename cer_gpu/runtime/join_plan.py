@@ -25,7 +25,7 @@ _ZONED = ("=", "<", "<=", ">", ">=")
 ALL_TESTED, BY_HASH, BY_ZONES, NEXT_TO, NO_FILTER = "tested one by one", "hash", "zone maps", "the one before", "all"
 BY_GRID, BY_HASH_AND_GRID = "grid", "hash and grid"
 _DIMENSIONS = 2
-"""Most bands that a grid serves: an instance has two places for each."""
+"""Maximum number of bands that a grid serves: an instance has two places for each."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class JoinPlan:
     graph : AtomGraph
     bound : BoundRelations
     partitioned : bool
-        True if there are partitions; events of others are kept apart by hash.
+        True if there are partitions; events of others are separated by hash.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class JoinPlan:
     own : dict from atom to list of Pair
         Filters whose two variables hold one and the same event.
     watched : set of (int, int)
-        Absences and the atoms before their gaps for which the event before the gap tells by itself what bars.
+        Absences and the atoms before their gaps for which the event before the gap alone decides what bars.
     reach : list of frozenset of int
         The atoms to which one or more edges lead from each atom.
     columns : dict from GridCell to int
@@ -155,16 +155,16 @@ class JoinPlan:
         return always and target in relation.holds[pair.later]
 
     def _barring(self) -> list[Pair]:
-        """Return the filters of absences that read one event before the gap alone, and note where they suffice."""
-        graph, found = self.graph, list[Pair]()
+        """Return the filters of absences that read a single event before the gap, and note where they suffice."""
+        graph, barring = self.graph, list[Pair]()
         for number, absence in enumerate(graph.absences):
             sources = {edge.source for edge in graph.edges if number in edge.absent and not absence.begins}
             for relation in absence.relations:
                 pairs = [] if self.chooses(relation) else list(self._pairs(relation, barring=True))
                 sources &= graph.relations[relation].holds[pairs[0].earlier] if pairs else frozenset()
-                found += pairs
+                barring += pairs
             self.watched |= {(number, source) for source in sources}
-        return found
+        return barring
 
     def chooses(self, relation: int) -> bool:
         """Return True if the filter of an absence holds for each choice among several events before the gap."""
@@ -175,14 +175,14 @@ class JoinPlan:
 
     def _reachable(self, atom: int) -> frozenset[int]:
         """Return the atoms to which one or more edges lead from an atom."""
-        found: set[int] = set()
+        reachable: set[int] = set()
         todo = list(self._after[atom])
         while todo:
             each = todo.pop()
-            if each not in found:
-                found.add(each)
+            if each not in reachable:
+                reachable.add(each)
                 todo += self._after[each]
-        return frozenset(found)
+        return frozenset(reachable)
 
     def unavoidable(self, atom: int) -> list[int]:
         """Return the atoms that every path from an atom back to a start passes, with a repeated atom on the way."""
@@ -257,8 +257,8 @@ class JoinPlan:
         on_edge = []
         for pair in pairs:
             relation = graph.relations[pair.relation]
-            held = edge.source in relation.holds[pair.earlier] and edge.target in relation.holds[pair.later]
-            if held and (relation.loop_level(edge.loops) >= relation.level(source)):
+            joins_edge = edge.source in relation.holds[pair.earlier] and edge.target in relation.holds[pair.later]
+            if joins_edge and (relation.loop_level(edge.loops) >= relation.level(source)):
                 on_edge.append(pair)
         if edge.contiguous:
             return EdgePlan(edge, NEXT_TO, (), tuple(on_edge))
@@ -284,18 +284,18 @@ class JoinPlan:
         index = BY_ZONES if zoned else ALL_TESTED if others else NO_FILTER
         return EdgePlan(edge, index, (), (*zoned, *others))
 
-    def _bands(self, pairs: Sequence[Pair], most: int) -> tuple[tuple[Band, ...], tuple[Pair, ...]]:
-        """Return at most so many bands among some filters, and the filters of which they are."""
+    def _bands(self, pairs: Sequence[Pair], n_max: int) -> tuple[tuple[Band, ...], tuple[Pair, ...]]:
+        """Return at most `n_max` bands of some filters, and the filters that they come from."""
         of_pairs = {pair: list(self._differences(pair)) for pair in pairs}
-        found = tuple(bands(chain.from_iterable(of_pairs.values()))[:most])
-        cells = [cell for band in found for cell in (band.earlier, band.later) if cell not in self.columns]
+        selected = tuple(bands(chain.from_iterable(of_pairs.values()))[:n_max])
+        cells = [cell for band in selected for cell in (band.earlier, band.later) if cell not in self.columns]
         first = len(self.bound.columns) + len(self.columns)
         if first + len(cells) > MAX_COLUMNS:
             return (), ()
         self.columns |= {cell: first + n for n, cell in enumerate(dict.fromkeys(cells))}
-        terms = {(band.later.term, band.earlier.term) for band in found}
+        terms = {(band.later.term, band.earlier.term) for band in selected}
         proposed = [pair for pair, each in of_pairs.items() if any((d.value, d.other) in terms for d in each)]
-        return found, tuple(proposed)
+        return selected, tuple(proposed)
 
     def _differences(self, pair: Pair) -> Iterator[Difference]:
         """Yield the differences of the later and the earlier event of a pair that its filter bounds."""

@@ -46,7 +46,7 @@ ANY_EVENT = -1
 
 
 def choices_of(relation: PlacedRelation, condition: Condition) -> list[int]:
-    """Return the variables of which one event is chosen, or ANY_EVENT; in an iteration, the first one tells it."""
+    """Return the variables of which one event is chosen, or ANY_EVENT; in an iteration, the first one identifies it."""
     arguments = [(relation.variables.index(a.variable), a.event) for a in condition.arguments]
     variables = list(dict.fromkeys(variable for variable, event in arguments if event in (EACH, PREV)))
     local = [variable for variable in variables if relation.local[variable]]
@@ -76,7 +76,7 @@ class _Program:
 
 
 class WholePathTests:
-    """The fields `due` and `ways` of `cer_gpu.backend.joins.whole_paths.General`.
+    """The fields `scheduled` and `ways` of `cer_gpu.backend.joins.whole_paths.General`.
 
     Parameters
     ----------
@@ -90,14 +90,14 @@ class WholePathTests:
         self._before = [frozenset(a for a in range(n_atoms) if b in plan.reach[a]) for b in range(n_atoms)]
         self._repeats = frozenset(loop for relation in graph.relations for loop in relation.repeats)
 
-    def due(self) -> npt.NDArray[np.bool_]:
-        """Return the programs to test at each place, behind whether there are any; shape (places, 1 + programs)."""
+    def scheduled(self) -> npt.NDArray[np.bool_]:
+        """Return the programs to test at each place, after a flag that there are any; shape (places, 1 + programs)."""
         graph, before = self._plan.graph, self._before
-        found, searched = list[list[bool]](), list[list[bool]]()
+        at_edges, searched = list[list[bool]](), list[list[bool]]()
         for edge in graph.edges:
             source, target = before[edge.source], before[edge.target]
             decided = [program.reads.isdisjoint(source | {edge.source}) for program in self._programs]
-            found.append(
+            at_edges.append(
                 [program.reads.isdisjoint(source) and not d for program, d in zip(self._programs, decided, strict=True)]
             )
             searched.append(
@@ -109,17 +109,17 @@ class WholePathTests:
             )
         at_once = [[program.reads.isdisjoint(before[a]) for program in self._programs] for a in range(len(graph.atoms))]
         at_last = [[not decided for decided in row] for row in at_once]
-        rows = [*found, *searched, *at_once, *at_last]
+        rows = [*at_edges, *searched, *at_once, *at_last]
         return np.array([[any(row), *row] for row in rows], np.bool_)
 
     def ways(self) -> npt.NDArray[np.int64]:
-        """Return what each edge tells, shape (edges, 4)."""
+        """Return the columns WAY_OPENS to WAY_PLAIN of each edge, shape (edges, 4)."""
         bits: dict[frozenset[int], int] = {}
         ways = np.zeros((len(self._plan.edges), N_WAY), np.int64)
         for way, edge_plan in zip(ways, self._plan.edges, strict=True):
             edge = edge_plan.edge
             lasts = self._lasts_at(edge)
-            numbers = [bits.setdefault(held, len(bits)) for held in lasts]
+            numbers = [bits.setdefault(atoms, len(bits)) for atoms in lasts]
             resets = not self._repeats.isdisjoint(edge.loops)
             way[WAY_OPENS] = resets or self._opens(edge) or any(number >= MAX_LASTS for number in numbers)
             way[WAY_LASTS] = sum(1 << number for number in set(numbers) if number < MAX_LASTS)
@@ -133,15 +133,15 @@ class WholePathTests:
 
     def _lasts_at(self, edge: Edge) -> list[frozenset[int]]:
         programs = self._open_programs(edge)
-        return [held for program in programs for held in program.lasts if edge.target in held]
+        return [atoms for program in programs for atoms in program.lasts if edge.target in atoms]
 
     def _opens(self, edge: Edge) -> bool:
-        """Return True if the event behind an edge matters for events before the one that the edge finds."""
+        """Return True if the event after an edge matters for events before the one that the edge finds."""
         source, target, before = edge.source, edge.target, self._before[edge.source]
         for program in self._open_programs(edge):
-            if any(target in held for held in program.each):
+            if any(target in atoms for atoms in program.each):
                 return True
-            if any(target in held and source not in held for held in program.firsts):
+            if any(target in atoms and source not in atoms for atoms in program.firsts):
                 return True
         for pair in {pair for pairs in self._plan.distant.values() for pair in pairs}:
             relation = self._plan.graph.relations[pair.relation]
@@ -152,7 +152,7 @@ class WholePathTests:
         return False
 
     def _is_plain(self, edge_plan: EdgePlan) -> bool:
-        """Return True if the event behind an edge has no part in what passes on the edge, or right before it."""
+        """Return True if the event after an edge has no part in what passes on the edge, or right before it."""
         edge = edge_plan.edge
         tested = edge_plan.guaranteed or edge_plan.tested or edge.contiguous or edge.absent
         return not tested and all(
@@ -278,7 +278,7 @@ class JoinTables:
             last = len(conditions_of_edges)
             row = [edge.source, edge.target, edge.contiguous, loops[edge.loops], index, first, test, last, int(zoned)]
             edges.append([*row, *self._absences(edge), len(edge_plan.bands), self._through(edge)])
-        # the conditions of an edge stand in a row: one that several edges share is copied
+        # the conditions of an edge are adjacent: one that several edges share is copied
         order = [self._rows[c] for c in conditions_of_edges]
         self._rows, self._conditions = order, {}
         own = [[self._condition(pair, q) for pair in plan.own.get(q, ())] for q in range(n_atoms)]
@@ -298,8 +298,8 @@ class JoinTables:
         self.n_zones: int = max(map(len, self._zones), default=0)
         self.n_incoming: int = max([int((targets == q).sum()) for q in range(n_atoms)], default=0)
         sets = np.zeros((len(self._sets), n_atoms), np.bool_)
-        for held, number in self._sets.items():
-            sets[number, sorted(held)] = True
+        for members, number in self._sets.items():
+            sets[number, sorted(members)] = True
         self.general["sets"] = sets
         return {
             "flags": np.array(flags, np.int32),
@@ -336,8 +336,8 @@ class JoinTables:
         numbered = enumerate(self.plan.edges)
         edges = [(n, each) for n, each in numbered if each.edge.source == atom and not each.edge.bars]
         always = not self.plan.graph.atoms[atom].final and not self.plan.graph.atoms[atom].bars
-        found = all(each.hashed and all(band.step <= _WIDEST for band in each.bands) for _, each in edges)
-        return [n for n, _ in edges] if always and found else []
+        indexed = all(each.hashed and all(band.step <= _WIDEST for band in each.bands) for _, each in edges)
+        return [n for n, _ in edges] if always and indexed else []
 
     def _through(self, edge: Edge) -> int:
         """Return the only edge into the source of an edge, if it comes from where the target's first far edge does."""
@@ -387,7 +387,7 @@ class JoinTables:
         gaps, barring = self._gaps(choices, arguments)
         return {
             "programs": table_of(programs, N_PROGRAM),
-            "due": tests.due(),
+            "scheduled": tests.scheduled(),
             "ways": tests.ways(),
             "choices": np.array(choices, np.int32),
             "arguments": table_of(arguments, 2),
@@ -429,7 +429,7 @@ class JoinTables:
         return self.plan.bound.conditions[relation].arguments
 
     def _chosen(self, relation: int) -> list[str]:
-        """Return the variables of an absence's filter of which each event is tested; none: all hold one."""
+        """Return the variables of an absence's filter of which each event is tested; none if all hold one event."""
         if not self.plan.chooses(relation):
             return []
         placed = self.plan.graph.relations[relation]
@@ -437,7 +437,7 @@ class JoinTables:
         return [name for name in each if not placed.local[placed.variables.index(name)]]
 
     def _argument_of_absence(self, number: int, argument: Argument, chosen: Sequence[str]) -> list[int]:
-        """Return the row of an argument of an absence's filter; the choices stand behind the event before the gap."""
+        """Return the row of an argument of an absence's filter; choices come after the event before the gap."""
         relation = self.plan.graph.relations[number]
         variable = relation.variables.index(argument.variable)
         if relation.local[variable]:
@@ -462,7 +462,7 @@ class JoinTables:
         return [first, len(self._watched), *self._gaps_of[edge], ended]
 
     def _ended(self, absence: int, source: int) -> int:
-        """Return the column of `Instances.ended` for an absence behind an atom."""
+        """Return the column of `Instances.ended` for an absence after an atom."""
         columns = sorted(number for number, atom in self.plan.watched if atom == source)
         self.n_ended = max(self.n_ended, len(columns))
         return columns.index(absence)

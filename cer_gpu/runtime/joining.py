@@ -1,4 +1,4 @@
-"""The part that the runtimes of joins share: feeding of a loop, its buffers, and what is kept for each partition."""
+"""Base of the runtimes of joins: feeding of a loop, its buffers, and the state of each partition."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cer_gpu.columnar.memory_limit import exceeded
 from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.matches import MAX_POSITIONS, MatchBuffers, OutputBuffers
-from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
+from cer_gpu.runtime.protocol import Length, ResultBuffers, Runtime
 
 PAIRS_AT_ONCE = 1 << 23
 """Matches of one end that are compared with others before a loop comes back: well below a second."""
@@ -36,7 +36,7 @@ class Joining(Runtime):
     length
         Length of the window, uint64 or float64; None if there is none.
     distinct : bool
-        True if one match may be found several times.
+        True if a match may be listed several times.
     n_forgotten : int
         Number of positions up to which CONSUME BY has forgotten, before partitions are reserved.
 
@@ -60,7 +60,7 @@ class Joining(Runtime):
         self._last_clocks = np.zeros(1, self._length.dtype)
         self._n_partitions = 1
         self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
-        self._counted = CountOutput(timed=options.timed, share=None)
+        self._counted = CountOutput(timed=options.timed, shard=None)
 
     @property
     def numbers_events(self) -> bool:
@@ -88,20 +88,20 @@ class Joining(Runtime):
 
     @abstractmethod
     def _lengthen_buffers(self, n_rows: int) -> None:
-        """Make room for a longer listing, and for choosing among so many rows."""
+        """Make space for a longer listing, and for choosing among `n_rows` rows."""
 
-    def feed(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[ResultBuffers]:
         """Process relevant events and yield full buffers, in order."""
         n, noted, regs = len(events.symbols), 0, self._regs
         regs[k.EVENT] = 0
         while True:
-            given = (
+            args = (
                 Window(events.window_clocks, self._length),
                 self.options.as_group,
                 self._demand,
                 *self._loop_arguments,
             )
-            groups = plain(*given, Matches(*self._out.to_fill), Counts(*self._counts_to_fill))
+            groups = plain(*args, Matches(*self._out.to_fill), Counts(*self._counts_to_fill))
             regs[k.CHOICE_LEFT] = PAIRS_AT_ONCE
             match Status(self._run_loop(tuple(events.as_group), events.attributes, *groups, n, regs)):
                 case Status.DONE:
@@ -116,7 +116,7 @@ class Joining(Runtime):
                     with self._gathering(events, self._out.n_bytes + 2 * _SCRATCH * n_rows):
                         self._lengthen_buffers(n_rows)
                 case Status.OUTPUT_FULL:
-                    yield from self._emptied(events)
+                    yield from self._drain(events)
                 case Status.GO_ON:
                     yield self._nothing
                 case Status.TOO_MANY:
@@ -125,8 +125,8 @@ class Joining(Runtime):
                     raise AssertionError(other)
         self._note_clocks(events, noted, n)
 
-    def _emptied(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
-        """Hand over what is complete, and make room in the buffers."""
+    def _drain(self, events: RelevantEvents) -> Iterator[ResultBuffers]:
+        """Hand over what is complete, and make space in the buffers."""
         regs = self._regs
         if self.options.counted and regs[k.N_ENDS] == len(self._counted.to_fill[0]):
             yield self.flush()
@@ -139,13 +139,13 @@ class Joining(Runtime):
             with self._gathering(events, self._out.n_bytes_when_wider + _SCRATCH * n_out):
                 self._out.widen(n_out, n_values)
             return
-        found, rest = self._out.split(n, n_out, n_values)
+        complete, rest = self._out.split(n, n_out, n_values)
         regs[k.N_OUT], regs[k.N_VALUES] = len(rest), len(rest.positions)
         regs[k.FIRST_OUT] = 0
-        yield found
+        yield complete
 
     def _gathering(self, events: RelevantEvents, n_bytes: int) -> AbstractContextManager[None]:
-        """Bound the memory for the matches of the event under way, which then take so many bytes."""
+        """Bound the memory for the matches of the event under way, which then take `n_bytes`."""
         return self.options.memory.room_for(n_bytes, lambda: self._gathered_at(events))
 
     def _gathered_at(self, events: RelevantEvents) -> str:
@@ -157,20 +157,20 @@ class Joining(Runtime):
             return f"one match that ends at {end} needs"
         return f"{end} ends {n:,} matches so far, and choosing among them needs"
 
-    def flush(self) -> FoundBuffers:
-        """Return what was found since the last full buffer."""
+    def flush(self) -> ResultBuffers:
+        """Return the results since the last full buffer."""
         regs = self._regs
         if self.options.counted:
             counts: CountBuffers = self._counted.take(int(regs[k.N_ENDS]))
             regs[k.N_ENDS] = 0
             return counts
-        found: MatchBuffers = self._out.take(int(regs[k.N_OUT]), int(regs[k.N_VALUES]))
+        matches: MatchBuffers = self._out.take(int(regs[k.N_OUT]), int(regs[k.N_VALUES]))
         regs[k.N_OUT] = regs[k.N_VALUES] = 0
-        return found
+        return matches
 
     @property
-    def _nothing(self) -> FoundBuffers:
-        """An empty buffer, which gives those that read results their turn."""
+    def _nothing(self) -> ResultBuffers:
+        """Empty buffer, yielded so that the consumer can stop the loop early."""
         return self._counted.take(0) if self.options.counted else self._out.take(0, 0)
 
     @property
@@ -190,17 +190,17 @@ class Joining(Runtime):
         """Return the last clock of each partition if its events are counted, else a clock for all."""
         return self._last_clocks if self.options.window == COUNT_WINDOW else np.array([clock], self._length.dtype)
 
-    def _renumber_partitions(self, kept: Bools) -> None:
-        """Move what is kept for each partition to the new number of the partition."""
-        n = int(kept.sum())
+    def _renumber_partitions(self, mask: Bools) -> None:
+        """Move the state of each partition to the partition's new number."""
+        n = int(mask.sum())
         arrays = [(self._last_clocks, 0)] + ([(self._forgotten, -1)] if forgets_by_partition(self.options) else [])
         for array, empty in arrays:
-            if len(array) >= len(kept) > 0:
-                array[:n] = array[: len(kept)][kept]
+            if len(array) >= len(mask) > 0:
+                array[:n] = array[: len(mask)][mask]
                 array[n:] = empty
 
     def reserve_partitions(self, n: int) -> None:
-        """Make room for so many partitions."""
+        """Reserve memory for `n` partitions."""
         if n <= self._n_partitions:
             return
         self._n_partitions = max(n, 2 * self._n_partitions)
@@ -209,15 +209,15 @@ class Joining(Runtime):
         if self.options.window == COUNT_WINDOW:
             self._last_clocks = _longer(self._last_clocks, self._n_partitions, 0)
 
-    # ---- state that can be kept -----------------------------------------------------------------------------
+    # ---- snapshots ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state as arrays by name, from which `restore` goes on."""
+        """Return the state as arrays by name, from which `restore` continues."""
         n_partitions = np.array([self._n_partitions])
         return {"forgotten": self._forgotten, "last_clocks": self._last_clocks, "n_partitions": n_partitions}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         self._forgotten, self._last_clocks = snapshot["forgotten"], snapshot["last_clocks"]
         self._n_partitions = int(snapshot["n_partitions"][0])
 
@@ -228,11 +228,11 @@ def forgets_by_partition(options: RunOptions) -> bool:
 
 
 def demand_of(options: RunOptions, *, distinct: bool) -> Demand:
-    """Return what a loop of joins is asked for; `distinct` if one match may be found several times."""
+    """Return the options of a loop of joins; `distinct` if it may list a match several times."""
     strategy = STRATEGIES[options.strategy]
     distinct = distinct and options.limit != 1  # the first match of an end has no double before it
     gathered = distinct or strategy.choice != CHOOSE_ALL
-    share, n_shares = options.share or (0, 1)
+    shard, n_shards = options.shard or (0, 1)
     whole = gathered or options.counted or options.limit > 0 or options.consume != CONSUME_NONE
     only_ends = options.only_ends and not gathered and not strategy.consecutive
     return Demand(
@@ -241,8 +241,8 @@ def demand_of(options: RunOptions, *, distinct: bool) -> Demand:
         strategy=strategy.choice,
         distinct=int(distinct),
         strict=int(strategy.consecutive),
-        share=share,
-        n_shares=n_shares,
+        shard=shard,
+        n_shards=n_shards,
         whole=int(whole),
         only_ends=int(only_ends),
     )

@@ -22,10 +22,10 @@ from cer_gpu.runtime.stacks import ChainLister
 from cer_gpu.stages import LISTING
 
 _INITIAL_SIZE = 1 << 12
-"""Initial room for instances."""
+"""Initial capacity for instances."""
 
 _SHRINK_FROM = 8
-"""Room for partitions, as a multiple of those that are kept, above which it is given back."""
+"""Capacity for partitions, as a multiple of the live ones, above which memory is released."""
 
 FREE = 16
 """Under GLOBAL_WINDOW the ring of instances grows only when less than ``1 / FREE`` of it is free."""
@@ -34,10 +34,10 @@ GENTLE_FROM = 1 << 16
 """Instances from which on their ring grows by ``1 / FREE`` instead of doubling, if memory grows in place."""
 
 _SAMPLE = 64
-"""Distance of the instances in the sample that tells whether it pays to look at all of them."""
+"""Distance of the instances in the sample that decides whether it pays to look at all of them."""
 
 LARGEST_SAMPLE = 1 << 10
-"""Most instances in that sample."""
+"""Maximum number of instances in that sample."""
 
 
 class KeyedStacks(ChainLister):
@@ -47,7 +47,7 @@ class KeyedStacks(ChainLister):
     ----------
     chain
     options
-        Without shares.
+        Without shards.
     length
         Length of the window, uint64 or float64; None if there is none.
     """
@@ -71,25 +71,25 @@ class KeyedStacks(ChainLister):
     def feed(self, events: RelevantEvents) -> Iterator[MatchBuffers]:
         """Process relevant events and yield full buffers of matches, in order."""
         begin, n = 0, len(events.symbols)
-        ends, given = self._ends.empty(n), self._given(events)
+        ends, args = self._ends.empty(n), self._loop_args(events)
         while begin < n:
             groups = plain(self._tops_of, self._instances_of)
-            begin, n_ends = loops.push_keyed_events(*given, *groups, begin, self._regs, ends)
-            yield from self.stages.each(LISTING, self._list(given, ends, n_ends))
+            begin, n_ends = loops.push_keyed_events(*args, *groups, begin, self._regs, ends)
+            yield from self.stages.each(LISTING, self._list(args, ends, n_ends))
             if begin < n:
                 self._grow_ring(events.window_clocks[begin])
         if n:
             self._last_clock = events.window_clocks[-1]
 
     @property
-    def _held(self) -> tuple[tuple[Any, ...], ...]:
+    def _instance_groups(self) -> tuple[tuple[Any, ...], ...]:
         """No stacks, and the ring."""
         return (), self._instances_of
 
     def live(self) -> Int64:
         """Return the positions that matches to come may hold, and perhaps others, ascending."""
         self._collect_instances(self._last_clock)
-        return np.unique(self._instances[self._kept, loops.PLACE])
+        return np.unique(self._instances[self._live_rows, loops.PLACE])
 
     @property
     def _tops_of(self) -> loops.Tops:
@@ -108,8 +108,8 @@ class KeyedStacks(ChainLister):
         return int(self._regs[loops.NEXT_ID] - self._regs[loops.BASE])
 
     @property
-    def _kept(self) -> Int64:
-        """Rows of the instances that are kept, from the oldest to the newest."""
+    def _live_rows(self) -> Int64:
+        """Rows of the live instances, from the oldest to the newest."""
         rows: Int64 = np.arange(self._regs[loops.BASE], self._regs[loops.NEXT_ID]) - self._regs[loops.ORIGIN]
         return rows % len(self._instances)
 
@@ -125,26 +125,26 @@ class KeyedStacks(ChainLister):
                 idle |= self._last_clock - latest > self._length
         return idle
 
-    def keep_partitions(self, kept: Bools) -> None:
-        """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
-        tops = self._tops[: len(kept)][kept]
+    def keep_partitions(self, mask: Bools) -> None:
+        """Drop the partitions outside `mask` and renumber the others in order."""
+        tops = self._tops[: len(mask)][mask]
         if len(self._tops) > _SHRINK_FROM * len(tops):
             self._tops = tops
         else:
             self._tops[: len(tops)] = tops
-            _empty(self._tops[len(tops) : len(kept)])
+            _empty(self._tops[len(tops) : len(mask)])
         if self.options.window != GLOBAL_WINDOW:
-            numbers = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)  # -1 stays
+            numbers = np.append(np.where(mask, np.cumsum(mask) - 1, -1), -1)  # -1 stays
             owners = self._instances[: self._n_instances, -1]
             owners[:] = numbers[owners]
         if self._chain.has_gaps:
-            self._lasts = self._lasts[: len(kept)][kept]
+            self._lasts = self._lasts[: len(mask)][mask]
         if self._chain.is_gapped:
-            self._barred = self._barred[: len(kept)][kept]
+            self._barred = self._barred[: len(mask)][mask]
         self.reserve_partitions(max(1, len(self._tops)))
 
     def reserve_partitions(self, n: int) -> None:
-        """Make room for so many partitions."""
+        """Reserve memory for `n` partitions."""
         old, width = self._tops.shape
         if n > old:
             tops = np.empty((max(n, 2 * old), width), np.int64)
@@ -158,34 +158,34 @@ class KeyedStacks(ChainLister):
             # what barred a gap before a partition held anything bars nothing
             self._barred = np.resize(self._barred, (len(self._tops), self._barred.shape[1]))
 
-    # ---- state that can be kept -----------------------------------------------------------------------------
+    # ---- snapshots ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state as arrays by name, from which `restore` goes on."""
+        """Return the state as arrays by name, from which `restore` continues."""
         return {
             "tops": self._tops,
             "lasts": self._lasts,
             "barred": self._barred,
-            "instances": self._instances[self._kept],
+            "instances": self._instances[self._live_rows],
             "size": np.array([len(self._instances)]),
             "regs": self._regs,
             "last_clock": np.array([self._last_clock]),
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         self._tops, self._lasts, self._regs = snapshot["tops"], snapshot["lasts"], snapshot["regs"]
         self._barred = snapshot["barred"]
         self._last_clock = snapshot["last_clock"][0]
         self._ring = GrowableArray(int(snapshot["size"][0]), self._instances.shape[1])
-        self._instances[self._kept] = snapshot["instances"]
+        self._instances[self._live_rows] = snapshot["instances"]
 
-    # ---- room -----------------------------------------------------------------------------------------------
+    # ---- memory -----------------------------------------------------------------------------------------------
 
     def _grow_ring(self, clock: Any) -> None:
         """Drop what is out of reach for an event of this clock, and take more memory if that frees too little."""
         size = len(self._instances)
-        # what is kept is moved, unless windows end for all partitions at once
+        # live instances are moved, unless windows end for all partitions at once
         free = max(size // (FREE if self.options.window == GLOBAL_WINDOW else 2), self._chain.n_waiting)
         if self._may_drop(free) and self._collect_instances(clock) <= size - free:
             return
@@ -208,7 +208,7 @@ class KeyedStacks(ChainLister):
             regs[loops.ORIGIN] -= more
 
     def _may_drop(self, n: int) -> bool:
-        """Return whether, as a sample tells, so many instances may be out of reach."""
+        """Return whether, by a sample, enough instances may be out of reach."""
         if self.options.window == GLOBAL_WINDOW:
             return True
         stride = max(_SAMPLE, self._n_instances // LARGEST_SAMPLE)

@@ -80,15 +80,15 @@ class Loop(Runtime):
         collection.drop_expired(*plain(self._lists, self._options), n_partitions, low, idle)
         return idle
 
-    def keep_partitions(self, kept: Bools) -> None:
-        """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
+    def keep_partitions(self, mask: Bools) -> None:
+        """Drop the partitions outside `mask` and renumber the others in order."""
         self._slot_of.fill(-1)
         self._regs[tecs.CURRENT] = -1
-        self._parts = self._parts[: len(kept)][kept]
+        self._parts = self._parts[: len(mask)][mask]
         self.reserve_partitions(max(1, len(self._parts)))
 
     def reserve_partitions(self, n: int) -> None:
-        """Make room for so many partitions."""
+        """Reserve memory for `n` partitions."""
         old = len(self._parts)
         if n > old:
             added = np.full((max(n, 2 * old) - old, self.N_PART), -1, np.int64)
@@ -96,19 +96,19 @@ class Loop(Runtime):
             added[:, tecs.PREVIOUS], added[:, tecs.EPOCH] = -2, self._regs[tecs.CONSUMED]
             self._parts = np.concatenate([self._parts, added])
 
-    # ---- state that can be kept -----------------------------------------------------------------------------
+    # ---- snapshots ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state as arrays by name, from which `restore` goes on."""
+        """Return the state as arrays by name, from which `restore` continues."""
         return {"regs": self._regs, "parts": self._parts, "slots": self._slots}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         self._regs, self._parts, self._slots = snapshot["regs"], snapshot["parts"], snapshot["slots"]
         self._regs[tecs.CURRENT] = -1
         self._reserve_states()
 
-    # ---- room -----------------------------------------------------------------------------------------------
+    # ---- memory -----------------------------------------------------------------------------------------------
 
     def _resolve(self) -> None:
         """Compute the steps that are missing at the open event."""
@@ -121,7 +121,7 @@ class Loop(Runtime):
         self._reserve_states()
 
     def _reserve_states(self) -> None:
-        """Make room for every determinised state."""
+        """Make space for every determinised state."""
         old, n_states = len(self._slot_of), self.table.n_states
         if old < n_states or not old:
             size = max(2 * n_states, 4)
@@ -129,11 +129,11 @@ class Loop(Runtime):
             self._reserve_for(size)
 
     def _reserve_for(self, n_states: int) -> None:
-        """Make room for so many states where the loop needs it."""
+        """Make space for `n_states` states where the loop needs it."""
         raise NotImplementedError
 
     def _grow_slots(self) -> None:
-        """Make room for twice as many slots; the new ones are free."""
+        """Reserve memory for twice as many slots; the new ones are free."""
         old, width = self._slots.shape
         n = max(2 * old, 8)
         slots = np.zeros((n, width), self._slots.dtype)

@@ -12,7 +12,7 @@ from cer_gpu.columnar.buffer_leases import leased_slots
 OUTPUT_ROWS = 1 << 17
 """Matches in one output buffer: with more, what is filled and what is read are not in the cache together."""
 MAX_POSITIONS = (1 << 31) - 1
-"""Most positions in one output buffer: offsets are int32."""
+"""Maximum number of positions in one output buffer: offsets are int32."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class MatchBuffers:
         """Return the number of matches."""
         return len(self.spans[0])
 
-    def at(self, kept: Bools) -> MatchBuffers:
+    def at(self, mask: Bools) -> MatchBuffers:
         """Return some of the matches."""
         lengths = np.diff(self.offsets)
-        entries = np.repeat(kept, lengths)
-        offsets = np.concatenate([[0], np.cumsum(lengths[kept])]).astype(np.int32)
-        times = self.times[:, kept] if self.times.shape[1] else self.times
+        entries = np.repeat(mask, lengths)
+        offsets = np.concatenate([[0], np.cumsum(lengths[mask])]).astype(np.int32)
+        times = self.times[:, mask] if self.times.shape[1] else self.times
         marks = self.marks[entries] if len(self.marks) else self.marks
-        return MatchBuffers(self.spans[:, kept], times, offsets, self.positions[entries], marks)
+        return MatchBuffers(self.spans[:, mask], times, offsets, self.positions[entries], marks)
 
     def copy(self) -> MatchBuffers:
         """Return the matches in memory of their own."""
@@ -91,7 +91,7 @@ class OutputBuffers:
 
     @property
     def to_fill(self) -> tuple[Array, ...]:
-        """The arrays of `MatchBuffers`, in its order; taken when asked for, as those before may be free then."""
+        """The arrays of `MatchBuffers`, in its order; allocated on request, as the previous ones may be free then."""
         arrays = self._empty
         if arrays is None:
             rows, n_values, empty = self._rows, self._n_values, self._recycler.empty
@@ -112,7 +112,7 @@ class OutputBuffers:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes that are taken: one such buffer is filled while another is read."""
+        """Bytes in use: one such buffer is filled while another is read."""
         of_row, of_value = 20 + 16 * self._timed, 8 + 4 * self._labelled
         return 2 * (self._rows * of_row + self._n_values * of_value)
 
@@ -122,7 +122,7 @@ class OutputBuffers:
         return 2 * self.n_bytes
 
     def widen(self, n: int = 0, n_values: int = 0) -> None:
-        """Make room for more than the first `n` matches, with `n_values` positions, which stay."""
+        """Make space for more than the first `n` matches, with `n_values` positions, which stay."""
         if self.is_widest:
             raise MemoryError
         full, sizes = self._first(n, n_values), [each.nbytes for each in self.to_fill]
@@ -136,7 +136,7 @@ class OutputBuffers:
 
     def split(self, n: int, n_all: int, n_values: int) -> tuple[MatchBuffers, MatchBuffers]:
         """Return the first `n` matches, and the rest of `n_all`, which is first in the next buffers."""
-        found, full = self._first(n, int(self.to_fill[2][n])), self._first(n_all, n_values)
+        matches, full = self._first(n, int(self.to_fill[2][n])), self._first(n_all, n_values)
         values = slice(int(full.offsets[n]), None)
         rest = MatchBuffers(
             full.spans[:, n:],
@@ -147,7 +147,7 @@ class OutputBuffers:
         )
         self._empty = None
         self._refill(rest)
-        return (found if self._is_most(found) else found.copy()), rest
+        return (matches if self._fill_half(matches) else matches.copy()), rest
 
     def _refill(self, rows: MatchBuffers) -> MatchBuffers:
         """Copy matches to the begin of empty buffers."""
@@ -167,12 +167,12 @@ class OutputBuffers:
             if self._nothing is None:
                 self._nothing = self._first(0, 0).copy()
             return self._nothing
-        found = self._first(n, n_values)
-        if self._is_most(found):
+        matches = self._first(n, n_values)
+        if self._fill_half(matches):
             self._empty = None
-            return found
-        return found.copy()
+            return matches
+        return matches.copy()
 
-    def _is_most(self, found: MatchBuffers) -> bool:
-        """Return True if matches fill half of the buffers or more: they are handed over as they lie."""
-        return 2 * len(found) >= self._rows or 2 * len(found.positions) >= self._n_values
+    def _fill_half(self, matches: MatchBuffers) -> bool:
+        """Return True if matches fill half of the buffers or more: they are handed over without a copy."""
+        return 2 * len(matches) >= self._rows or 2 * len(matches.positions) >= self._n_values

@@ -16,10 +16,10 @@ from cer_gpu.backend.status import Status
 from cer_gpu.runtime.counts import CountOutput
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.matches import OutputBuffers
-from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
+from cer_gpu.runtime.protocol import Length, ResultBuffers, Runtime
 
 _SHRINK_FROM = 8
-"""Room for partitions, as a multiple of those that are kept, above which it is given back."""
+"""Capacity for partitions, as a multiple of the live ones, above which memory is released."""
 
 
 class NeighbourLister(Runtime):
@@ -51,7 +51,7 @@ class NeighbourLister(Runtime):
         self._accepts = np.zeros(0, np.uint64)
         self._marks = np.arange(1, len(chain.steps) + 1 if options.labelled else 1, dtype=np.int32)
         self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
-        self._counts = CountOutput(timed=options.timed, share=options.share)
+        self._counts = CountOutput(timed=options.timed, shard=options.shard)
 
     @property
     def _windowed(self) -> bool:
@@ -63,7 +63,7 @@ class NeighbourLister(Runtime):
         """True: neighbours have consecutive numbers."""
         return True
 
-    def feed(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[ResultBuffers]:
         """Process relevant events and yield full buffers, in the order of the ends."""
         self._regs[loops.EVENT] = 0
         while len(events.symbols):
@@ -95,8 +95,8 @@ class NeighbourLister(Runtime):
         status: int = loops.find_neighbours(*groups, self._marks, *output, self._regs)
         return status
 
-    def flush(self) -> FoundBuffers:
-        """Return what was found since the last call."""
+    def flush(self) -> ResultBuffers:
+        """Return the results since the last call."""
         n, n_values = int(self._regs[loops.N_OUT]), int(self._regs[loops.N_VALUES])
         self._regs[loops.N_OUT] = self._regs[loops.N_VALUES] = 0
         return self._counts.take(n) if self.options.counted else self._out.take(n, n_values)
@@ -108,7 +108,7 @@ class NeighbourLister(Runtime):
         return np.unique(self._rows[~self.idle(len(self._rows)), loops.SLOTS :: self._width])
 
     def idle(self, n_partitions: int) -> Bools:
-        """Return which of the first partitions hold nothing: those whose last event begins or goes on nothing."""
+        """Return which of the first partitions hold nothing: those whose last event begins or continues nothing."""
         rows = self._rows[:n_partitions]
         idle: Bools = (rows[:, loops.WAITING] == 0) | (rows[:, loops.EPOCH] < self._regs[loops.CONSUMED])
         if self._windowed:
@@ -119,28 +119,28 @@ class NeighbourLister(Runtime):
                 idle |= self._last_clock - clocks > self._length
         return idle
 
-    def keep_partitions(self, kept: Bools) -> None:
-        """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
-        rows = self._rows[: len(kept)][kept]
+    def keep_partitions(self, mask: Bools) -> None:
+        """Drop the partitions outside `mask` and renumber the others in order."""
+        rows = self._rows[: len(mask)][mask]
         if len(self._rows) > _SHRINK_FROM * len(rows):
             self._rows = rows
         else:
             self._rows[: len(rows)] = rows
-            self._rows[len(rows) : len(kept)] = 0
+            self._rows[len(rows) : len(mask)] = 0
         self.reserve_partitions(1)
 
     def reserve_partitions(self, n: int) -> None:
-        """Make room for so many partitions."""
+        """Reserve memory for `n` partitions."""
         old = len(self._rows)
         if n > old:
             rows = np.zeros((max(n, 2 * old), self._rows.shape[1]), np.int64)
             rows[:old] = self._rows
             self._rows = rows
 
-    # ---- state that can be kept -----------------------------------------------------------------------------
+    # ---- snapshots ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state as arrays by name, from which `restore` goes on."""
+        """Return the state as arrays by name, from which `restore` continues."""
         return {
             "rows": self._rows,
             "regs": self._regs,
@@ -149,7 +149,7 @@ class NeighbourLister(Runtime):
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         self._rows, self._regs, self._last_clock = snapshot["rows"], snapshot["regs"], snapshot["last_clock"][0]
         (self._counts.n_ends,) = map(int, snapshot["scalars"])
 

@@ -31,10 +31,10 @@ class ParallelTables:
     n_values : list of int
         For each table of keys the number of values in a key.
     n_lists : int
-        Most lists in one row.
+        Maximum number of lists in one row.
     n_keys : int
         Number of keys: columns of an event for a table.
-    most_sources, most_fired, most_feeds : int
+    max_sources, max_fired, max_feeds : int
         Bounds: sources of a transition, transitions that one event fires, and lists that it feeds.
     """
 
@@ -71,9 +71,9 @@ class ParallelTables:
                 )
             )
         self.n_keys: int = len(self._keys)
-        self.most_sources: int = max((len(t.sources) for t in pattern.transitions), default=0)
-        self.most_fired: int = len(pattern.transitions)
-        self.most_feeds: int = sum(len(feeds) for _, feeds, _ in self._rows)
+        self.max_sources: int = max((len(t.sources) for t in pattern.transitions), default=0)
+        self.max_fired: int = len(pattern.transitions)
+        self.max_feeds: int = sum(len(feeds) for _, feeds, _ in self._rows)
 
     def _key(self, transition: ParallelTransition, variables: tuple[int, ...]) -> int:
         """Return the number of a key that the event of a transition has."""
@@ -97,10 +97,10 @@ class ParallelTables:
 
     def values_of(self, columns: list[int]) -> list[tuple[int, int]]:
         """Return the tables, each with a value of its keys, that have values of some columns of events."""
-        found = {
+        values = {
             (table, value): None for table, key in self._keys for value, column in enumerate(key) if column in columns
         }
-        return list(found)
+        return list(values)
 
     def automaton(self, table: ParallelTable) -> Automaton:
         """Return the arrays for the symbols met so far."""

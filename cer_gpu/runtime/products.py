@@ -30,20 +30,20 @@ from cer_gpu.columnar.memory import room, zeros
 from cer_gpu.errors import no_memory
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.joining import Joining, forgets_by_partition
-from cer_gpu.runtime.protocol import FoundBuffers, Length
+from cer_gpu.runtime.protocol import Length, ResultBuffers
 
 _INITIAL_SIZE = 1 << 15
-"""Initial room for nodes, for unions and for keys; a power of two."""
+"""Initial capacity for nodes, for unions and for keys; a power of two."""
 _INITIAL_DEPTH = 1 << 8
-"""Initial room for the listing."""
+"""Initial capacity for the listing."""
 _AHEAD = 32
 """Events whose keys are looked at together."""
 _HEADS = 4 * _AHEAD
-"""Most heaps that are looked at together."""
+"""Maximum number of heaps that are read together."""
 LINE = 8
 """Numbers in a line of the processor's cache: a row is as many, or a multiple."""
-_MOST = 2**31 - 1
-"""Most nodes, and most unions."""
+_MAX_NODES = 2**31 - 1
+"""Maximum number of nodes, and of unions."""
 
 
 class Products(Joining):
@@ -71,13 +71,13 @@ class Products(Joining):
         self._table, self._tables = table, tables
         self._tops = np.zeros(N_TOPS, np.int64)
         self._deepen(_INITIAL_DEPTH)
-        self._nodes = self._room_for_nodes(_INITIAL_SIZE)
-        self._unions = self._room_for_unions(_INITIAL_SIZE)
+        self._nodes = self._allocate_nodes(_INITIAL_SIZE)
+        self._unions = self._allocate_unions(_INITIAL_SIZE)
         n_keys = tables.n_keys
-        self._found, self._hashes = np.zeros(n_keys + 1, np.int64), np.zeros((_AHEAD, n_keys + 1), np.uint64)
+        self._key_rows, self._hashes = np.zeros(n_keys + 1, np.int64), np.zeros((_AHEAD, n_keys + 1), np.uint64)
         self._heads = np.zeros(_HEADS, np.int64)
         self._counts, self._used = (np.zeros(len(tables.n_values), np.int64) for _ in range(2))
-        self._rows, self._bases = self._room_for_rows([_INITIAL_SIZE] * len(tables.n_values))
+        self._rows, self._bases = self._allocate_rows([_INITIAL_SIZE] * len(tables.n_values))
         self._n_symbols = 0
         self._arrays: Automaton
 
@@ -85,11 +85,11 @@ class Products(Joining):
     def n_bytes(self) -> int:
         """Bytes of the partial matches, the look-up table and the listing."""
         arrays = (self._nodes.records, self._unions.links, *self._listing)
-        held: int = sum(array.nbytes for array in arrays)
-        return super().n_bytes + held
+        n_own: int = sum(array.nbytes for array in arrays)
+        return super().n_bytes + n_own
 
     @property
-    def held(self) -> dict[str, int]:
+    def live_counts(self) -> dict[str, int]:
         """Nodes, unions and keys in reach of the last event."""
         self._drop_unreachable(self._last_clocks[0])
         nodes, unions = self._tops[N_NODES], self._tops[N_UNIONS]
@@ -97,7 +97,7 @@ class Products(Joining):
 
     # ---- events -------------------------------------------------------------------------------------------
 
-    def feed(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[ResultBuffers]:
         """Process relevant events and yield full buffers, in order."""
         self._regs[loops.AHEAD] = 0
         return super().feed(events)
@@ -120,15 +120,15 @@ class Products(Joining):
     @property
     def _keys(self) -> KeyTable:
         latest = self._rows.view(self._length.dtype)
-        scratch = self._found, self._hashes, self._heads
+        scratch = self._key_rows, self._hashes, self._heads
         return KeyTable(self._rows, latest, self._tables.n_lists, self._bases, self._counts, *scratch, self._forgotten)
 
     def live(self) -> Int64:
         """Return the positions that matches to come may hold, ascending."""
         self._drop_unreachable(self._last_clocks[0])
         column = self._nodes.place if self.options.placed else NODE_POSITION
-        held = self._nodes.records[: self._tops[N_NODES], column]
-        return np.ascontiguousarray(held[np.diff(held, prepend=-1) > 0])  # nodes stand in the order of their events
+        positions = self._nodes.records[: self._tops[N_NODES], column]
+        return np.ascontiguousarray(positions[np.diff(positions, prepend=-1) > 0])  # nodes are in event order
 
     # ---- partitions -----------------------------------------------------------------------------------------
 
@@ -142,35 +142,35 @@ class Products(Joining):
     @property
     def _in_use(self) -> Bools:
         """True for the rows with a list that is not empty, shape (slots,)."""
-        first = ROW_VALUES + self._most_values
+        first = ROW_VALUES + self._max_values
         lists = self._rows[:, first : first + self._tables.n_lists]
         used: Bools = (self._rows[:, ROW_PARTITION] > 0) & (lists >= 0).any(axis=1)
         return used
 
-    def keep_partitions(self, kept: Bools) -> None:
-        """Drop the partitions that are not `kept` and number the others anew, in their order."""
-        numbers = np.cumsum(kept) - 1
+    def keep_partitions(self, mask: Bools) -> None:
+        """Drop the partitions outside `mask` and renumber the others in order."""
+        numbers = np.cumsum(mask) - 1
         if self._nodes.partition >= 0:
-            held = self._nodes.records[: self._tops[N_NODES], self._nodes.partition]
-            held[:] = numbers[held]
-        self._renumber_partitions(kept)
+            partitions = self._nodes.records[: self._tops[N_NODES], self._nodes.partition]
+            partitions[:] = numbers[partitions]
+        self._renumber_partitions(mask)
         self._rehash(np.diff(self._bases).tolist(), numbers.astype(np.int64))
 
-    # ---- texts ----------------------------------------------------------------------------------------------
+    # ---- strings ----------------------------------------------------------------------------------------------
 
     def strings_in(self, columns: list[int]) -> Int64:
-        """Return the numbers of texts held of some columns of `RelevantEvents.attributes`."""
+        """Return the ids of the buffered strings of some columns of `RelevantEvents.attributes`."""
         self._drop_unreachable(self._last_clocks[0])
         used = self._in_use
-        held = [self._rows[begin:end, value][used[begin:end]] for begin, end, value in self._string_values(columns)]
-        return np.concatenate([np.empty(0, np.int64), *held])
+        ids = [self._rows[begin:end, value][used[begin:end]] for begin, end, value in self._string_values(columns)]
+        return np.concatenate([np.empty(0, np.int64), *ids])
 
     def renumber_strings(self, columns: list[int], renumbered: Int64) -> None:
-        """Exchange the numbers of texts held of some columns, given the new number for each old one."""
+        """Replace the ids of the buffered strings of some columns, given the new id for each old one."""
         used = self._in_use
         for begin, end, value in self._string_values(columns):
-            held = self._rows[begin:end, value]
-            held[used[begin:end]] = renumbered[held[used[begin:end]]]
+            ids = self._rows[begin:end, value]
+            ids[used[begin:end]] = renumbered[ids[used[begin:end]]]
         self._rehash(np.diff(self._bases).tolist())
 
     def _string_values(self, columns: list[int]) -> Iterator[tuple[int, int, int]]:
@@ -178,10 +178,10 @@ class Products(Joining):
         for table, value in self._tables.values_of(columns):
             yield int(self._bases[table]), int(self._bases[table + 1]), ROW_VALUES + value
 
-    # ---- state that can be kept -----------------------------------------------------------------------------
+    # ---- snapshots ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state as arrays by name, from which `restore` goes on."""
+        """Return the state as arrays by name, from which `restore` continues."""
         self._drop_unreachable(self._last_clocks[0])
         n_nodes, n_unions = int(self._tops[N_NODES]), int(self._tops[N_UNIONS])
         used = self._in_use
@@ -194,12 +194,12 @@ class Products(Joining):
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         n_nodes, n_unions = len(snapshot["records"]), len(snapshot["links"])
         self._tops[:] = n_nodes, n_unions
-        self._nodes = self._room_for_nodes(_power(n_nodes))
+        self._nodes = self._allocate_nodes(_power(n_nodes))
         self._nodes.records[:n_nodes] = snapshot["records"]
-        self._unions = self._room_for_unions(_power(n_unions))
+        self._unions = self._allocate_unions(_power(n_unions))
         self._unions.links[:n_unions] = snapshot["links"]
         super().restore(snapshot)
         n_rows = snapshot["n_rows"].tolist()
@@ -207,40 +207,40 @@ class Products(Joining):
         self._bases = np.cumsum([0, *n_rows])
         self._rehash([4 * n for n in n_rows])
 
-    # ---- room -----------------------------------------------------------------------------------------------
+    # ---- memory -----------------------------------------------------------------------------------------------
 
     @property
-    def _most_values(self) -> int:
-        """Room for values in a row of the look-up table."""
+    def _max_values(self) -> int:
+        """Maximum number of values in a row of the look-up table."""
         return max(self._tables.n_values)
 
-    def _room_for_nodes(self, size: int) -> Nodes:
+    def _allocate_nodes(self, size: int) -> Nodes:
         options = self.options
         numbered = (self._table.has_gaps and options.partitioned) or options.window == COUNT_WINDOW
         several = options.partitioned and options.window == COUNT_WINDOW
         wanted = options.placed, numbered, options.timed, several
         place, ordinal, time, partition = (NODE_FIELDS + sum(wanted[:i]) if wanted[i] else -1 for i in range(4))
         first_factor = NODE_FIELDS + sum(wanted)
-        size = max(size, 2 * self._tables.most_fired)
-        records = room((size, first_factor + self._tables.most_sources), np.int64)
+        size = max(size, 2 * self._tables.max_fired)
+        records = room((size, first_factor + self._tables.max_sources), np.int64)
         return Nodes(self._tops, records, place, ordinal, time, partition, first_factor)
 
-    def _room_for_unions(self, size: int) -> Unions:
-        size = max(size, 2 * DEEPEST * self._tables.most_feeds)
+    def _allocate_unions(self, size: int) -> Unions:
+        size = max(size, 2 * DEEPEST * self._tables.max_feeds)
         links = room((size, 8), np.int32)
         return Unions(links, links.view(self._length.dtype), np.zeros(DEEPEST, np.int32))
 
-    def _room_for_rows(self, sizes: list[int]) -> tuple[Int64, Int64]:
+    def _allocate_rows(self, sizes: list[int]) -> tuple[Int64, Int64]:
         """Return the rows of the look-up table, and the first of each table."""
         sizes = [_power(max(size, 4 * self._tables.n_keys)) for size in sizes]
-        width = ROW_VALUES + self._most_values + 2 * self._tables.n_lists
+        width = ROW_VALUES + self._max_values + 2 * self._tables.n_lists
         rows = zeros((sum(sizes), -(-width // LINE) * LINE), np.int64)
         return rows, np.cumsum([0, *sizes])
 
     def _deepen(self, size: int, n_rows: int = 0) -> None:
-        """Make room for a longer listing, and for choosing among so many rows; what is under way stays."""
-        n_fired = self._tables.most_fired + 1
-        made = ProductListing(
+        """Make space for a longer listing, and for choosing among `n_rows` rows; the listing under way stays."""
+        n_fired = self._tables.max_fired + 1
+        listing = ProductListing(
             np.zeros((size, N_WAITING), np.int64),
             np.zeros((size, N_AGENDA), np.int64),
             np.zeros(size, np.int64),
@@ -250,9 +250,9 @@ class Products(Joining):
             np.zeros(n_fired, self._length.dtype),
             np.zeros(max(4 * n_rows, size), np.int64),
         )
-        for old, new in zip(getattr(self, "_listing", ())[:-1], made, strict=False):
+        for old, new in zip(getattr(self, "_listing", ())[:-1], listing, strict=False):
             new[: len(old)] = old
-        self._listing = made
+        self._listing = listing
 
     def _lengthen_buffers(self, n_rows: int) -> None:
         self._deepen(2 * len(self._listing.waiting), n_rows)
@@ -268,14 +268,14 @@ class Products(Joining):
         tables = self._tables
         n_nodes, n_unions = int(self._tops[N_NODES]), int(self._tops[N_UNIONS])
         try:
-            size = self._larger(len(self._nodes.records), n_nodes, tables.most_fired)
+            size = self._larger(len(self._nodes.records), n_nodes, tables.max_fired)
             if size > len(self._nodes.records):
-                old, self._nodes = self._nodes, self._room_for_nodes(size)
+                old, self._nodes = self._nodes, self._allocate_nodes(size)
                 self._nodes.records[:n_nodes] = old.records[:n_nodes]
-            size = self._larger(len(self._unions.links), n_unions, DEEPEST * tables.most_feeds)
+            size = self._larger(len(self._unions.links), n_unions, DEEPEST * tables.max_feeds)
             if size > len(self._unions.links):
-                held, self._unions = self._unions, self._room_for_unions(size)
-                self._unions.links[:n_unions] = held.links[:n_unions]
+                old_unions, self._unions = self._unions, self._allocate_unions(size)
+                self._unions.links[:n_unions] = old_unions.links[:n_unions]
             sizes = np.diff(self._bases)
             if (2 * (self._counts + tables.n_keys) > sizes).any():
                 self._rehash(np.where(3 * (self._used + tables.n_keys) > sizes, 2 * sizes, sizes).tolist())
@@ -283,20 +283,20 @@ class Products(Joining):
             raise no_memory(n_nodes, "partial matches") from None
 
     def _larger(self, size: int, n: int, added: int) -> int:
-        """Return a size with which three quarters, and room for what an event adds, are free beside `n`."""
+        """Return a size that leaves three quarters free besides `n`, and space for what an event adds."""
         larger = size
         while 4 * n > larger or n + added > larger:
             larger *= 2
-        if larger > _MOST:
+        if larger > _MAX_NODES:
             raise MemoryError
         return larger
 
     def _rehash(self, sizes: list[int], renumbered: Int64 | None = None) -> None:
         """Build the look-up table anew, without rows whose lists are empty."""
-        rows, bases = self._room_for_rows(sizes)
+        rows, bases = self._allocate_rows(sizes)
         numbers = np.empty(0, np.int64) if renumbered is None else renumbered
         tables = self._tables
-        widths = np.array(tables.n_values), self._most_values, tables.n_lists
+        widths = np.array(tables.n_values), self._max_values, tables.n_lists
         rehash(self._rows, self._bases, *widths, numbers, rows, bases, self._counts)
         self._rows, self._bases = rows, bases
 

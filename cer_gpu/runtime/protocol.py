@@ -20,7 +20,7 @@ from cer_gpu.runtime.progress.buffers import ProgressBuffers
 from cer_gpu.runtime.reading.symbols import EventBuffers
 from cer_gpu.stages import NO_STAGES, Stages
 
-FoundBuffers = MatchBuffers | CountBuffers | ProgressBuffers | EventBuffers
+ResultBuffers = MatchBuffers | CountBuffers | ProgressBuffers | EventBuffers
 """A buffer of matches, of their ends with a count for each, of starts, or of events."""
 
 Length = np.uint64 | np.float64 | None
@@ -28,7 +28,7 @@ Length = np.uint64 | np.float64 | None
 
 
 class Runtime(ABC):
-    """One way of evaluation; made by `cer_gpu.runtime.registry.make_runtime`.
+    """Runtime of a query; created by `cer_gpu.runtime.registry.make_runtime`.
 
     Attributes
     ----------
@@ -40,12 +40,12 @@ class Runtime(ABC):
     lists_by_itself : bool
         True: listing is a stage of its own, after the partial matches of a piece are updated.
     keeps_partitions : bool
-        True: several partitions are held at once, and may be dropped and numbered anew.
+        True: several partitions are live at once, and may be dropped and renumbered.
     keeps_strings : bool
-        True: numbers of texts are held, and may be exchanged for others.
+        True: ids of strings are buffered, and may be replaced by others.
     options : RunOptions
     stages : Stages
-        Takes the time of the stages that the runtime tells apart.
+        Measures the time of the stages of the runtime.
     """
 
     engine: ClassVar[str]
@@ -77,8 +77,8 @@ class Runtime(ABC):
         return np.zeros((0, 2), np.int64)
 
     @property
-    def held(self) -> dict[str, int]:
-        """Numbers of what it holds that matches to come may need, by its name; {}: not counted."""
+    def live_counts(self) -> dict[str, int]:
+        """Counters of live state (name -> count), for `explain --analyze`; empty if not tracked."""
         return {}
 
     @property
@@ -88,59 +88,59 @@ class Runtime(ABC):
         return sum(array.nbytes for group in groups for array in group if isinstance(array, np.ndarray))
 
     @abstractmethod
-    def feed(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[ResultBuffers]:
         """Process relevant events and yield full buffers, in the order of the ends."""
 
     @abstractmethod
-    def flush(self) -> FoundBuffers:
-        """Return what was found since the last full buffer."""
+    def flush(self) -> ResultBuffers:
+        """Return the results since the last full buffer."""
 
     def live(self) -> int | Int64:
-        """Return the first position, or all positions (ascending), that matches to come may hold."""
+        """Return the first position, or all positions (ascending), that later matches may hold."""
         raise NotImplementedError
 
     def idle(self, n_partitions: int) -> Bools:
         """Return which of the first partitions hold nothing; only where it `keeps_partitions`."""
         raise NotImplementedError
 
-    def keep_partitions(self, kept: Bools) -> None:
-        """Drop the partitions that are not `kept` and number the others anew, in their order."""
+    def keep_partitions(self, mask: Bools) -> None:
+        """Drop the partitions outside `mask` and renumber the others in order."""
         raise NotImplementedError
 
     def reserve_partitions(self, n: int) -> None:
-        """Make room for so many partitions."""
+        """Reserve memory for `n` partitions."""
         raise NotImplementedError
 
     def strings_in(self, columns: list[int]) -> Int64:
-        """Return the numbers of strings held of some attribute columns; only where it `keeps_strings`."""
+        """Return the ids of the buffered strings of some attribute columns; only where it `keeps_strings`."""
         raise NotImplementedError
 
     def renumber_strings(self, columns: list[int], renumbered: Int64) -> None:
-        """Exchange the numbers of texts held of some columns, given the new number for each old one."""
+        """Replace the ids of the buffered strings of some columns, given the new id for each old one."""
         raise NotImplementedError
 
     @abstractmethod
     def snapshot(self) -> dict[str, Any]:
-        """Return the state as arrays by name, from which `restore` goes on."""
+        """Return the state as arrays by name, from which `restore` continues."""
 
     @abstractmethod
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
 
 
 class HoldsStarts(Protocol):
-    """Holder of the starts of a funnel until they are known: a runtime of the output "funnel"."""
+    """Buffer of the starts of a funnel until they are decided: a runtime of the output "funnel"."""
 
     def pass_clock(self, clock: Any) -> None:
         """Note that the stream has come to a clock of the window."""
 
     @property
     def next_deadline(self) -> int | None:
-        """Least clock of an event that makes a start known; None: none waits for it."""
+        """Least clock of an event that decides a start, or None if no start is pending."""
 
     @property
-    def first_held(self) -> int | None:
-        """Position of the first start that is not handed over, or None if all are."""
+    def first_pending(self) -> int | None:
+        """Position of the first start that is pending, or None if none is."""
 
-    def known(self, *, ended: bool = False) -> ProgressBuffers | None:
-        """Return known starts, all of whose predecessors are known, in their order, or None if there are no more."""
+    def take_decided(self, *, ended: bool = False) -> ProgressBuffers | None:
+        """Return the decided starts before the first undecided one, in order, or None if there are no more."""

@@ -67,48 +67,48 @@ class Recognising(Runtime):
                     raise AssertionError(other)
 
     def _recognise(self, events: RelevantEvents) -> int:
-        made, strings = self._table.recogniser, self.options.strings
+        automaton, strings = self._table.recogniser, self.options.strings
         assert strings is not None
-        share, n_shares = self.options.share or (0, 1)
+        shard, n_shards = self.options.shard or (0, 1)
         groups = plain(
             with_strings(self._tests, strings.tables(ranked=self._ranked)),
             loop.RecogniserArrays(
                 self._table.atoms_of,
-                made.states,
-                made.listed,
-                made.formulas,
-                made.tested,
+                automaton.states,
+                automaton.listed,
+                automaton.formulas,
+                automaton.tested,
                 self._arguments,
-                made.moves,
-                made.idle,
-                made.period,
+                automaton.moves,
+                automaton.idle,
+                automaton.period,
             ),
             loop.Registers(self._values, *self._events_of_tests),
             Matches(*self._out.to_fill),
         )
-        bounds = self.options.report_from, share, n_shares
+        bounds = self.options.report_from, shard, n_shards
         status: int = loop.recognise(tuple(events.as_group), events.attributes, *groups, *bounds, self._regs)
         check_sizes(self._tests)
         return status
 
     def flush(self) -> MatchBuffers:
-        """Return the ends found since the last full buffer."""
-        found = self._out.take(int(self._regs[loop.N_OUT]), 0)
+        """Return the ends since the last full buffer."""
+        ends = self._out.take(int(self._regs[loop.N_OUT]), 0)
         self._regs[loop.N_OUT] = 0
-        return found
+        return ends
 
     def live(self) -> int:
         """Return a position before which matches to come hold nothing."""
         return max(int(self._regs[loop.LAST_POSITION]) + 1 - self.options.width, 0)
 
-    # ---- state that can be kept -----------------------------------------------------------------------------
+    # ---- snapshots ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state as arrays by name, from which `restore` goes on."""
+        """Return the state as arrays by name, from which `restore` continues."""
         return {"regs": self._regs, "values": self._values}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         self._regs, self._values = snapshot["regs"], snapshot["values"]
 
 

@@ -1,9 +1,9 @@
-"""Relevant events wait until their windows have passed, and only those that can have partners are evaluated.
+"""Semi-joins: relevant events are buffered until their windows have passed; only those with possible partners go on.
 
-The events of a window are held back, so that what can follow an event is known when it is decided upon; those of the
+The events of a window are buffered, so that its possible successors are known when an event is decided; those of the
 window before stay as well, for what came before it.  At the end of a batch all events are handed over, those whose
-windows reach beyond it without a decision: no answer comes later for it.  Nothing depends on what is held: before the
-first event that is known, and behind the last one, all may be.
+windows reach beyond it without a decision: no match is delayed by it.  Nothing depends on what is buffered: before the
+first event that is known, and after the last one, all may be.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from cer_gpu.runtime.events import RelevantEvents
 from cer_gpu.runtime.join_tables import padded
 from cer_gpu.runtime.parallel_tables import ParallelTables
 
-MIN_HELD = 1 << 12
-"""Least events at once that are held back."""
-MAX_HELD = 1 << 22
-"""Events that are held back at most."""
-LEFT_AT_MOST, LEFT_OF_STEPS = 0.6, 0.4
-"""Shares of the events that are left, up to which it pays to look for partners: of conjunctions, and of steps, which
+MIN_BUFFERED = 1 << 12
+"""Minimum number of events buffered at once."""
+MAX_BUFFERED = 1 << 22
+"""Maximum number of buffered events."""
+MAX_REMAINING, MAX_REMAINING_STEPS = 0.6, 0.4
+"""Fractions of the events that remain, up to which it pays to look for partners: of conjunctions, and of steps, which
 the runtime reads faster, as it stores none that has no event before it."""
 PAYS_FROM = 0.2
-"""Share of its events that a semi-join drops, from which on it pays."""
+"""Fraction of its events that a semi-join drops, from which on it pays."""
 RESTS = 8
-"""Factor for the events that are not looked at, to those that were looked at in vain."""
+"""Ratio of the events to skip to those that were examined without a gain."""
 SLOTS_AN_EVENT = 8
 """Slots of a table for each event in a window."""
 MAX_APART = 32
@@ -44,7 +44,7 @@ MIN_BITS, MAX_BITS = 8, 21
 
 
 class SemiJoinFilter:
-    """Buffer that holds events back until it is known whether they can have partners.
+    """Buffer of events until it is decided whether they can have partners.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class SemiJoinFilter:
     length
         Length of the window, uint64 or float64.
     whole : bool
-        True: the order of the answers of an end does not matter, so that all events without partners are dropped.
+        True: the order of the matches of an end does not matter, so that all events without partners are dropped.
     """
 
     def __init__(
@@ -69,15 +69,15 @@ class SemiJoinFilter:
     ) -> None:
         self._table, self._length = table, length
         ordered = [join for join in joins if join.ordered]
-        self._most_left = LEFT_OF_STEPS if len(ordered) == len(joins) else LEFT_AT_MOST
+        self._max_remaining = MAX_REMAINING_STEPS if len(ordered) == len(joins) else MAX_REMAINING
         # those of one key find little on the way back: what has lost its partners has lost its own ones, too
         back = ordered[-2::-1] if whole else []
         self._joins = [_groups_of(join, tables, whole=whole) for join in [*joins, *back]]
         self._places_of: Int64 = np.empty(0, np.int64)
-        self._held: dict[str, Array] = {}
+        self._columns: dict[str, Array] = {}
         self._n = 0
-        self._n_decided = 0  # the first of those held, which were handed over or dropped
-        self._since: Any = None  # the clock of the last event that is not held; None: there is none
+        self._n_decided = 0  # the first of the buffered events, which were handed over or dropped
+        self._since: Any = None  # the clock of the last event that is not buffered; None if there is none
         self._is_anew = False  # events may have come before the next one
         self._pause, self._tried = 0, False
         self._rest = [0] * len(self._joins)  # events that each semi-join is not to look at
@@ -85,33 +85,33 @@ class SemiJoinFilter:
         self._words, self._chosen = Scratch(np.int64), Scratch(np.int32)
 
     def take(self, events: RelevantEvents) -> list[RelevantEvents]:
-        """Return the events to evaluate now, out of those held back and of these, in pieces that are not empty."""
+        """Return the events to evaluate now, from the buffered ones and these, in pieces that are not empty."""
         n = len(events.symbols)
         if self._is_anew:
             self._since, self._is_anew = events.window_clocks[0], False
-        if self._pause > 0 or (n < MIN_HELD and self._n == self._n_decided):
-            found = self.release()
+        if self._pause > 0 or (n < MIN_BUFFERED and self._n == self._n_decided):
+            ready = self.release()
             self._pause -= n
             self._forget(events.window_clocks[-1])
-            return [*found, events]
-        found = []
-        if self._held and self._differs(events):
-            found = self.release()
-            self._held = {}
+            return [*ready, events]
+        ready = []
+        if self._columns and self._differs(events):
+            ready = self.release()
+            self._columns = {}
         self._append(events)
         n_closed = self._first_open()
         if 4 * (n_closed - self._n_decided) >= 3 * self._n:
-            found += self._decide(n_closed)
-        if self._n >= MAX_HELD or (not self._tried and self._n >= TRIED and not self._promises()):
-            found += self.release()
-        return found
+            ready += self._decide(n_closed)
+        if self._n >= MAX_BUFFERED or (not self._tried and self._n >= TRIED and not self._promises()):
+            ready += self.release()
+        return ready
 
     def _promises(self) -> bool:
-        """Return True if few of the events have partners among those held, so that it may pay to wait for more."""
+        """Return True if few events have partners among the buffered ones, so that it may pay to wait for more."""
         self._tried = True
         words = self._places()
         self._drop_partnerless(words, 0, self._n, trial=True)
-        promises = bool(np.count_nonzero(words) <= self._most_left * self._n)
+        promises = bool(np.count_nonzero(words) <= self._max_remaining * self._n)
         if not promises:
             self._pause_for(RESTS * self._n)
         return promises
@@ -120,27 +120,27 @@ class SemiJoinFilter:
         self._pause, self._tried = n, False
 
     def release(self, *, ended: bool = False) -> list[RelevantEvents]:
-        """Return all events that are held back and may have partners; if the stream has `ended`, none come behind."""
+        """Return all buffered events that may have partners; if the stream has `ended`, none follow."""
         if self._n == self._n_decided:
             return []
         n_closed = self._n if ended else self._first_open()
-        found = []
+        ready = []
         if ended or 4 * (n_closed - self._n_decided) >= self._n - self._n_decided:
-            found = self._decide(n_closed)
+            ready = self._decide(n_closed)
             rest, self._n_decided = slice(self._n_decided, self._n), self._n
         else:
             rest = slice(self._n_decided, self._n)
             self._forget(self._clocks[-1])
         if rest.stop > rest.start:
-            found.append(self._at(rest))
-        return found
+            ready.append(self._at(rest))
+        return ready
 
     def forget(self) -> None:
-        """Take the past as unknown: partitions or texts get other numbers, or a checkpoint has none; none are held."""
+        """Forget earlier events: partitions or strings are renumbered, or a checkpoint has none; none are buffered."""
         self._n = self._n_decided = 0
         self._is_anew = True
 
-    # ---- what is held -----------------------------------------------------------------------------------------
+    # ---- buffered events --------------------------------------------------------------------------------------
 
     def _forget(self, clock: Any) -> None:
         self._n = self._n_decided = 0
@@ -148,33 +148,33 @@ class SemiJoinFilter:
 
     @property
     def _clocks(self) -> Array:
-        """The clocks of the events that are held, which may be their positions."""
-        held = self._held.get("window_clocks")
-        return (self._held["positions"].view(np.uint64) if held is None else held)[: self._n]
+        """The clocks of the buffered events, which may be their positions."""
+        clocks = self._columns.get("window_clocks")
+        return (self._columns["positions"].view(np.uint64) if clocks is None else clocks)[: self._n]
 
     def _differs(self, events: RelevantEvents) -> bool:
-        """Return True if other columns are to be held than before."""
+        """Return True if the columns to buffer differ from the buffered ones."""
         return {name: each.dtype for name, each in _columns_of(events).items()} != {
-            name: held.dtype for name, held in self._held.items()
+            name: column.dtype for name, column in self._columns.items()
         }
 
     def _append(self, events: RelevantEvents) -> None:
         n = self._n + len(events.symbols)
         for name, added in _columns_of(events).items():
-            held = self._held.get(name)
-            if held is None or len(held) < n:
+            column = self._columns.get(name)
+            if column is None or len(column) < n:
                 grown = np.empty((max(n, 2 * self._n), *added.shape[1:]), added.dtype)
-                if held is not None:
-                    grown[: self._n] = held[: self._n]
-                self._held[name] = held = grown
-            held[self._n : n] = added
+                if column is not None:
+                    grown[: self._n] = column[: self._n]
+                self._columns[name] = column = grown
+            column[self._n : n] = added
         self._n = n
 
     def _at(self, rows: slice | Int64) -> RelevantEvents:
         empty = np.empty(0, np.int64)
         at = {
-            name: held[rows] if isinstance(rows, slice) else held.take(rows, axis=0)
-            for name, held in self._held.items()
+            name: column[rows] if isinstance(rows, slice) else column.take(rows, axis=0)
+            for name, column in self._columns.items()
         }
         if "partitions" not in at:
             at["partitions"] = np.empty(0, np.int32)
@@ -182,11 +182,11 @@ class SemiJoinFilter:
         return RelevantEvents(**{name: at.get(name, empty) for name in _FIELDS})
 
     def _retain_open(self, decided: Int64, first_open: int) -> None:
-        """Hold only these of the events that are decided upon, and those from `first_open` on."""
+        """Buffer only these of the decided events, and those from `first_open` on."""
         n = len(decided) + self._n - first_open
-        for held in self._held.values():
-            held[: len(decided)] = held.take(decided, axis=0)
-            held[len(decided) : n] = held[first_open : self._n]
+        for column in self._columns.values():
+            column[: len(decided)] = column.take(decided, axis=0)
+            column[len(decided) : n] = column[first_open : self._n]
         self._n, self._n_decided = n, len(decided)
 
     def _first_open(self) -> int:
@@ -208,29 +208,29 @@ class SemiJoinFilter:
     # ---- partners ---------------------------------------------------------------------------------------------
 
     def _decide(self, n_closed: int) -> list[RelevantEvents]:
-        """Decide upon the events before a number, and return those of them that may have partners."""
+        """Decide the events before a number, and return those that may have partners."""
         n, begin, clocks = self._n, self._n_decided, self._clocks
         words = self._left(n_closed)
         left = begin + np.flatnonzero(words[begin:n_closed])
-        if len(left) > self._most_left * (n_closed - begin):
+        if len(left) > self._max_remaining * (n_closed - begin):
             self._pause_for(RESTS * (n_closed - begin))
-        found = [self._at(left)] if len(left) else []
+        ready = [self._at(left)] if len(left) else []
         if n_closed == n:
             self._forget(clocks[n - 1])
-            return found
+            return ready
         low = self._first_in_window(clocks[:n_closed], clocks[n_closed])
         self._retain_open(low + np.flatnonzero(words[low:n_closed]), n_closed)
-        return found
+        return ready
 
     def _left(self, n_closed: int) -> Int64:
         """Return the places at which each event may have partners, as bits."""
         n, words = self._n, self._places()
-        first_known = self._n_decided
+        first_decidable = self._n_decided
         if self._since is not None:
-            known = self._clocks - self._since > self._length
-            first_known = max(first_known, int(np.argmax(known)) if known.any() else n)
-        if first_known < n_closed:
-            self._drop_partnerless(words, first_known, n_closed)
+            in_view = self._clocks - self._since > self._length
+            first_decidable = max(first_decidable, int(np.argmax(in_view)) if in_view.any() else n)
+        if first_decidable < n_closed:
+            self._drop_partnerless(words, first_decidable, n_closed)
         return words
 
     def _places(self) -> Int64:
@@ -239,14 +239,14 @@ class SemiJoinFilter:
             self._places_of = np.array(self._table.places_of, np.int64)
             self._joins = [_with_symbols(join, self._table.places_of) for join in self._joins]
         words = self._words.empty(self._n)
-        np.take(self._places_of, self._held["symbols"][: self._n], out=words)
+        np.take(self._places_of, self._columns["symbols"][: self._n], out=words)
         return words
 
-    def _drop_partnerless(self, words: Int64, first_known: int, n_closed: int, *, trial: bool = False) -> None:
+    def _drop_partnerless(self, words: Int64, first_decidable: int, n_closed: int, *, trial: bool = False) -> None:
         """Take from the words the places at which events have no partners, join by join, and back where it pays."""
         n, clocks = self._n, self._clocks
-        partitions = self._held["partitions"][:n] if "partitions" in self._held else np.empty(0, np.int32)
-        events = words, self._held["symbols"][:n], clocks, self._length, self._held["attributes"][:n], partitions
+        partitions = self._columns["partitions"][:n] if "partitions" in self._columns else np.empty(0, np.int32)
+        events = words, self._columns["symbols"][:n], clocks, self._length, self._columns["attributes"][:n], partitions
         n_in_window = self._n_in_window(clocks)
         bits = min(max((SLOTS_AN_EVENT * n_in_window).bit_length(), MIN_BITS), MAX_BITS)
         apart = min(max(n_in_window // 16, 1), MAX_APART)
@@ -257,13 +257,13 @@ class SemiJoinFilter:
                 continue
             scratch = self._scratch.empty(n * len(join.places) + 1)
             slots = self._slots.empty(len(join.groups) << bits)
-            at = first_known, n_closed, 1.0 - PAYS_FROM, apart, bits, slots, chosen, scratch
+            at = first_decidable, n_closed, 1.0 - PAYS_FROM, apart, bits, slots, chosen, scratch
             n_here, n_dropped = semi_join(*events, tuple(join), *at)
             if n_dropped < PAYS_FROM * n_here and not trial:
                 self._rest[number] = RESTS * n
 
     def _n_in_window(self, clocks: Array) -> int:
-        """Return the number of events in one window, which tells of the others."""
+        """Return the number of events in one window, an estimate for the others."""
         middle = len(clocks) // 2
         return middle - self._first_in_window(clocks[:middle], clocks[middle])
 
@@ -272,12 +272,12 @@ _FIELDS = tuple(field.name for field in fields(RelevantEvents))
 
 
 def _columns_of(events: RelevantEvents) -> dict[str, Array]:
-    """Return the columns of events that are to be held: not the empty ones, and not clocks that are the positions."""
-    found = {name: each for name in _FIELDS if len(each := getattr(events, name))}
-    positions, clocks = found["positions"], found["window_clocks"]
+    """Return the columns of events to buffer: not the empty ones, and not clocks that are the positions."""
+    columns = {name: each for name in _FIELDS if len(each := getattr(events, name))}
+    positions, clocks = columns["positions"], columns["window_clocks"]
     if clocks.dtype == np.uint64 and clocks.__array_interface__["data"] == positions.__array_interface__["data"]:
-        del found["window_clocks"]
-    return found
+        del columns["window_clocks"]
+    return columns
 
 
 def _groups_of(join: SemiJoin, tables: ParallelTables, *, whole: bool) -> JoinGroups:

@@ -54,6 +54,6 @@ def make_runtime(name: str, table: Table, options: RunOptions, length: Length) -
     length
         Length of the window; None if there is none.
     """
-    made: Any = RUNTIMES[name]
-    runtime: Runtime = made(table, options, length)
+    runtime_type: Any = RUNTIMES[name]
+    runtime: Runtime = runtime_type(table, options, length)
     return runtime

@@ -17,7 +17,7 @@ from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend import collection, tecs
 from cer_gpu.backend import evaluation as ev
 from cer_gpu.backend.arguments import Matches, plain
-from cer_gpu.backend.listing import Listing, Share
+from cer_gpu.backend.listing import Listing, Shard
 from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import larger_ring
 from cer_gpu.errors import EventsError, no_memory
@@ -27,7 +27,7 @@ from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import Length
 
 REBASE_POSITION = 1 << 30
-"""Positions are kept as 32-bit numbers from a base, which moves on once they pass this."""
+"""Positions are stored as 32-bit numbers from a base, which advances once they pass this."""
 REBASE_NODE = (1 << 31) - (1 << 26)
 """Nodes have 32-bit ids, which are counted anew from a smaller one once they pass this."""
 INITIAL_SIZE = 1 << 10
@@ -35,9 +35,9 @@ INITIAL_SIZE = 1 << 10
 LANDMARKS_A_WINDOW = ev.LANDMARKS // 2
 """Landmarks in a window measured in positions: once one has left it, the nodes before may be overwritten."""
 _NEAR = 64
-"""Positions between two of these landmarks, in addition to their share of the window."""
+"""Positions between two of these landmarks, in addition to their part of the window."""
 INITIAL_PAIRS = 4
-"""Initial room for the pairs of a union list."""
+"""Initial capacity for the pairs of a union list."""
 
 
 class AutomatonRun(Loop):
@@ -50,21 +50,21 @@ class AutomatonRun(Loop):
         self._regs[tecs.LONGEST] = 1
         self._apart = max(options.width, 0) // LANDMARKS_A_WINDOW + _NEAR
         self._regs[tecs.LAST_NODE] = self._last_node
-        kept = [options.timed, options.placed or options.numbers_its_partitions, options.labelled]
-        self._layout = np.array([sum(kept[:c]) if kept[c] else -1 for c in range(3)])
-        self._here = np.zeros(sum(kept), np.int64)
+        extras = [options.timed, options.placed or options.numbers_its_partitions, options.labelled]
+        self._layout = np.array([sum(extras[:c]) if extras[c] else -1 for c in range(3)])
+        self._here = np.zeros(sum(extras), np.int64)
         # a collection costs some calls, what has left one window costs nothing
         n_nodes = INITIAL_SIZE if options.window == GLOBAL_WINDOW else 4 * INITIAL_SIZE
         self._nodes = np.zeros((n_nodes, 4), np.int32)
-        self._extras = np.zeros((n_nodes, sum(kept)), np.int64)
+        self._extras = np.zeros((n_nodes, sum(extras)), np.int64)
         n_history = ev.LANDMARKS if options.in_positions else INITIAL_SIZE if options.window == GLOBAL_WINDOW else 1
         self._history = np.zeros((n_history, 2), np.int32)
         self._stack = np.zeros((INITIAL_SIZE, 2), np.int32)
         self._path = np.zeros(INITIAL_SIZE, np.int64)
         self._path_marks = np.zeros(INITIAL_SIZE, np.int32)
-        part = () if options.share is None else (*options.share, 0, 0, 0)
-        self._share = np.array(part, np.float64)
-        self._indices = np.zeros(len(self._stack) if options.share else 0)
+        part = () if options.shard is None else (*options.shard, 0, 0, 0)
+        self._shard_state = np.array(part, np.float64)
+        self._indices = np.zeros(len(self._stack) if options.shard else 0)
         self._reserve_weights()
         self._reserve_states()
         self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
@@ -80,7 +80,7 @@ class AutomatonRun(Loop):
 
     @property
     def needs_lows(self) -> bool:
-        """True where the window is measured by clocks: positions tell by themselves what has left it."""
+        """True where the window is measured by clocks; positions alone decide what has left it."""
         return super().needs_lows and not self.options.in_positions
 
     def feed(self, events: RelevantEvents) -> Iterator[MatchBuffers]:
@@ -114,26 +114,26 @@ class AutomatonRun(Loop):
             self._lists,
             self._arena,
             Listing(self._roots, self._stack, self._path, self._path_marks),
-            Share(self._share, self._root_weights, self._weights, self._stamps, self._indices),
+            Shard(self._shard_state, self._root_weights, self._weights, self._stamps, self._indices),
             Matches(*self._out.to_fill),
         )
 
     @property
     def working_arrays(self) -> tuple[Int32, Int32]:
-        """The arrays that the loop takes behind `working_groups`."""
+        """The arrays that the loop takes after `working_groups`."""
         return self._history, self._sources
 
     @property
     def distributed(self) -> Array:
-        """State of the distribution of shares (`cer_gpu.backend.listing`); empty: there are none."""
-        return self._share
+        """State of the distribution of shards (`cer_gpu.backend.listing`); empty if there are none."""
+        return self._shard_state
 
     @distributed.setter
     def distributed(self, distributed: Array) -> None:
-        self._share = distributed
+        self._shard_state = distributed
 
     def supply(self, status: Status) -> Iterator[MatchBuffers]:
-        """Supply what the loop asked for by its status, and yield buffers that are full."""
+        """Supply what the loop requested by its status, and yield buffers that are full."""
         match status:
             case Status.NEED_STEP:
                 self._resolve()
@@ -156,10 +156,10 @@ class AutomatonRun(Loop):
                 raise AssertionError(other)
 
     def flush(self) -> MatchBuffers:
-        """Return the matches found since the last call."""
-        found = self._out.take(int(self._regs[tecs.N_OUT]), int(self._regs[tecs.N_VALUES]))
+        """Return the matches since the last call."""
+        matches = self._out.take(int(self._regs[tecs.N_OUT]), int(self._regs[tecs.N_VALUES]))
         self._regs[tecs.N_OUT] = self._regs[tecs.N_VALUES] = 0
-        return found
+        return matches
 
     def live(self) -> int | Int64:
         """Return the first position, or all (ascending), that matches to come may hold.
@@ -175,10 +175,10 @@ class AutomatonRun(Loop):
             return np.unique(self._extras[: len(marks), column][marks])
         return np.unique(self._nodes[: len(marks), 0][marks].astype(np.int64) + self.base)
 
-    # ---- state that can be kept -----------------------------------------------------------------------------
+    # ---- snapshots ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state as arrays by name, from which `restore` goes on."""
+        """Return the state as arrays by name, from which `restore` continues."""
         if self.options.window != GLOBAL_WINDOW:
             self._collect()  # all that is alive comes first
         n = len(self._nodes) if self.options.window == GLOBAL_WINDOW else int(self._regs[tecs.NEXT_NODE])
@@ -187,14 +187,14 @@ class AutomatonRun(Loop):
             "nodes": self._nodes[:n],
             "extras": self._extras[:n],
             "history": self._history,
-            "share": self._share,
+            "share": self._shard_state,
             "scalars": np.array([self.base, self.last_low, len(self._nodes)]),
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         super().restore(snapshot)
-        self._history, self._share = snapshot["history"], snapshot["share"]
+        self._history, self._shard_state = snapshot["history"], snapshot["share"]
         self.base: int
         self.base, self.last_low, size = map(int, snapshot["scalars"])
         n = len(snapshot["nodes"])
@@ -204,15 +204,15 @@ class AutomatonRun(Loop):
         self._regs[tecs.LAST_NODE] = self._last_node
         self._reserve_weights()
 
-    # ---- room -----------------------------------------------------------------------------------------------
+    # ---- memory -----------------------------------------------------------------------------------------------
 
     def _reserve_for(self, n_states: int) -> None:
         self._sources = np.zeros((n_states + 1, ev.N_SOURCE), np.int32)
         self._roots = np.zeros(((n_states + 1) * self.table.max_moves, 3), np.int32)
-        self._root_weights = np.zeros(len(self._roots) + 1 if self.options.share else 0)
+        self._root_weights = np.zeros(len(self._roots) + 1 if self.options.shard else 0)
 
     def _reserve_weights(self) -> None:
-        n = len(self._nodes) if self.options.share else 0
+        n = len(self._nodes) if self.options.shard else 0
         self._weights, self._stamps = np.zeros(n), np.full(n, -1, np.int64)
 
     def _prepare_block(self, events: RelevantEvents) -> None:
@@ -276,7 +276,7 @@ class AutomatonRun(Loop):
         return int(collection.collect_nodes(*groups, n_parts, shift_from, lows, ids))
 
     def _grow_nodes(self) -> None:
-        """Make room for nodes: collect what is dead, or count ids anew from a smaller one, or take more memory."""
+        """Make space for nodes: collect dead ones, or count ids again from a smaller one, or allocate more memory."""
         regs = self._regs
         size = len(self._nodes)
         if self.options.window == GLOBAL_WINDOW:
@@ -286,7 +286,7 @@ class AutomatonRun(Loop):
         else:
             self._collect()
             if 2 * regs[tecs.NEXT_NODE] <= size:
-                # in a table that was just collected there is room, unless a single event needs more than all of it
+                # in a table that was just collected there is space, unless a single event needs more than all of it
                 if self._collected_at == (regs[tecs.ORDINAL], size):
                     self._double_nodes(size)
                 self._collected_at = (int(regs[tecs.ORDINAL]), size)

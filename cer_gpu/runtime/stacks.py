@@ -22,7 +22,7 @@ from cer_gpu.runtime.protocol import Length, Runtime
 from cer_gpu.stages import LISTING
 
 _INITIAL_SIZE = 1 << 12
-"""Initial room: instances of each stack, and events of a match."""
+"""Initial capacity: instances of each stack, and events of a match."""
 _OF_INSTANCES = ("places", "below", "latest", "bars")
 """Fields of `Stacks` with a row of instances for each step."""
 
@@ -61,30 +61,30 @@ class ChainLister(Runtime):
         return self.options.window == COUNT_WINDOW
 
     def flush(self) -> MatchBuffers:
-        """Return the matches found since the last call."""
-        found = self._out.take(int(self._regs[loops.N_OUT]), int(self._regs[loops.N_VALUES]))
+        """Return the matches since the last call."""
+        matches = self._out.take(int(self._regs[loops.N_OUT]), int(self._regs[loops.N_VALUES]))
         self._regs[loops.N_OUT] = self._regs[loops.N_VALUES] = 0
-        return found
+        return matches
 
-    def _given(self, events: RelevantEvents) -> tuple[tuple[Any, ...], ...]:
-        """Return what the loops read beside the instances."""
+    def _loop_args(self, events: RelevantEvents) -> tuple[tuple[Any, ...], ...]:
+        """Return the arguments of the loops besides the instances."""
         window = Window(events.window_clocks, self._length)
         reported = events.as_group._replace(positions=events.reported)
         return tuple(plain(reported, window, self.options.as_group, self._chain.arrays))
 
     @property
-    def _held(self) -> tuple[tuple[Any, ...], ...]:
+    def _instance_groups(self) -> tuple[tuple[Any, ...], ...]:
         """Stacks and ring of the instances, of which one is empty."""
         raise NotImplementedError
 
-    def _list(self, given: tuple[tuple[Any, ...], ...], ends: Int64, n_ends: int) -> Iterator[MatchBuffers]:
+    def _list(self, args: tuple[tuple[Any, ...], ...], ends: Int64, n_ends: int) -> Iterator[MatchBuffers]:
         """List the matches of the first ends, and yield full buffers."""
         regs, out = self._regs, self._out
         regs[loops.END] = 0
         while n_ends:
             frames = listing.Frames(self._marks, self._frames, self._path, self._path_marks)
-            groups = plain(*self._held, frames, Matches(*out.to_fill))
-            match Status(listing.list_ends(*given, *groups, ends, n_ends, regs)):
+            groups = plain(*self._instance_groups, frames, Matches(*out.to_fill))
+            match Status(listing.list_ends(*args, *groups, ends, n_ends, regs)):
                 case Status.DONE:
                     break
                 case Status.GROW_PATH:
@@ -97,7 +97,7 @@ class ChainLister(Runtime):
                     raise AssertionError(other)
 
     def _double_path(self) -> None:
-        """Make room for longer matches; a path ends where its array does."""
+        """Make space for longer matches; a path ends where its array does."""
         self._frames = np.concatenate([self._frames, np.zeros_like(self._frames)])
         self._path = np.concatenate([np.zeros_like(self._path), self._path])
         self._path_marks = np.concatenate([np.zeros_like(self._path_marks), self._path_marks])
@@ -110,7 +110,7 @@ class StackLister(ChainLister):
     ----------
     chain
     options
-        Without partitions and shares.
+        Without partitions and shards.
     length
         Length of the window, uint64 or float64; None if there is none.
     """
@@ -135,18 +135,18 @@ class StackLister(ChainLister):
     def feed(self, events: RelevantEvents) -> Iterator[MatchBuffers]:
         """Process relevant events and yield full buffers of matches, in order."""
         begin, n = 0, len(events.symbols)
-        ends, given = self._ends.empty(n), self._given(events)
+        ends, args = self._ends.empty(n), self._loop_args(events)
         while begin < n:
             first = begin
-            begin, n_ends = loops.push_events(*given, self._held[0], begin, ends)
+            begin, n_ends = loops.push_events(*args, self._instance_groups[0], begin, ends)
             if begin == first:
                 self._double()
-            yield from self.stages.each(LISTING, self._list(given, ends, n_ends))
+            yield from self.stages.each(LISTING, self._list(args, ends, n_ends))
             if not self._chain.repeated[-1]:
                 self._heights[-1] = self._stacks.bottoms[-1] = 0  # what ended there is listed
 
     @property
-    def _held(self) -> tuple[tuple[Any, ...], ...]:
+    def _instance_groups(self) -> tuple[tuple[Any, ...], ...]:
         """Stacks, and no ring."""
         return tuple(self._stacks), ()
 
@@ -160,14 +160,14 @@ class StackLister(ChainLister):
         reach = zip(self._stacks.places, self._stacks.bottoms[1:], self._heights, strict=True)
         return np.unique(np.concatenate([row[bottom:height] for row, bottom, height in reach]))
 
-    # ---- state that can be kept -----------------------------------------------------------------------------
+    # ---- snapshots ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state as arrays by name, from which `restore` goes on."""
-        return self._instances_by(_filled)._asdict()
+        """Return the state as arrays by name, from which `restore` continues."""
+        return self._instances_by(_written_part)._asdict()
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         self._stacks = loops.Stacks(**snapshot)
 
     def _instances_by(self, change: Callable[[Array, Int64], Array]) -> loops.Stacks:
@@ -176,10 +176,10 @@ class StackLister(ChainLister):
         began = change(self._stacks.began[np.newaxis], self._heights[:1])[0]
         return self._stacks._replace(**changed, began=began)
 
-    # ---- room -----------------------------------------------------------------------------------------------
+    # ---- memory -----------------------------------------------------------------------------------------------
 
     def _double(self) -> None:
-        """Make room for twice as many instances of each step."""
+        """Reserve memory for twice as many instances of each step."""
         size = self._stacks.places.shape[1]
         try:
             self._stacks = self._instances_by(_doubled)
@@ -188,7 +188,7 @@ class StackLister(ChainLister):
 
 
 def _doubled(stacks: Array, heights: Int64) -> Array:
-    """Return stacks with twice the room."""
+    """Return stacks of twice the capacity."""
     n_stacks, n_each = stacks.shape
     grown = room((n_stacks, 2 * n_each), stacks.dtype)
     for new, old, height in zip(grown, stacks, heights, strict=True):
@@ -196,6 +196,6 @@ def _doubled(stacks: Array, heights: Int64) -> Array:
     return grown
 
 
-def _filled(stacks: Array, heights: Int64) -> Array:
+def _written_part(stacks: Array, heights: Int64) -> Array:
     """Return a copy with zeros where nothing was written."""
     return np.where(np.arange(stacks.shape[1]) < heights[:, np.newaxis], stacks, 0).astype(stacks.dtype)

@@ -24,12 +24,12 @@ from cer_gpu.errors import no_memory
 from cer_gpu.runtime.counter import Counter
 from cer_gpu.runtime.counts import too_many_at
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
-from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
+from cer_gpu.runtime.protocol import Length, ResultBuffers, Runtime
 from cer_gpu.runtime.run import AutomatonRun
 from cer_gpu.stages import LISTING
 
 _INITIAL_SIZE = 1 << 12
-"""Initial room for the events of the windows."""
+"""Initial capacity for the events of the windows."""
 
 
 _NO_HISTORY, _NO_SOURCES = np.zeros((0, 2), np.int32), np.zeros((0, 0), np.int32)
@@ -90,14 +90,14 @@ class WindowChoice(Runtime):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of what is kept of the windows, and of the evaluation of one."""
+        """Bytes of the events of the windows, and of the evaluation of one."""
         return super().n_bytes + self._inner.n_bytes
 
     @property
-    def _held(self) -> loops.Held:
-        return loops.Held(self._regs, self._parts, self._log, self._taken)
+    def _state(self) -> loops.WindowState:
+        return loops.WindowState(self._regs, self._parts, self._log, self._taken)
 
-    def feed(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[ResultBuffers]:
         """Process relevant events and yield full buffers of what is chosen, in the order of the ends."""
         n = len(events.symbols)
         ends = self._ends.empty(n)
@@ -112,12 +112,12 @@ class WindowChoice(Runtime):
             if self._n_logged == len(self._log):
                 self._grow_log(events, begin)
             groups = plain(events.as_group, self._options)
-            begin, n_ends = loops.find_ends(*groups, *moves, tuple(self._held), begin, ends)
+            begin, n_ends = loops.find_ends(*groups, *moves, tuple(self._state), begin, ends)
             self._note_low(events, begin - 1)
             self._next = int(events.positions[begin - 1]) + 1
             yield from self.stages.each(LISTING, self._choose(ends, n_ends))
 
-    def _choose(self, ends: Int64, n_ends: int) -> Iterator[FoundBuffers]:
+    def _choose(self, ends: Int64, n_ends: int) -> Iterator[ResultBuffers]:
         """Evaluate the windows of the first ends, and yield full buffers."""
         self._regs[loops.END] = 0
         while n_ends:
@@ -130,8 +130,8 @@ class WindowChoice(Runtime):
                 case status:
                     yield from self._inner.supply(status)
 
-    def flush(self) -> FoundBuffers:
-        """Return what was found since the last full buffer."""
+    def flush(self) -> ResultBuffers:
+        """Return the results since the last full buffer."""
         return self._inner.flush()
 
     def live(self) -> int | Int64:
@@ -151,23 +151,23 @@ class WindowChoice(Runtime):
         return ~self._hold(self._parts[:n_partitions])
 
     def _hold(self, parts: Int64) -> Bools:
-        """Return which of some partitions have a run that may go on."""
+        """Return which of some partitions have a run that may continue."""
         counted = self.options.window == COUNT_WINDOW
         low: Any = parts[:, loops.LAST_ORDINAL] + 1 - self.options.width if counted else self._low
-        held: Bools = parts[:, loops.NEWEST] >= np.maximum(low, 0)
-        held &= parts[:, loops.SEEN] == self._regs[loops.N_CONSUMED]
-        return held
+        live: Bools = parts[:, loops.NEWEST] >= np.maximum(low, 0)
+        live &= parts[:, loops.SEEN] == self._regs[loops.N_CONSUMED]
+        return live
 
-    def keep_partitions(self, kept: Bools) -> None:
-        """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
-        renumbered = np.where(kept, np.cumsum(kept) - 1, -1)
+    def keep_partitions(self, mask: Bools) -> None:
+        """Drop the partitions outside `mask` and renumber the others in order."""
+        renumbered = np.where(mask, np.cumsum(mask) - 1, -1)
         of_events = self._log[: self._n_logged, loops.LOG_PARTITION]
         of_events[:] = np.where(of_events < 0, -1, renumbered[of_events])
-        self._parts = self._parts[: len(kept)][kept]
+        self._parts = self._parts[: len(mask)][mask]
         self.reserve_partitions(max(1, len(self._parts)))
 
     def reserve_partitions(self, n: int) -> None:
-        """Make room for so many partitions."""
+        """Reserve memory for `n` partitions."""
         old, width = self._parts.shape
         if n > old:
             added = np.full((max(n, 2 * old) - old, width), -1, np.int64)
@@ -175,10 +175,10 @@ class WindowChoice(Runtime):
             added[:, loops.SEEN] = self._regs[loops.N_CONSUMED]
             self._parts = np.concatenate([self._parts, added])
 
-    # ---- state that can be kept -----------------------------------------------------------------------------
+    # ---- snapshots ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state as arrays by name, from which `restore` goes on; windows are evaluated anew then."""
+        """Return the state as arrays by name, from which `restore` continues; windows are reevaluated then."""
         return {
             "regs": self._regs,
             "parts": self._parts,
@@ -188,7 +188,7 @@ class WindowChoice(Runtime):
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         self._regs, self._parts = snapshot["regs"], snapshot["parts"]
         self._regs[loops.OPENED] = self._regs[loops.READ] = loops.NO_EVENT
         self._low, self._next, size = map(int, snapshot["scalars"])
@@ -197,7 +197,7 @@ class WindowChoice(Runtime):
         self._reserve_replay()
         self._inner.distributed = snapshot["dealt"]
 
-    # ---- room -----------------------------------------------------------------------------------------------
+    # ---- memory -----------------------------------------------------------------------------------------------
 
     @property
     def _n_logged(self) -> int:
@@ -223,14 +223,14 @@ class WindowChoice(Runtime):
     def _keep_windows(self) -> int:
         """Keep the events that are in the window of the next event of their partition; return how many stay.
 
-        Ids are given anew, and no evaluation of a window goes on.
+        Ids are renumbered, and no evaluation of a window continues.
         """
         regs, parts, log = self._regs, self._parts, self._log[: self._n_logged]
         first, owners = int(regs[loops.FIRST_ID]), log[:, loops.LOG_PARTITION]
         lows = parts[:, loops.LAST_ORDINAL] + 1 - self.options.width
-        kept = (owners >= 0) & (log[:, loops.LOG_NUMBER] >= lows[owners]) & self._hold(parts)[owners]
-        new_ids = np.append(np.where(kept, np.cumsum(kept) - 1, loops.NO_EVENT), loops.NO_EVENT)
-        log = log[kept]
+        mask = (owners >= 0) & (log[:, loops.LOG_NUMBER] >= lows[owners]) & self._hold(parts)[owners]
+        new_ids = np.append(np.where(mask, np.cumsum(mask) - 1, loops.NO_EVENT), loops.NO_EVENT)
+        log = log[mask]
         self._log[: len(log)] = log
         for ids in (self._log[: len(log), loops.LOG_BEFORE], parts[:, loops.LAST_ID]):
             ids[:] = new_ids[np.where(ids >= first, ids - first, -1)]
@@ -253,7 +253,7 @@ class WindowChoice(Runtime):
             raise no_memory(n, "events in a window", "a shorter WITHIN") from None
 
     def _reserve_replay(self) -> None:
-        """Make room for a window of all events in the log."""
+        """Make space for a window of all events in the log."""
         n = len(self._log)
         positions, places, ordinals, times = (np.zeros(n, np.int64) for _ in range(4))
         self._replay = loops.Replay(
@@ -274,10 +274,10 @@ class WindowLister(WindowChoice):
     _inner: AutomatonRun
 
     def _evaluate(self, ends: Int64, n_ends: int) -> int:
-        held, groups = plain(self._held, self._replay), plain(*self._inner.working_groups)
+        state, groups = plain(self._state, self._replay), plain(*self._inner.working_groups)
         limit, counting = self.options.limit, ((), (), (), 0)
         arrays = self._inner.working_arrays
-        status: int = loops.evaluate_windows(*held, ends, n_ends, limit, *groups, *arrays, *counting)
+        status: int = loops.evaluate_windows(*state, ends, n_ends, limit, *groups, *arrays, *counting)
         return status
 
 
@@ -289,9 +289,9 @@ class WindowCounter(WindowChoice):
     _inner: Counter
 
     def _evaluate(self, ends: Int64, n_ends: int) -> int:
-        held, (tables, lists, *groups) = plain(self._held, self._replay), plain(*self._inner.working_groups)
+        state, (tables, lists, *groups) = plain(self._state, self._replay), plain(*self._inner.working_groups)
         limit, listing = self.options.limit, ((), (), (), (), _NO_HISTORY, _NO_SOURCES)
         status: int = loops.evaluate_windows(
-            *held, ends, n_ends, limit, (), tables, lists, *listing, *groups, self._table.n_states
+            *state, ends, n_ends, limit, (), tables, lists, *listing, *groups, self._table.n_states
         )
         return status

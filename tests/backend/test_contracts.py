@@ -254,7 +254,7 @@ def test_real_calls_of_measures_fit_their_contracts():
         )
     assert found.num_rows > 0
     names = {name for _, name in called}
-    assert {"count_held", "extreme_held", "find_held", "gather_held", "sum_held"} <= names
+    assert {"count_bound", "extreme_bound", "find_bound_row", "gather_bound", "sum_bound"} <= names
 
 
 @pytest.mark.long("checks every call of every kernel")

@@ -23,7 +23,7 @@ compaction.gather(np.array([10, 20, 30]), np.array([2, 0], np.int32), np.empty(2
 """
 
 pytestmark = pytest.mark.skipif(
-    not has_features(get_host_cpu_features()), reason=f"the code is made for {prebuilt.MADE_FOR}"
+    not has_features(get_host_cpu_features()), reason=f"the code is made for {prebuilt.TARGET_CPU}"
 )
 
 
@@ -129,7 +129,7 @@ def test_code_for_the_processor_at_hand_is_not_collected(tmp_path, monkeypatch):
 def test_a_processor_that_is_asked_for_by_name_compiles(made, fresh, monkeypatch):
     monkeypatch.setattr(numba.config, "CPU_NAME", "znver3")
     assert fresh(made)
-    monkeypatch.setattr(numba.config, "CPU_NAME", prebuilt.MADE_FOR)
+    monkeypatch.setattr(numba.config, "CPU_NAME", prebuilt.TARGET_CPU)
     assert not fresh(made)
 
 

@@ -31,7 +31,7 @@ TEXTS = (Q, ALL, CHAIN, BOTH, SELF)
 def everything_read():
     """Let no event be dropped."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reduction, "MIN_HELD", 1 << 60)
+        patch.setattr(reduction, "MIN_BUFFERED", 1 << 60)
         yield
 
 

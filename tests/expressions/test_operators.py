@@ -14,7 +14,7 @@ import pytest
 from host_device import Build, has_compiler
 
 from cer_gpu.backend import jit
-from cer_gpu.backend.joins.filters import HIGH, IS_KNOWN, VALUE, StringTables, filters_of, run_events
+from cer_gpu.backend.joins.filters import HIGH, IS_VALID, VALUE, StringTables, filters_of, run_events
 from cer_gpu.backend.kernel_source import read_kernel_source
 from cer_gpu.columnar.columns import Block
 from cer_gpu.errors import EventsError
@@ -258,7 +258,7 @@ def test_programs_are_exact(symbol, of, left, right):
             holds = run_events(tuple(filters), stored, 0, len(program.instructions), *both)
             if symbol in COMPARED:
                 found.append(bool(holds))
-            elif work[0, IS_KNOWN] == 0:
+            elif work[0, IS_VALID] == 0:
                 found.append(None)
             elif of == t.WIDE:
                 found.append((int(work[0, HIGH]) << 64) + (int(work[0, VALUE]) & (2**64 - 1)))

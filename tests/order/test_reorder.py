@@ -131,7 +131,7 @@ def test_events_come_out_in_order_as_early_as_the_definition_allows(case, max_va
             if n:
                 assert len(found) == released(times, lateness, n)
             assert reorder.n_events == n
-            assert reorder.n_held + len(found) + reorder.n_late == n
+            assert reorder.n_buffered + len(found) + reorder.n_late == n
             if data.draw(st.integers(0, 4)) == 0:
                 reorder = through_files(reorder)
         found += rows_of(reorder.finish())
@@ -265,7 +265,7 @@ def test_snapshots_without_held_events_restore():
     reorder = ReorderBuffer("at", 0, "drop")
     assert [batch["at"].to_pylist() for batch in reorder.push(pa.record_batch({"at": [1, 7]}))] == [[1, 7]]
     reorder = through_files(reorder)
-    assert (reorder.n_events, reorder.n_held) == (2, 0)
+    assert (reorder.n_events, reorder.n_buffered) == (2, 0)
     assert reorder.push(pa.record_batch({"at": [6]})) == []
     assert reorder.n_late == 1
 
@@ -315,7 +315,7 @@ def test_a_few_held_events_do_not_keep_their_batch_alive():
         assert sum(b.num_rows for b in found) == n - 5 * (k == 0)
         del batch, found
     gc.collect()
-    assert reorder.n_held == 5
+    assert reorder.n_buffered == 5
     assert pa.total_allocated_bytes() - before < 100_000
 
 

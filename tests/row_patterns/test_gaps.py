@@ -220,7 +220,7 @@ def check(tree, chosen, rows, skip, falling, n_dead):
         patch.setattr(searching, "DEAD", n_dead)
         patch.setattr(bounds, "SAMPLE", n_dead)
         patch.setattr(searching, "PAUSE", 7)
-        patch.setattr(searching, "ROOM", 2)
+        patch.setattr(searching, "INITIAL_CAPACITY", 2)
         found = cer_gpu.compile(text).evaluate(pa.Table.from_pylist(rows, SCHEMA))
     wanted = []
     for key in dict.fromkeys(row["k"] for row in rows):

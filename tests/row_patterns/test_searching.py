@@ -165,7 +165,7 @@ def test_a_search_that_takes_too_long_names_the_row_and_the_ways_out(monkeypatch
 
 def test_an_interrupt_is_seen_within_the_search_for_one_match(monkeypatch):
     monkeypatch.setattr(searching, "PAUSE", 50)
-    monkeypatch.setattr(searching, "ROOM", 8)
+    monkeypatch.setattr(searching, "INITIAL_CAPACITY", 8)
     calls = []
     search = searching.k.search
 

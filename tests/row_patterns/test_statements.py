@@ -187,7 +187,7 @@ def check(statement, rows, n_matches, n_rows):
             patch.setattr(row_matching, "MATCHES", n_matches)
             patch.setattr(conditions, "CONDITION_ROWS", n_rows)
             patch.setattr(searching, "SEARCH_ROWS", n_rows)
-            patch.setattr(searching, "ROOM", n_rows)
+            patch.setattr(searching, "INITIAL_CAPACITY", n_rows)
             patch.setattr(searching, "PAUSE", 3 * n_rows)
             found = query.evaluate(table)
     except EventsError as error:

@@ -1,7 +1,7 @@
 """Aggregates over the rows that a variable holds, for each match of a buffer and each match of a row pattern.
 
-Both are segments of entries, each of a row, and with a mark that tells which variables hold it.  An aggregate has one
-value for a segment or, where it is asked for `each` entry, one for the entries of the segment up to it.  Indices are
+Both are segments of entries, each of a row, and with a mark that says which variables hold it.  An aggregate has one
+value for a segment or, if requested for `each` entry, one for the entries of the segment up to it.  Indices are
 unsigned, so that none is taken to count from the end of an array.
 """
 
@@ -48,7 +48,7 @@ def _row(segments, i, p):
 
 
 @helper
-def _is_held(segments, p):
+def _is_bound(segments, p):
     """Return whether the variable holds an entry."""
     return segments.holds[_U(segments.marks[_U(p)])]
 
@@ -60,7 +60,7 @@ def exceeds(value, best, sign):
 
 
 @kernel
-def find_held(segments, first, nth, each, found):
+def find_bound_row(segments, first, nth, each, rows):
     """Find the `nth` row that a variable holds, from the first or from the last one.
 
     Parameters
@@ -70,7 +70,7 @@ def find_held(segments, first, nth, each, found):
     nth : int
         0 for the first or last row itself.
     each : bool
-    found : int32 or int64, shape (segments,), or (entries,), written
+    rows : int32 or int64, shape (segments,), or (entries,), written
         -1 where there is none.
     """
     segments = Segments(*segments)
@@ -78,34 +78,34 @@ def find_held(segments, first, nth, each, found):
         begin, end = np.int64(segments.offsets[_U(i)]), np.int64(segments.offsets[_U(i + 1)])
         n = 0
         if each:
-            at: Any = np.int64(-1)  # the entry that answers
+            at: Any = np.int64(-1)  # the matching entry
             behind = begin  # where the nth from the last is searched on
             for p in range(begin, end):
-                if _is_held(segments, p):
+                if _is_bound(segments, p):
                     n += 1
                     if first:
                         if n == nth + 1:
                             at = p
                     elif n > nth:
-                        # of the entries of the variable, one more lies behind the answer
+                        # of the entries of the variable, one more lies after the result
                         behind += n > nth + 1
-                        while not _is_held(segments, behind):
+                        while not _is_bound(segments, behind):
                             behind += 1
                         at = behind
-                found[_U(p)] = _row(segments, i, at) if at >= 0 else -1
+                rows[_U(p)] = _row(segments, i, at) if at >= 0 else -1
             continue
-        found[_U(i)] = -1
+        rows[_U(i)] = -1
         for k in range(end - begin):
             entry = begin + k if first else end - 1 - k
-            if _is_held(segments, entry):
+            if _is_bound(segments, entry):
                 if n == nth:
-                    found[_U(i)] = _row(segments, i, entry)
+                    rows[_U(i)] = _row(segments, i, entry)
                     break
                 n += 1
 
 
 @kernel
-def count_held(segments, valid, each, counts):
+def count_bound(segments, valid, each, counts):
     """Count the rows that a variable holds, of those that are not NULL.
 
     Parameters
@@ -121,8 +121,8 @@ def count_held(segments, valid, each, counts):
         n = 0
         for p in range(segments.offsets[_U(i)], segments.offsets[_U(i + 1)]):
             if valid.shape[0] == 0:
-                n += _is_held(segments, p)
-            elif _is_held(segments, p):
+                n += _is_bound(segments, p)
+            elif _is_bound(segments, p):
                 n += valid[_U(_row(segments, i, p))]
             if each:
                 counts[_U(p)] = n
@@ -131,7 +131,7 @@ def count_held(segments, valid, each, counts):
 
 
 @kernel
-def gather_held(segments, bounds, gathered):
+def gather_bound(segments, bounds, gathered):
     """Gather the rows that a variable holds, segment by segment.
 
     Parameters
@@ -151,7 +151,7 @@ def gather_held(segments, bounds, gathered):
     bounds[0] = 0
     for i in range(segments.offsets.shape[0] - 1):
         for p in range(segments.offsets[_U(i)], segments.offsets[_U(i + 1)]):
-            if _is_held(segments, p):
+            if _is_bound(segments, p):
                 gathered[_U(n)] = _row(segments, i, p)
                 n += 1
         bounds[_U(i + 1)] = n
@@ -159,7 +159,7 @@ def gather_held(segments, bounds, gathered):
 
 
 @kernel
-def sum_held(segments, values, valid, limits, each, sums, counts):
+def sum_bound(segments, values, valid, limits, each, sums, counts):
     """Add up the values of the rows that a variable holds, in their order.
 
     Parameters
@@ -188,7 +188,7 @@ def sum_held(segments, values, valid, limits, each, sums, counts):
         n = 0
         for p in range(segments.offsets[_U(i)], segments.offsets[_U(i + 1)]):
             row = _row(segments, i, p)
-            if _is_held(segments, p) and (valid.shape[0] == 0 or valid[_U(row)]):
+            if _is_bound(segments, p) and (valid.shape[0] == 0 or valid[_U(row)]):
                 value = values[_U(row)]
                 if total > greatest - value if value >= 0 else total < least - value:
                     return row
@@ -204,7 +204,7 @@ def sum_held(segments, values, valid, limits, each, sums, counts):
 
 
 @kernel
-def extreme_held(segments, ranks, valid, sign, each, found):
+def extreme_bound(segments, ranks, valid, sign, each, rows):
     """Find the row with the least or greatest value among those that a variable holds, the first of equals.
 
     Parameters
@@ -217,7 +217,7 @@ def extreme_held(segments, ranks, valid, sign, each, found):
     sign : int
         1 for the greatest value, -1 for the least.
     each : bool
-    found : int32 or int64, shape (segments,), or (entries,), written
+    rows : int32 or int64, shape (segments,), or (entries,), written
         -1 where there is none.
     """
     segments = Segments(*segments)
@@ -225,11 +225,11 @@ def extreme_held(segments, ranks, valid, sign, each, found):
         best: Any = np.int64(-1)
         for p in range(segments.offsets[_U(i)], segments.offsets[_U(i + 1)]):
             row = _row(segments, i, p)
-            if _is_held(segments, p) and (valid.shape[0] == 0 or valid[_U(row)]):
+            if _is_bound(segments, p) and (valid.shape[0] == 0 or valid[_U(row)]):
                 least = ranks[_U(max(best, 0))]
                 if best < 0 or least != least or exceeds(ranks[_U(row)], least, sign):
                     best = row
             if each:
-                found[_U(p)] = best
+                rows[_U(p)] = best
         if not each:
-            found[_U(i)] = best
+            rows[_U(i)] = best

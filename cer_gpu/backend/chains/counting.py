@@ -14,7 +14,7 @@ one start at a time, and are counted as products of numbers, or of sets (`cer_gp
 
 With s the first start in the window, ``rows[k, 0]`` plus the sum over c of ``rows[k, c] * front[s, c - 1]`` runs are at
 place k.  Example, `A ; B+ ; C`: at the boundary 3 runs have an A alone and 1 has a B, too, ``front[s] = (3, 1)``; then
-comes a B, ``rows[2] = (0, 1, 2)``: 3 runs go on with it, 1 does or skips it, and 3 * 1 + 1 * 2 = 5 are at place 2.
+comes a B, ``rows[2] = (0, 1, 2)``: 3 runs continue with it, 1 does or skips it, and 3 * 1 + 1 * 2 = 5 are at place 2.
 When the first start after the boundary leaves the window, the last event becomes the boundary, by one walk back over
 the window.
 """
@@ -207,13 +207,13 @@ def count_chain(events, window, options, sums, seen, front, weights, seen_weight
         True for the least weight, False for the sum of all.
     regs : int64, shape (N_REGS,), written
     rows : RunSets, or (runs,)
-        One empty run and no others, which a start adds; then a row for each place that a run can go on from.
+        One empty run and no others, which a start adds; then a row for each place that a run can continue from.
     ways : RunSets, or (runs,)
 
     Returns
     -------
     int
-        DONE; OUTPUT_FULL; GROW_WINDOW, when twice the room is needed for the window; TOO_MANY at event EVENT.
+        DONE; OUTPUT_FULL; GROW_WINDOW, when twice the space is needed for the window; TOO_MANY at event EVENT.
     """
     events, window, options, sums = Events(*events), Window(*window), Options(*options), Sums(*sums)
     seen, output = Seen(*seen), Counts(*output)
@@ -257,9 +257,9 @@ def count_chain(events, window, options, sums, seen, front, weights, seen_weight
         if windowed:
             start_clocks[_U(next_start & mask)] = clock
             next_start += flags & SUM_BEGINS
-            kept = _U(next_seen & mask)
-            seen.symbols[kept], seen_clocks[kept] = symbols[event], clock
-            keep_weights(seen_weights, kept, weights, i)
+            slot = _U(next_seen & mask)
+            seen.symbols[slot], seen_clocks[slot] = symbols[event], clock
+            keep_weights(seen_weights, slot, weights, i)
             next_seen += 1
         i += 1
         n_ended = total[0]

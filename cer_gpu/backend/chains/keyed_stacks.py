@@ -5,8 +5,8 @@ that of the instance before it; the id `origin` is in row 0, and when row 0 is t
 
 * PLACE, the position of the event; TIME, where the output has times;
 * LINKS, two distances in ids, 32 bits each: back to the instance below it in its stack ("lower"), and back to the top
-  of stack k - 1 when it came ("before"): runs go on from it to that instance and to all below that.  0 stands for none,
-  and an instance whose id is below `base` is gone: instance 9 with the links (2, 1) lies on 7 and goes on at 8;
+  of stack k - 1 when it came ("before"): runs continue from it to that instance and to all below.  0 stands for none,
+  and an instance whose id is below `base` is gone: instance 9 with the links (2, 1) lies on 7 and continues at 8;
 * LATEST, the clock of the latest start that it reaches, in the bits of `latest_of`, the same memory as clocks.  It
   never increases from one to the one below, so that what is in the window comes first;
 * where events are absent from gaps, the position of the last one that barred the gap before the step.  If the step
@@ -106,7 +106,7 @@ def collect(steps, tops_of, ring, n_partitions, length, regs, new_ids):
     n_partitions : int
     length : clock
     regs : int64, shape (N_REGS,), written
-    new_ids : int64, shape (kept,), written
+    new_ids : int64, shape (live,), written
 
     Returns
     -------
@@ -164,12 +164,12 @@ PLACE, LINKS, LATEST, TIME = range(4)
 # absences), and the last one that was fetched ahead
 END_TARGET, FETCHED, N_END = range(BOTTOMS, BOTTOMS + 3)
 
-# registers beyond those of the listing: the first id that is kept; the id that the next instance gets; the first id
+# registers beyond those of the listing: the first live id; the id that the next instance gets; the first id
 # that CONSUME BY ANY has not forgotten; and the id of row 0
 BASE, NEXT_ID, FLOOR, ORIGIN, N_REGS = range(N_VALUES + 1, N_VALUES + 6)
 
 MAX_INSTANCES = (1 << 31) - 1
-"""Most rows of the ring: links reach no further."""
+"""Maximum number of rows of the ring: links reach no further."""
 
 EVENTS_AHEAD = 16
 """Events from the prefetch of a partition to its use; partitions lie anywhere in memory."""
@@ -237,7 +237,7 @@ def lower_of(instance, links):
 
 @helper
 def before_of(instance, links):
-    """Return the instance that one goes on at, or -1."""
+    """Return the instance that one continues at, or -1."""
     back = links & 0xFFFFFFFF
     return instance - back if 0 < back < IN_STACK else np.int64(-1)
 
@@ -276,13 +276,13 @@ def _depth(instance, beside, spare, first, ring, origin, column):
     if beside < 0:
         return np.int64(0)
     depth = instances[row_of(beside, origin, size), column]
-    known = depth >= 0
+    is_exact = depth >= 0
     n_below, bottom = -depth, beside
-    if known:
+    if is_exact:
         n_below, bottom = (depth >> 32) + 1, beside - (depth & 0xFFFFFFFF)
-        known = bottom >= first
-        n_below -= not known
-    if not known:
+        is_exact = bottom >= first
+        n_below -= not is_exact
+    if not is_exact:
         if n_below < spare:
             return -n_below - 1
         n_below, bottom = np.int64(1), beside
@@ -317,7 +317,7 @@ def push_keyed_events(events, window, options, steps, tops_of, ring, begin, regs
     Returns
     -------
     (int, int)
-        The event after the last one read (n, or where there may be no room for its instances), and how many ends were
+        The event after the last one read (n, or where there may be no space for its instances), and how many ends were
         written.
     """
     events, window, options, steps = Events(*events), Window(*window), Options(*options), Steps(*steps)
@@ -342,11 +342,11 @@ def push_keyed_events(events, window, options, steps, tops_of, ring, begin, regs
     n_events = symbols.shape[0]
     base, next_id, floor, origin = regs[BASE], regs[NEXT_ID], regs[FLOOR], regs[ORIGIN]
     size = instances.shape[0]
-    room = base + size - n_stacks
+    last_id = base + size - n_stacks
     first = max(base, floor)
     n_ends = _U(0)
     i = begin
-    while i < n_events and next_id <= room:
+    while i < n_events and next_id <= last_id:
         event = _U(i)
         if i + EVENTS_AHEAD < n_events:
             prefetch(tops, _U(partitions[event + _U(EVENTS_AHEAD)]) * _U(tops.shape[1]))

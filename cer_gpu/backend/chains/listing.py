@@ -37,7 +37,7 @@ from cer_gpu.backend.status import DONE, GROW_PATH, OUTPUT_FULL
 
 # A frame d of the listing stands for the choice of the d-th event from the end, counted from 0 for the one before the
 # last.  It tries the instances of a stack from the latest down, then those of the stack above: after b of `A ; B+` it
-# tries the As that b goes on at, then the Bs before b.  COUNT to TARGET serve chains with counts or absences.
+# tries the As that b continues at, then the Bs before b.  COUNT to TARGET serve chains with counts or absences.
 (
     STACK,  # the stack, from 0
     LEFT,  # the instance to try next, or one below all that are to be tried
@@ -79,7 +79,7 @@ class Frames(NamedTuple):
 class _Instance(NamedTuple):
     """An instance of a step: its position, the latest start that it reaches, and its time.
 
-    `lower` is the instance below it in its stack, `before` the latest of the stack before at which runs go on from it,
+    `lower` is the instance below it in its stack, `before` the latest of the stack before at which its runs continue,
     and `begin` the nearest one at or below it with which the step begins; each is less than all others for none.  `bar`
     is the position of the last event that barred the gap before it.
     """
@@ -95,19 +95,19 @@ class _Instance(NamedTuple):
 
 @helper
 def _read(stacks, ring, origin, s, instance, gapped, timed):
-    """Return an instance of stack s; what the caller does not use is not loaded."""
+    """Return an instance of stack s; unused fields are not loaded."""
     if len(ring) == 0:
-        held = Stacks(*stacks)
+        fields = Stacks(*stacks)
         at = _U(s), _U(instance)
-        below = held.below[at]
+        below = fields.below[at]
         return _Instance(
-            held.places[at],
-            held.latest[at],
-            held.began[at[1]] if timed else np.int64(0),
+            fields.places[at],
+            fields.latest[at],
+            fields.began[at[1]] if timed else np.int64(0),
             instance - 1,
             below - 1,
             instance if below >= 0 else -1 - below,
-            held.bars[at] if gapped else np.int64(-1),
+            fields.bars[at] if gapped else np.int64(-1),
         )
     instances = Ring(*ring).instances
     row = keyed.row_of(instance, origin, instances.shape[0])
@@ -152,7 +152,7 @@ def _go_on(ring, origin, base, frames, frame, s, count, before, lower, bar, targ
         frames[frame, STACK], frames[frame, LEFT], frames[frame, OTHER] = s, lower, -1
         frames[frame, COUNT], frames[frame, BAR], frames[frame, TARGET] = count + 1, -1, target
     else:
-        again = count < steps.most[_U(s)]
+        again = count < steps.max_events[_U(s)]
         frames[frame, STACK], frames[frame, LEFT] = s - 1, before
         frames[frame, OTHER] = lower if again else -1
         frames[frame, COUNT] = count + 1 if lower >= 0 and again else 1
@@ -240,7 +240,7 @@ def list_ends(events, window, options, steps, stacks, ring, listing, output, end
     positions, times, limit = events.positions, events.times, options.limit
     clocks, length = window.clocks, window.length
     repeated, neighbours = steps.repeated, steps.neighbours
-    spare, most_of, linked = steps.spare, steps.most, steps.linked
+    spare, max_of, linked = steps.spare, steps.max_events, steps.linked
     special, gapped = steps.kind.ndim > 1, has_absences(steps.kind.ndim)
     marks, frames, path, path_marks = listing.marks, listing.frames, listing.path, listing.path_marks
     out_spans, out_times, out_offsets, out_positions = output.spans, output.times, output.offsets, output.positions
@@ -281,7 +281,7 @@ def list_ends(events, window, options, steps, stacks, ring, listing, output, end
                 if frames[frame, OTHER] < 0:
                     count = frames[frame, COUNT]
                 need = max(spare[_U(s + 1)] + 1 - count, np.int64(0))  # events that must still follow in the step
-                if gapped and not exhausted and count > 1 and count == most_of[_U(s)]:
+                if gapped and not exhausted and count > 1 and count == max_of[_U(s)]:
                     instance = _read(stacks, ring, origin, s, instance, gapped, timed).begin
                     exhausted = instance < bottom
                 reaching = instance
@@ -311,7 +311,7 @@ def list_ends(events, window, options, steps, stacks, ring, listing, output, end
             goes_on = s > 0 or repeated[0]
             if special:
                 only_one = linked[_U(s)] if count > 1 else only_one
-                goes_on = s > 0 or count < most_of[0]
+                goes_on = s > 0 or count < max_of[0]
             width = depth + 1
             if goes_on:
                 this = _read(stacks, ring, origin, s, instance, gapped, timed)
@@ -339,11 +339,11 @@ def list_ends(events, window, options, steps, stacks, ring, listing, output, end
                 n_rows = 1
             elif ends_here:
                 # all that begin in the window, in one go; they differ in their starts alone
-                most = min(out_offsets.shape[0] - 1 - n_out, (out_positions.shape[0] - n_values) // width)
+                n_max = min(out_offsets.shape[0] - 1 - n_out, (out_positions.shape[0] - n_values) // width)
                 if limit > 0:
-                    most = min(most, limit - n_here)
+                    n_max = min(n_max, limit - n_here)
                 if only_one:
-                    most = 1
+                    n_max = 1
                 inside = True
                 while inside:
                     this = _read(stacks, ring, origin, 0, instance, gapped, timed)
@@ -354,7 +354,7 @@ def list_ends(events, window, options, steps, stacks, ring, listing, output, end
                         out_times[1, _U(n_out + n_rows)] = times[event]
                     n_rows += 1
                     instance = this.lower
-                    inside = n_rows < most and instance >= bottom
+                    inside = n_rows < n_max and instance >= bottom
                     if inside:
                         this = _read(stacks, ring, origin, 0, instance, gapped, timed)
                         inside = not (clock - this.latest > length or (gapped and this.place < frames[frame, BAR]))

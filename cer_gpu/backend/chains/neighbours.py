@@ -101,29 +101,29 @@ def _store(neighbours, p, reached, ordinal, epoch, position, clock, windowed):
 @helper
 def _write_match(matches, neighbours, marks, p, ordinal, position, times, event, n_out, n_values):
     """Write the match that ends at an event."""
-    found, rows, n_steps = Matches(*matches), neighbours.rows, neighbours.n_steps
-    spans, positions = found.spans, found.positions
+    output, rows, n_steps = Matches(*matches), neighbours.rows, neighbours.n_steps
+    spans, positions = output.spans, output.positions
     for k in range(n_steps - 1):
         positions[_U(n_values + k)] = rows[p, _slot(neighbours, ordinal - n_steps + 1 + k)]
     positions[_U(n_values + n_steps - 1)] = position
     spans[0, _U(n_out)] = positions[_U(n_values)]
     spans[1, _U(n_out)] = position
     if times.shape[0] > 0:
-        found.times[0, _U(n_out)] = rows[p, _slot(neighbours, ordinal - n_steps + 1) + _U(1)]
-        found.times[1, _U(n_out)] = times[event]
+        output.times[0, _U(n_out)] = rows[p, _slot(neighbours, ordinal - n_steps + 1) + _U(1)]
+        output.times[1, _U(n_out)] = times[event]
     for k in range(marks.shape[0]):
-        found.marks[_U(n_values + k)] = marks[_U(k)]
-    found.offsets[_U(n_out + 1)] = n_values + n_steps
+        output.marks[_U(n_values + k)] = marks[_U(k)]
+    output.offsets[_U(n_out + 1)] = n_values + n_steps
 
 
 @helper
 def _write_count(counts, position, times, event, n_out):
     """Write that one match ends at an event."""
-    found = Counts(*counts)
-    found.ends[_U(n_out)] = position
-    found.counts[_U(n_out)] = 1
-    if found.times.shape[0] > 0:
-        found.times[_U(n_out)] = times[event]
+    output = Counts(*counts)
+    output.ends[_U(n_out)] = position
+    output.counts[_U(n_out)] = 1
+    if output.times.shape[0] > 0:
+        output.times[_U(n_out)] = times[event]
 
 
 @kernel

@@ -1,9 +1,9 @@
 """The loops for chains: relevant events -> one stack of instances for each step.
 
 papers: CORE, sections 5.1 to 5.3; `cer_gpu.automaton.chain`.  An instance of step k is an event that satisfies it
-while step k - 1 has one in the window.  It stands for all runs that it ends: it goes on at any instance that stack
+while step k - 1 has one in the window.  It stands for all runs that it ends: it continues at any instance that stack
 k - 1 held before it and, where step k is repeated, at any that its own stack held.  Both are the bottoms of stacks,
-up to a number that it keeps, so that no list is ever copied or merged.  A neighbour goes on at the last one alone.
+up to a number that it keeps, so that no list is ever copied or merged.  A neighbour continues at the last one alone.
 
 Absences: an instance of step k keeps the position of the last event that barred the gap before the step.  A run goes
 on from it to instances of stack k - 1 from that position on.  An instance that the gap keeps from beginning the step
@@ -39,7 +39,7 @@ END, DEPTH, N_HERE, N_OUT, N_VALUES, N_REGS = range(6)
 # an end; instances are -1 for none
 (
     EVENT,  # the event, by its number in the batch
-    BEFORE,  # the latest instance of the step before the last at which runs go on from it
+    BEFORE,  # the latest instance of the step before the last at which runs continue from it
     BESIDE,  # the instance below it in the stack of the last step, where that is repeated
     END_BAR,  # with counts or absences: position from which on instances of the step before may lie, or -1
     BOTTOMS,  # from here on, under CONSUME, the bottoms of the stacks
@@ -49,7 +49,7 @@ _U = np.uint64
 
 
 class Stacks(NamedTuple):
-    """Stacks of instances; there is room for one more in each.
+    """Stacks of instances; there is space for one more in each.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class Stacks(NamedTuple):
 
 @helper
 def has_absences(n_dimensions):
-    """Return whether a chain has absences, given the dimensions of `Steps.kind`."""
+    """Return whether a chain has absences, by the number of dimensions of `Steps.kind`."""
     return n_dimensions == 2 or n_dimensions == 4
 
 
@@ -91,7 +91,7 @@ def has_absences(n_dimensions):
 def _drop_dead(stacks, clock, length):
     """Drop what was consumed or has left the window that ends at `clock`, the lowest of each stack.
 
-    Return True if half of the room is free.
+    Return True if half of the space is free.
     """
     counts, bottoms, places, below = stacks.counts, stacks.bottoms, stacks.places, stacks.below
     latest, began, bars = stacks.latest, stacks.began, stacks.bars
@@ -144,7 +144,7 @@ def push_events(events, window, options, steps, stacks, begin, ends):
     -------
     (int, int)
         The event after the last one read, and how many ends were written.  It is n, or where a stack is full; the
-        first one if there is too little room even without what has left the window.
+        first one if there is too little space even without what has left the window.
     """
     events, window, options, steps = Events(*events), Window(*window), Options(*options), Steps(*steps)
     stacks = Stacks(*stacks)
@@ -159,12 +159,12 @@ def push_events(events, window, options, steps, stacks, begin, ends):
     last = _U(n_steps - 1)
     by_index = repeated[last] or special
     timed = times.shape[0] > 0
-    room = places.shape[1]
+    capacity = places.shape[1]
     n_ends = _U(0)
     i = begin
     full = False
     for each in range(n_steps):
-        full |= counts[_U(each + 1)] == room
+        full |= counts[_U(each + 1)] == capacity
     while i < symbols.shape[0]:
         event = _U(i)
         clock = clocks[event]
@@ -212,7 +212,7 @@ def push_events(events, window, options, steps, stacks, begin, ends):
                         reached = below[k, top - _U(1)]
                         below[k, top] = -height if reached >= 0 else reached
                 counts[k + _U(1)] = height + 1
-                full |= height + 1 == room
+                full |= height + 1 == capacity
                 completed = True
                 if counted and spare[k + _U(1)] > 0:
                     first = height - spare[k + _U(1)]

@@ -203,12 +203,12 @@ def run_of_event(weights, event, column):
 
 
 @helper
-def keep_weights(seen_weights, kept, weights, event):
-    """Write the weights of an event to row `kept`."""
+def keep_weights(seen_weights, row, weights, event):
+    """Write the weights of an event to row `row`."""
     if len(seen_weights) > 0:
         seen = Weights(*seen_weights)
         for k in range(seen.kinds.shape[1]):
-            place, source = (kept, _U(k)), (_U(event), _U(k))
+            place, source = (row, _U(k)), (_U(event), _U(k))
             seen.kinds[place], seen.floats[place] = weights[0][source], weights[1][source]
             seen.integers[place] = weights[2][source]
 
@@ -217,5 +217,5 @@ def keep_weights(seen_weights, kept, weights, event):
 def write_total(totals, out, runs):
     """Write what the weights of some runs come to."""
     if len(totals) > 0:
-        found = WeightTotals(*totals)
-        found.weighed[out], found.floats[out], found.integers[out] = runs[1], runs[2], runs[3]
+        output = WeightTotals(*totals)
+        output.weighed[out], output.floats[out], output.integers[out] = runs[1], runs[2], runs[3]

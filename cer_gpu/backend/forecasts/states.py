@@ -20,7 +20,7 @@ AGES = 8
 """Numbers of age classes in a state: the classes are fewer."""
 
 _AHEAD = 8
-"""Events from the prefetch of what is known of a substream to its use."""
+"""Events from the prefetch of the state of a substream to its use."""
 
 N_CODES, N_REGS = range(2)
 """Registers: how many states have a number."""
@@ -38,7 +38,7 @@ class StateMoves(NamedTuple):
     bars : uint64, shape (symbols,)
         Bit k: the event must not lie between step k - 1 and step k.
     symbols : int64, shape (symbols,)
-        Symbols as they stand in states, from 1 on.
+        Symbols as numbered in states, from 1 on.
     n : int
         Number of steps.
     """
@@ -103,10 +103,10 @@ class StateTable(NamedTuple):
 @helper
 def age_class(age, edges):
     """Return the class of an age."""
-    found = np.int64(0)
+    index = np.int64(0)
     for k in range(edges.shape[0]):
-        found += age >= edges[_U(k)]
-    return found
+        index += age >= edges[_U(k)]
+    return index
 
 
 @kernel
@@ -200,10 +200,10 @@ def number_states(states, numbered, begin, numbers, regs):
     Returns
     -------
     int
-        The first state that was not numbered, as there is no room: n if all were.
+        The first state not numbered for lack of space, or n if all were.
     """
     numbered = StateTable(*numbered)
-    keys, known, codes = numbered.keys, numbered.numbers, numbered.codes
+    keys, state_ids, codes = numbered.keys, numbered.numbers, numbered.codes
     mask = _U(keys.shape[0] - 1)
     n = regs[N_CODES]
     for i in range(begin, states.shape[0]):
@@ -214,11 +214,11 @@ def number_states(states, numbered, begin, numbers, regs):
                 if n == codes.shape[0]:
                     regs[N_CODES] = n
                     return i
-                keys[slot], known[slot], codes[_U(n)] = state, n, state
+                keys[slot], state_ids[slot], codes[_U(n)] = state, n, state
                 n += 1
                 break
             slot = (slot + _U(1)) & mask
-        numbers[i] = known[slot]
+        numbers[i] = state_ids[slot]
     regs[N_CODES] = n
     return states.shape[0]
 

@@ -1,7 +1,7 @@
 """The loops that count, for each state, how long it takes until the next end of a match in the same substream.
 
 An event waits as a node in the list of its substream, from the oldest to the newest, until a match ends there, or it
-has waited longer than the longest length that is asked for: then no later end matters.
+has waited longer than the longest length that is requested: then no later end matters.
 """
 
 from __future__ import annotations

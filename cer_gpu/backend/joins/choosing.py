@@ -1,4 +1,4 @@
-"""Choice among the gathered matches of one end: each once, and those that a selection strategy keeps.
+"""Choice among the gathered matches of one end: each once, and those that a selection strategy selects.
 
 papers: CEL, appendix C.3: ``C <= D`` for NEXT if the least position of which only one has is in D, for LAST if the
 greatest is; MAX keeps those that no other strictly contains; STRICT those at consecutive positions.
@@ -18,11 +18,11 @@ from cer_gpu.backend.status import DONE, GO_ON, GROW_PATH, OUTPUT_FULL
     EVENT,  # the event under way
     LISTING,  # 1 while its matches are listed, else 0
     ROOT,  # the ends of matches at it that are listed next: which of its final atoms, or of its nodes
-    N_HERE,  # matches found that end at the event
+    N_HERE,  # matches so far that end at the event
     N_OUT,  # matches in the buffers
     N_VALUES,  # positions in the buffers
     FIRST_OUT,  # first match in the buffers that ends at the event
-    DISTRIBUTED,  # candidates, or parts, that were dealt to the shares
+    DISTRIBUTED,  # candidates, or parts, that were distributed to the shards
     N_ENDS,  # counted ends in the buffers
     CHOSEN,  # one more than the row of an end to be compared next; 0: the choice is not under way
     CHOICE_LEFT,  # values that may be compared before the loop comes back
@@ -36,7 +36,7 @@ _U = np.uint64
 def choose_of_end(output, begin, n, strategy, distinct, scratch, regs):
     """Keep some of the rows from `begin` to `n`, in their order, at the begin of these rows.
 
-    MAX compares all with all.  Once CHOICE_LEFT is spent this returns, and the next call goes on.
+    MAX compares all with all.  Once CHOICE_LEFT is spent this returns, and the next call continues.
 
     Parameters
     ----------
@@ -46,20 +46,20 @@ def choose_of_end(output, begin, n, strategy, distinct, scratch, regs):
     strategy : int
         CHOOSE_ALL, CHOOSE_NEXT, CHOOSE_LAST or CHOOSE_MAX.
     distinct : int
-        1 if rows may be equal, of which one is kept.
+        1 if rows may be equal; one of them is selected.
     scratch : int64, shape (ring,), written
-        Three entries or more for each row; to be kept until the choice is made.
+        Three entries or more for each row; valid until the choice is made.
     regs : int64, shape (registers,), written
 
     Returns
     -------
     int
-        Number of rows that are kept; -1: the choice is not made yet.
+        Number of selected rows, or -1 if the choice is not made yet.
     """
     n_rows = n - begin
     if regs[CHOSEN] == 0:
         for r in range(n_rows):
-            scratch[_U(r)] = 1  # kept, for now
+            scratch[_U(r)] = 1  # selected, for now
         if distinct == 1:
             _drop_equal(output, begin, n_rows, scratch)
         regs[CHOSEN] = 1
@@ -78,7 +78,7 @@ def choose_of_end(output, begin, n, strategy, distinct, scratch, regs):
 
 
 @kernel
-def choose_at_ends(output, begins, strategy, scratch, n_kept, regs):
+def choose_at_ends(output, begins, strategy, scratch, n_selected, regs):
     """Choose among the rows of each of several ends, as `choose_of_end` does, from where the last call stopped.
 
     Parameters
@@ -90,8 +90,8 @@ def choose_at_ends(output, begins, strategy, scratch, n_kept, regs):
         CHOOSE_NEXT, CHOOSE_LAST or CHOOSE_MAX.
     scratch : int64, shape (ring,), written
         Three entries or more for each row of one end.
-    n_kept : int64, shape (ends,), written
-        Number of rows that are kept at the begin of those of each end.
+    n_selected : int64, shape (ends,), written
+        Number of selected rows, at the beginning of the rows of each end.
     regs : int64, shape (registers,), written
         ROOT is the end under way.
 
@@ -101,11 +101,11 @@ def choose_at_ends(output, begins, strategy, scratch, n_kept, regs):
         DONE; GO_ON, once CHOICE_LEFT is spent.
     """
     output = Matches(*output)
-    for end in range(regs[ROOT], n_kept.shape[0]):
+    for end in range(regs[ROOT], n_selected.shape[0]):
         begin, n = begins[_U(end)], begins[_U(end + 1)]
         regs[ROOT] = end
-        n_kept[_U(end)] = choose_of_end(output, begin, n, strategy, 0, scratch, regs)
-        if n_kept[_U(end)] < 0:
+        n_selected[_U(end)] = choose_of_end(output, begin, n, strategy, 0, scratch, regs)
+        if n_selected[_U(end)] < 0:
             return GO_ON
     return DONE
 
@@ -116,16 +116,16 @@ def choose_rows(options, demand, output, scratch, ours, regs):
     begin = regs[FIRST_OUT]
     if scratch.shape[0] < 3 * (regs[N_OUT] - begin):
         return GROW_PATH
-    kept = np.int64(choose_of_end(output, begin, regs[N_OUT], demand.strategy, demand.distinct, scratch, regs))
-    if kept < 0:
+    n_selected = np.int64(choose_of_end(output, begin, regs[N_OUT], demand.strategy, demand.distinct, scratch, regs))
+    if n_selected < 0:
         return GO_ON
     if options.limit > 0:
-        kept = min(kept, np.int64(options.limit))
-    regs[N_HERE] = kept
+        n_selected = min(n_selected, np.int64(options.limit))
+    regs[N_HERE] = n_selected
     if demand.counting == 1 or not ours:
-        kept = np.int64(0)
-    regs[N_OUT] = begin + kept
-    regs[N_VALUES] = output.offsets[_U(begin + kept)]
+        n_selected = np.int64(0)
+    regs[N_OUT] = begin + n_selected
+    regs[N_VALUES] = output.offsets[_U(begin + n_selected)]
     return DONE
 
 
@@ -239,7 +239,7 @@ def _drop_contained(output, begin, n_rows, scratch, regs):
 
 @helper
 def _compact(output, begin, n_rows, scratch):
-    """Move the rows that are kept to the begin of their rows, and return their number."""
+    """Move the selected rows to the beginning of their rows, and return their number."""
     n = np.int64(0)
     n_values = np.int64(output.offsets[_U(begin)])
     for r in range(n_rows):

@@ -1,7 +1,7 @@
 """Join predicates over stored instances: comparisons of two columns, and programs over several.
 
 A program is a list of instructions for a stack; it has the tests of `cer_gpu.expressions.terms`, which are TRUE (1) or
-not (0): NULL is in none of its truths.  Two strings, given by their numbers, are compared byte by byte: one contains
+not (0): NULL is in none of its truths.  Two strings, identified by their ids, are compared byte by byte: one contains
 the other, or begins or ends with it.  papers: RMA, definition 4.2.
 """
 
@@ -32,28 +32,28 @@ from cer_gpu.backend.operations import (
 from cer_gpu.errors import EventsError
 
 CONTAINS, BEGINS, ENDS = range(3)
-"""Relations of a text to another one; in the empty text nothing is contained, and it is contained in nothing."""
+"""Relations of a string to another one; in the empty string nothing is contained, and it is contained in nothing."""
 
 
 @kernel
-def string_relates(offsets, letters, relation, text, other):
-    """Return whether a text has a relation to another one.
+def string_relates(offsets, letters, relation, string, other):
+    """Return whether a string has a relation to another one.
 
     Parameters
     ----------
     offsets : int64, shape (at least numbers + 1,)
-        First byte of each text.
+        First byte of each string.
     letters : uint8, shape (bytes,)
     relation : int
         `CONTAINS`, `BEGINS` or `ENDS`.
-    text, other : int
-        Numbers of the texts.
+    string, other : int
+        Ids of the strings.
 
     Returns
     -------
     bool
     """
-    begin, end = offsets[_U(text)], offsets[_U(text + 1)]
+    begin, end = offsets[_U(string)], offsets[_U(string + 1)]
     first = offsets[_U(other)]
     n = offsets[_U(other + 1)] - first
     if n > end - begin:
@@ -105,14 +105,14 @@ _U = np.uint64
 ) = range(20)
 """Instructions of a program, each with two numbers a and b.
 
-`COLUMN` pushes column b of the event of argument a, as it is or, where it is below 0, the rank of the text of column
+`COLUMN` pushes column b of the event of argument a, as it is or, where it is below 0, the rank of the string of column
 -b.  `CONSTANT` pushes constants a (the value) and b (its upper half, of a wide integer).  An int64 that these push is a
 wide integer, too.  a is the factor of `TO_WIDE` and its twin for uint64, and the code of an operator in the
 instructions on one or two numbers and in comparisons, of which b = 1 is the negation, as of `KNOWN`.  `COMPARE_STRINGS`
-takes the numbers of two texts.
+takes the ids of two strings.
 """
 
-VALUE, HIGH, IS_KNOWN = range(3)
+VALUE, HIGH, IS_VALID = range(3)
 """Columns of the stack: int64, bits of a float64 or lower half of a wide integer; its upper half; and 0 for NULL.
 
 The last row is none of the stack: its `VALUE` is 1 once there was an integer of more than 128 bits.
@@ -120,13 +120,13 @@ The last row is none of the stack: its `VALUE` is 1 once there was an integer of
 
 
 class StringTables(NamedTuple):
-    """The texts of numbered columns, by their numbers.
+    """The strings of columns with string ids, by id.
 
     Attributes
     ----------
     ranks : int64, shape (at least 1,)
-        Rank of each text in the order of all.
-    offsets : int64, shape (at least texts + 1,)
+        Rank of each string in the order of all.
+    offsets : int64, shape (at least strings + 1,)
         First byte of each.
     letters : uint8, shape (bytes,)
     """
@@ -146,13 +146,13 @@ class Filters(NamedTuple):
     code : int64, shape (instructions, 3)
     constants : int64, shape (at least 1,)
     ranks : int64, shape (at least 1,)
-        Rank of each text by its number.
-    offsets : int64, shape (at least texts + 1,)
-        First byte of each text.
+        Rank of each string by its number.
+    offsets : int64, shape (at least strings + 1,)
+        First byte of each string.
     letters : uint8, shape (bytes,)
-        Texts, one after the other.
+        Strings, one after the other.
     work : int64, shape (depth, 3), written
-        Stack of values of a program, columns VALUE to IS_KNOWN.
+        Stack of values of a program, columns VALUE to IS_VALID.
     work_floats : float64, shape (depth, 3), written
         The same memory.
     """
@@ -189,7 +189,7 @@ def check_sizes(filters: Filters) -> None:
 
 
 def with_strings(filters: Filters, strings: StringTables) -> Filters:
-    """Return filters that read the texts numbered so far."""
+    """Return filters that read the strings numbered so far."""
     return filters._replace(ranks=strings.ranks, offsets=strings.offsets, letters=strings.letters)
 
 
@@ -200,8 +200,8 @@ def passes(filters, values, c, p, i, q, k):
     kind = conditions[c].kind
     if kind <= COMPARE_RANKED:
         a, b = _U(conditions[c].column), _U(conditions[c].other)
-        known = (values[p, 0, i] >> np.int64(a - _U(1))) & (values[q, 0, k] >> np.int64(b - _U(1))) & 1
-        if known == 0:
+        both_valid = (values[p, 0, i] >> np.int64(a - _U(1))) & (values[q, 0, k] >> np.int64(b - _U(1))) & 1
+        if both_valid == 0:
             return False
         x, y = values[p, a, i], values[q, b, k]
         if kind == COMPARE_RANKED:
@@ -214,7 +214,7 @@ def passes(filters, values, c, p, i, q, k):
 
 @kernel
 def run_pair(filters, values, c, p, i, q, k):
-    """Return whether a program holds for two events, as `run_events` does; faster, as they stand in registers.
+    """Return whether a program holds for two events, as `run_events` does; faster, as they are in registers.
 
     Parameters
     ----------
@@ -288,11 +288,11 @@ def push(filters, values, atom, instance, column, top):
 
 @helper
 def push_value(filters, valid, value, column, top):
-    """Put a value on top of the stack, given which columns of its event are valid (`COLUMN`)."""
-    known = valid >> (abs(column) - 1) & 1
-    if column < 0 and known == 1:
+    """Push a value; `valid` has the bits of the valid columns of its event (`COLUMN`)."""
+    is_valid = valid >> (abs(column) - 1) & 1
+    if column < 0 and is_valid == 1:
         value = filters.ranks[_U(value)]
-    filters.work[_U(top), VALUE], filters.work[_U(top), IS_KNOWN] = value, known
+    filters.work[_U(top), VALUE], filters.work[_U(top), IS_VALID] = value, is_valid
     filters.work[_U(top), HIGH] = value >> np.int64(63)
 
 
@@ -319,7 +319,7 @@ def execute(filters, line, top):
     x, y = _U(top - 2), _U(top - 1)  # the operands; of one operand, y
     if code == CONSTANT:
         work[_U(top), VALUE], work[_U(top), HIGH] = filters.constants[_U(a)], filters.constants[_U(b)]
-        work[_U(top), IS_KNOWN] = 1
+        work[_U(top), IS_VALID] = 1
         return top + 1
     if code == TO_FLOAT:
         floats[y, VALUE] = float(work[y, VALUE])
@@ -336,10 +336,10 @@ def execute(filters, line, top):
     elif code == ONE_FLOAT:
         floats[y, VALUE] = of_one_float(a, floats[y, VALUE])
     elif code == ONE_WIDE:
-        found, fits = of_one_wide(a, _wide(work, y))
-        _put_wide(work, y, found, fits)
+        result, is_exact = of_one_wide(a, _wide(work, y))
+        _put_wide(work, y, result, is_exact)
     elif code == KNOWN:
-        work[y, VALUE], work[y, IS_KNOWN] = work[y, IS_KNOWN] ^ b, 1
+        work[y, VALUE], work[y, IS_VALID] = work[y, IS_VALID] ^ b, 1
     else:
         _execute_two(filters, code, a, b, x, y)
         return top - 1
@@ -350,22 +350,22 @@ def execute(filters, line, top):
 def _execute_two(filters, code, a, b, x, y):
     """Execute an instruction on the upper two values, which leaves its result in `x`."""
     work, floats = filters.work, filters.work_floats
-    known = work[x, IS_KNOWN] & work[y, IS_KNOWN]
-    work[x, IS_KNOWN] = known
+    valid = work[x, IS_VALID] & work[y, IS_VALID]
+    work[x, IS_VALID] = valid
     if code == AND:
         work[x, VALUE] &= work[y, VALUE]
     elif code == OR:
         work[x, VALUE] |= work[y, VALUE]
     elif code == TWO_INTEGERS:
-        work[x, IS_KNOWN] = known & np.int64(work[y, VALUE] != 0 or (a != DIVIDED and a != MODULO))
+        work[x, IS_VALID] = valid & np.int64(work[y, VALUE] != 0 or (a != DIVIDED and a != MODULO))
         work[x, VALUE] = of_two_integers(a, work[x, VALUE], work[y, VALUE])
     elif code == TWO_FLOATS:
         floats[x, VALUE] = of_two_floats(a, floats[x, VALUE], floats[y, VALUE])
     elif code == TWO_WIDE:
-        known &= np.int64(work[y, VALUE] != 0 or work[y, HIGH] != 0 or (a != DIVIDED and a != MODULO))
-        work[x, IS_KNOWN] = known
-        found, fits = of_two_wide(a, _wide(work, x), _wide(work, y))
-        _put_wide(work, x, found, fits)
+        valid &= np.int64(work[y, VALUE] != 0 or work[y, HIGH] != 0 or (a != DIVIDED and a != MODULO))
+        work[x, IS_VALID] = valid
+        result, is_exact = of_two_wide(a, _wide(work, x), _wide(work, y))
+        _put_wide(work, x, result, is_exact)
     else:
         if code == COMPARE_INTEGERS:
             holds = compared(a, work[x, VALUE], work[y, VALUE])
@@ -374,18 +374,18 @@ def _execute_two(filters, code, a, b, x, y):
         elif code == COMPARE_WIDE:
             holds = compared(a, wide_order(_wide(work, x), _wide(work, y)), np.int64(0))
         elif code == COMPARE_STRINGS:
-            holds = known == 1 and string_relates(filters.offsets, filters.letters, a, work[x, VALUE], work[y, VALUE])
+            holds = valid == 1 and string_relates(filters.offsets, filters.letters, a, work[x, VALUE], work[y, VALUE])
         else:
             assert code == COMPARE_MIXED
             holds = float_compared(a, floats[x, VALUE], _wide(work, y))
-        work[x, VALUE] = known & (np.int64(holds) ^ b)
+        work[x, VALUE] = valid & (np.int64(holds) ^ b)
 
 
 @helper
-def _put_wide(work, at, found, fits):
+def _put_wide(work, at, value, is_exact):
     """Put a wide integer at a place of the stack, and note it if the exact one does not fit."""
-    work[at, HIGH], work[at, VALUE] = found[0], np.int64(found[1])
-    if not fits and work[at, IS_KNOWN] == 1:
+    work[at, HIGH], work[at, VALUE] = value[0], np.int64(value[1])
+    if not is_exact and work[at, IS_VALID] == 1:
         work[_U(work.shape[0] - 1), VALUE] = 1
 
 

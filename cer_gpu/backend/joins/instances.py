@@ -10,7 +10,7 @@ Three ways lead from an instance to those before it, by the edge:
 * *zone maps*: the same, but blocks of 32, 1,024 and 32,768 instances whose least and greatest values rule out all of
   them are skipped;
 * *hash*: a list of the instances with equal columns (and partition), newest first; `origins` has its head;
-* *grid*: the same, of cells for bands (`cer_gpu.expressions.bands`): an instance stands in the list of its cell and in
+* *grid*: the same, of cells for bands (`cer_gpu.expressions.bands`): an instance is in the list of its cell and in
   that of the next one, in two dimensions in four, each time as an entry of its own.
 
 An entry of an index is an instance times 2**shift, and which of its places it is; without a grid the shift is 0.
@@ -33,7 +33,7 @@ SHIFT = 5
 ENTRY = (1 << 32) - 1
 """Bits of `Indexes.heads` for the entry."""
 TAG = (1 << 63) - (1 << 32)
-"""Bits of `Indexes.heads` for the hash: a search goes on without a look at the entry's values where they differ."""
+"""Bits of `Indexes.heads` for the hash: a search continues without a look at the entry's values where they differ."""
 
 _U = np.uint64
 
@@ -53,9 +53,9 @@ class Graph(NamedTuple):
         Records of `cer_gpu.automaton.encoding`.
     far : int32, shape (atoms + 1,)
         First far edge into each atom: an event of its source must have come, though not just before, that passes with
-        the target's.  They stand behind the edges of paths, ordered by their targets.
+        the target's.  They follow the edges of paths, ordered by their targets.
     watched : int32, shape (watched, 2)
-        Columns WATCHED_ENDED and WATCHED_ALL: absences that are known from where an edge begins.
+        Columns WATCHED_ENDED and WATCHED_ALL: absences that are decided where an edge begins.
     tests : int32, shape (atoms + 1,)
         First of `own_tests` of each atom.
     own_tests : int32, shape (tests,)
@@ -67,7 +67,7 @@ class Graph(NamedTuple):
     aheads : int32, shape (atoms + 1,)
         First of `lookahead` of each atom; those of one atom are ordered by AHEAD_ATOM.
     lookahead : int32, shape (lookaheads, 3)
-        Columns AHEAD_ATOM to AHEAD_ATOMS: conditions that an event still to come must pass, asked before a `+`.
+        Columns AHEAD_ATOM to AHEAD_ATOMS: conditions that a later event must pass, tested before a `+`.
     sets : bool, shape (sets, atoms)
         Sets of atoms that `distant` and `lookahead` name.
     levels : int32, shape (relations, atoms)
@@ -118,7 +118,7 @@ class Graph(NamedTuple):
 
 
 class Instances(NamedTuple):
-    """The instances of all atoms; there is room for one more in each row before an event is read.
+    """The instances of all atoms; there is space for one more in each row before an event is read.
 
     Attributes
     ----------
@@ -138,10 +138,10 @@ class Instances(NamedTuple):
         Clock of the latest start that an instance reaches through filters of neighbours.
     best : clock, shape (atoms, capacity), written
         Greatest `latest` of the instance and those below it.
-    origins : int64, shape (atoms, most edges, capacity), written
+    origins : int64, shape (atoms, max edges, capacity), written
         For each edge into the atom, where to look: a height, or the entry at the head of a list.
-    ended : int64, shape (atoms, most gaps, capacity), written
-        Position of the first event after the instance that some gap behind it must not hold; `NEVER`: none has come.
+    ended : int64, shape (atoms, max gaps, capacity), written
+        Position of the first event after the instance that some gap after it must not hold; `NEVER` if none has come.
     """
 
     heights: Any
@@ -188,14 +188,14 @@ class Indexes(NamedTuple):
 
 
 @helper
-def known(values, atom, i, column):
+def is_valid(values, atom, i, column):
     """Return whether a column (from 1) of an instance is valid."""
     return (values[atom, 0, i] >> (np.int64(column) - 1)) & 1 == 1
 
 
 @helper
 def tag_of(h):
-    """Return the bits of a key's hash that stand with the entry at the head of its list."""
+    """Return the bits of a key's hash that are stored with the entry at the head of its list."""
     return np.int64(h >> _U(1)) & TAG
 
 
@@ -214,7 +214,7 @@ def insert_instance(graph, instances, indexes, index, i):
         indexes.best[index, _U(i << shift | place)] = instances.latest[p, instance]
     n = 0
     while n < columns.shape[1] and columns[index, _U(n)] >= 0:
-        if not known(values, p, instance, _U(columns[index, _U(n)])):
+        if not is_valid(values, p, instance, _U(columns[index, _U(n)])):
             return
         n += 1
     mask = _U(indexes.heads.shape[1] - 1)
@@ -270,7 +270,7 @@ def widen_zones(graph, instances, indexes, q, i):
             if i & ((1 << shift) - 1) == 0:
                 least[q, zone, block] = np.iinfo(np.int64).max
                 greatest[q, zone, block] = np.iinfo(np.int64).min
-            if known(instances.values, q, _U(i), column):
+            if is_valid(instances.values, q, _U(i), column):
                 x = instances.values[q, column, _U(i)]
                 least[q, zone, block] = min(least[q, zone, block], x)
                 greatest[q, zone, block] = max(greatest[q, zone, block], x)
@@ -317,7 +317,7 @@ def rebuild(graph, instances, indexes, clocks, length, moved):
     length : clock
         Length of the window.
     moved : int64, shape (atoms, capacity + 1), or (0, 0), written
-        New place of each instance: how many below it are kept; empty: all are.
+        New place of each instance, the number of live ones below it; empty if all are live.
     """
     graph, instances, indexes = Graph(*graph), Instances(*instances), Indexes(*indexes)
     if moved.shape[0] > 0:
@@ -331,17 +331,17 @@ def _drop_instances(graph, instances, indexes, clocks, length, moved):
     n_atoms = instances.positions.shape[0]
     forgets = indexes.forgotten.shape[0] > 0
     for q in range(n_atoms):
-        a, kept = _U(q), np.int64(0)
+        a, n_live = _U(q), np.int64(0)
         for j in range(instances.heights[a]):
             i = _U(j)
-            moved[a, i] = kept
+            moved[a, i] = n_live
             mine = _U(instances.partitions[a, i] if clocks.shape[0] > 1 else 0)
             alive = j >= instances.bottoms[a] and not (clocks[mine] - instances.latest[a, i] > length)
             if alive and forgets:
                 alive = instances.positions[a, i] > indexes.forgotten[_U(instances.partitions[a, i])]
-            kept += alive
-        moved[a, _U(instances.heights[a])] = kept
-    # lists lead from dead instances to the next that is kept
+            n_live += alive
+        moved[a, _U(instances.heights[a])] = n_live
+    # lists lead from dead instances to the next live one
     for j in range(graph.index_atoms.shape[0]):
         index, p = _U(j), _U(graph.index_atoms[_U(j)])
         shift = np.int64(graph.index_shifts[index])
@@ -373,7 +373,7 @@ def _drop_instances(graph, instances, indexes, clocks, length, moved):
 
 @helper
 def _move(instances, a, moved):
-    """Move the kept instances of an atom to where they go."""
+    """Move the live instances of an atom to their new places."""
     for j in range(instances.heights[a]):
         i, to = _U(j), _U(moved[a, _U(j)])
         if moved[a, i + _U(1)] == moved[a, i]:

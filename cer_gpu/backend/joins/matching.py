@@ -3,7 +3,7 @@
 papers: RMA, section 4; CORE, theorem 2, whose listing this follows: depth first from the end backwards, the latest
 candidate first.  An instance whose `latest` is out of the window reaches no start through the filters of neighbours,
 and is passed over.  A filter is tested as soon as the path holds the events that it reads.  An event from which nothing
-was found is not tried again behind another path on which all that matters for it is the same (`Scopes`).
+was found is not retried after another path with the same scope (`Scopes`).
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ DEPTH, N_SCOPES, N_REGS = range(N_SHARED_REGS, N_SHARED_REGS + 3)
 # an entry of the path, from the end: atom, instance, the edge that is searched, the next candidate, the edge by which
 # the entry was found, and what comes next: to look for events before it, to take it for a start, to test the filters
 # that it decides, or those that the edge decides
-ATOM, INSTANCE, SEARCHED, NEXT, FOUND_BY, PHASE, N_ENTRY = range(7)
+ATOM, INSTANCE, SEARCHED, NEXT, VIA_EDGE, PHASE, N_ENTRY = range(7)
 SEARCHING, STARTING, ENTERING, OPENING = range(4)
 
-# an entry of `Scopes.entries`: its scope, that of what the edge finds, a bit for each LAST that is behind it, and what
+# an entry of `Scopes.entries`: its scope, that of what the edge finds, a bit for each LAST that is after it, and what
 # was found of this event when the entry was reached, and when the search of the edge began
-SCOPE, SCOPE_BEFORE, LASTS, FOUND_AT_ENTRY, FOUND_AT_EDGE, N_SCOPE_ENTRY = range(6)
+SCOPE, SCOPE_BEFORE, LASTS, N_AT_ENTRY, N_AT_EDGE, N_SCOPE_ENTRY = range(6)
 
 # columns of `Scopes.floors`
 FLOOR_SCOPE, FLOOR, N_FLOOR = range(3)
@@ -103,8 +103,8 @@ class Path(NamedTuple):
     picked : int64, shape (picks,), written
         Starts that are listed at once.
     partners : int64, shape (1 + most,), written
-        Instances of the source of the first far edge into the end that pass with it, newest first, behind their number;
-        -1: they are too many, or not known.
+        Instances of the source of the first far edge into the end that pass with it, newest first, after their number;
+        -1 if they are too many, or unknown.
     """
 
     path: Any
@@ -122,7 +122,7 @@ class Scopes(NamedTuple):
     Attributes
     ----------
     entries : int64, shape (longest, 5), or (0, 5), written
-        Columns SCOPE to FOUND_AT_EDGE.
+        Columns SCOPE to N_AT_EDGE.
     dead : int64, shape (atoms, capacity), or (0, 0), written
         Last scope in which nothing was found before an instance.
     floors : int64, shape (edges, 2), written
@@ -135,7 +135,7 @@ class Scopes(NamedTuple):
 
 
 @helper
-def _fits(filters, graph, instances, path, depth):
+def _passes_filters(filters, graph, instances, path, depth):
     """Return whether the earliest event of a path passes its filters with the later events, except its neighbour."""
     top = _U(depth - 1)
     p, i = _U(path[top, ATOM]), _U(path[top, INSTANCE])
@@ -147,7 +147,7 @@ def _fits(filters, graph, instances, path, depth):
         level = graph.levels[relation, p]
         for back in range(1, depth):
             entry = _U(depth - 1 - back)
-            loop = graph.edges[_U(path[entry + _U(1), FOUND_BY])].loop
+            loop = graph.edges[_U(path[entry + _U(1), VIA_EDGE])].loop
             if graph.loop_levels[relation, _U(loop if loop >= 0 else graph.loop_levels.shape[1] - 1)] < level:
                 break
             q = _U(path[entry, ATOM])
@@ -208,7 +208,7 @@ def _place(instances, q, i):
 
 @helper
 def _write(graph, instances, output, path, depth, n_out, n_values):
-    """Write the match of a path, and return the new number of values; there is room."""
+    """Write the match of a path, and return the new number of values; there is space."""
     top, end = _U(depth - 1), _U(0)
     row = _U(n_out)
     first, last = _U(path[top, ATOM]), _U(path[end, ATOM])
@@ -236,8 +236,8 @@ def _write_leaves(graph, instances, output, path, depth, e, picked, n, n_out, n_
     end = _U(path[0, INSTANCE])
     last = _U(path[0, ATOM])
     end_place = _place(instances, last, end)
-    kept, marked = np.int64(graph.marks[p] > 0), output.marks.shape[0] > 0
-    width = kept
+    is_marked, marked = np.int64(graph.marks[p] > 0), output.marks.shape[0] > 0
+    width = is_marked
     for back in range(depth):
         width += graph.marks[_U(path[_U(back), ATOM])] > 0
     for r in range(n):
@@ -245,16 +245,16 @@ def _write_leaves(graph, instances, output, path, depth, e, picked, n, n_out, n_
         output.spans[0, _U(n_out + r)] = start
         output.spans[1, _U(n_out + r)] = end_place
         output.offsets[_U(n_out + 1 + r)] = n_values + (r + 1) * width
-        if kept == 1:
+        if is_marked == 1:
             output.positions[_U(n_values + r * width)] = start
     if output.times.shape[1] > 0:
         for r in range(n):
             output.times[0, _U(n_out + r)] = instances.times[p, _U(picked[_U(r)])]
             output.times[1, _U(n_out + r)] = instances.times[last, end]
-    if marked and kept == 1:
+    if marked and is_marked == 1:
         for r in range(n):
             output.marks[_U(n_values + r * width)] = graph.marks[p]
-    column = kept
+    column = is_marked
     for back in range(depth):
         entry = _U(depth - 1 - back)
         q = _U(path[entry, ATOM])
@@ -272,7 +272,7 @@ def _write_leaves(graph, instances, output, path, depth, e, picked, n, n_out, n_
 
 @helper
 def _consecutive(graph, instances, path, depth):
-    """Return whether the kept events of a path follow one another in the stream or partition."""
+    """Return whether the selected events of a path follow one another in the stream or partition."""
     before = np.int64(-1)
     for back in range(depth):
         entry = _U(depth - 1 - back)
@@ -313,7 +313,7 @@ def match_events(events, attributes, window, options, demand, filters, general, 
     -------
     int
         DONE; GROW_NODES, when a stack is full; OUTPUT_FULL, when the buffers are to be emptied up to FIRST_OUT (or made
-        larger, if that is 0); GROW_PATH, when a path, or the scratch for choosing, needs more room; GO_ON, when LEFT of
+        larger, if that is 0); GROW_PATH, when a path or the scratch for choosing needs more space; GO_ON, when LEFT of
         `General.progress` is spent.
     """
     events, window, options, demand = Events(*events), Window(*window), Options(*options), Demand(*demand)
@@ -357,7 +357,7 @@ def match_events(events, attributes, window, options, demand, filters, general, 
         if place >= options.report_from:
             status = _list_event(events, attributes, window, options, demand, filters, general, graph, instances,
                                  indexes, listing, scopes, output, event, regs)  # fmt: skip
-        ours = demand.n_shares == 1 or place % demand.n_shares == demand.share
+        ours = demand.n_shards == 1 or place % demand.n_shards == demand.shard
         if status == DONE and demand.counting == 1 and ours:
             status = count_end(events, options, counts, place, event, regs)
         if status != DONE:
@@ -380,7 +380,7 @@ def _list_event(events, attributes, window, options, demand, filters, general, g
     """List the matches that end at an event, for each final atom that it is at; return the status."""
     symbol = _U(events.symbols[event])
     number = events.places[event] if events.places.shape[0] > 0 else events.positions[event]
-    ours = demand.n_shares == 1 or number % demand.n_shares == demand.share
+    ours = demand.n_shards == 1 or number % demand.n_shards == demand.shard
     status = DONE
     while status == DONE and graph.atoms_of[symbol, _U(regs[ROOT])] >= 0:
         a = _U(graph.atoms_of[symbol, _U(regs[ROOT])])
@@ -405,16 +405,16 @@ def _list_paths(attributes, window, options, demand, filters, general, graph, in
     judged = general.programs.shape[0] > 0
     by_leaves = demand.strict == 0 and not judged and general.gaps.shape[0] == 0
     shared = demand.strict == 0 and general.gaps.shape[0] == 0
-    distributed = demand.n_shares > 1 and demand.whole == 0
+    distributed = demand.n_shards > 1 and demand.whole == 0
     writes = (demand.counting == 0 and (ours or distributed)) or demand.gathered == 1
     size, n_atoms = path.shape[0], graph.flags.shape[0]
     n_edges = np.int64(graph.incoming[_U(n_atoms)])  # those of paths, without the far ones
     depth, n_here, n_out, n_values = regs[DEPTH], regs[N_HERE], regs[N_OUT], regs[N_VALUES]
     status = DONE
     if depth == 0 and limit > 0 and n_here >= limit:
-        return DONE  # another final atom of the event has found enough
+        return DONE  # another final atom of the event has listed enough
     if depth == 0:
-        path[0, ATOM], path[0, INSTANCE], path[0, FOUND_BY] = np.int64(root), instances.heights[root], 0
+        path[0, ATOM], path[0, INSTANCE], path[0, VIA_EDGE] = np.int64(root), instances.heights[root], 0
         if not _may_end(filters, graph, instances, progress, path, 1, clock, length):
             return DONE
         end = _U(path[0, INSTANCE])
@@ -422,7 +422,7 @@ def _list_paths(attributes, window, options, demand, filters, general, graph, in
         _open(graph, instances, path, 0, judged)
         if judged:
             regs[N_SCOPES] += 1
-            entries[0, SCOPE], entries[0, LASTS], entries[0, FOUND_AT_ENTRY] = regs[N_SCOPES], 0, n_here
+            entries[0, SCOPE], entries[0, LASTS], entries[0, N_AT_ENTRY] = regs[N_SCOPES], 0, n_here
         depth = 1
     while depth > 0 and status == DONE:
         if progress[LEFT] <= 0:
@@ -434,7 +434,7 @@ def _list_paths(attributes, window, options, demand, filters, general, graph, in
         e = _U(path[entry, SEARCHED])
         phase = path[entry, PHASE]
         if phase == ENTERING:
-            row = 2 * n_edges + np.int64(q) if depth == 1 else path[entry, FOUND_BY]
+            row = 2 * n_edges + np.int64(q) if depth == 1 else path[entry, VIA_EDGE]
             good = test_path(filters, general, graph, values, path, depth, row)
             if good == UNFINISHED:
                 status = GO_ON
@@ -448,7 +448,7 @@ def _list_paths(attributes, window, options, demand, filters, general, graph, in
                 depth = 0
                 break
             if np.int64(e) >= graph.incoming[q + _U(1)]:
-                if judged and n_here == entries[entry, FOUND_AT_ENTRY]:
+                if judged and n_here == entries[entry, N_AT_ENTRY]:
                     scopes.dead[q, k] = entries[entry, SCOPE]
                 depth -= 1
                 continue
@@ -461,7 +461,7 @@ def _list_paths(attributes, window, options, demand, filters, general, graph, in
                     path[entry, SEARCHED] += 1
                     continue
                 path[entry, PHASE], path[entry, NEXT] = SEARCHING, begin_search(graph, instances, e, q, k)
-                entries[entry, SCOPE_BEFORE], entries[entry, FOUND_AT_EDGE] = entries[entry, SCOPE], n_here
+                entries[entry, SCOPE_BEFORE], entries[entry, N_AT_EDGE] = entries[entry, SCOPE], n_here
                 way = general.ways[e, WAY_LASTS] & ~entries[entry, LASTS]
                 if way != 0 or general.ways[e, WAY_OPENS] == 1 or not shared:
                     regs[N_SCOPES] += 1
@@ -470,7 +470,7 @@ def _list_paths(attributes, window, options, demand, filters, general, graph, in
             same = plain and scopes.floors[e, FLOOR_SCOPE] == entries[entry, SCOPE_BEFORE]
             if same and path[entry, NEXT] <= scopes.floors[e, FLOOR]:
                 path[entry, NEXT] = -1
-            found = np.int64(-1)
+            candidate = np.int64(-1)
             if (
                 by_leaves
                 and graph.flags[_U(edges[e].source)] & LEAF_ATOM != 0
@@ -479,18 +479,18 @@ def _list_paths(attributes, window, options, demand, filters, general, graph, in
                 and edges[e].watched == edges[e].watched_end
                 and path[entry, NEXT] >= 0
             ):
-                most = np.int64(listing.picked.shape[0])
+                n_max = np.int64(listing.picked.shape[0])
                 if writes:
-                    room = (output.positions.shape[0] - n_values) // (depth + 1)
-                    most = min(most, output.offsets.shape[0] - 1 - n_out, room)
+                    n_free = (output.positions.shape[0] - n_values) // (depth + 1)
+                    n_max = min(n_max, output.offsets.shape[0] - 1 - n_out, n_free)
                 if limit > 0:
-                    most = min(most, limit - n_here)
-                if most <= 0:
+                    n_max = min(n_max, limit - n_here)
+                if n_max <= 0:
                     status = OUTPUT_FULL
                     break
                 n_tested = indexes.tested[e, 0]
                 n, path[entry, NEXT] = pick_leaves(graph, filters, instances, indexes, e, k, path[entry, NEXT], clock,
-                                                   length, listing.picked, most)  # fmt: skip
+                                                   length, listing.picked, n_max)  # fmt: skip
                 n_tested = indexes.tested[e, 0] - n_tested
                 costly = edges[e].test < edges[e].last and (filters.conditions[_U(edges[e].last - 1)].kind != COMPARE)
                 progress[LEFT] -= n_tested if costly else n_tested // STEP
@@ -502,11 +502,11 @@ def _list_paths(attributes, window, options, demand, filters, general, graph, in
                 continue
             if path[entry, NEXT] >= 0:
                 progress[LEFT] += indexes.tested[e, 0]
-                found = find(graph, filters, instances, indexes, e, k, path[entry, NEXT], clock, length,
+                candidate = find(graph, filters, instances, indexes, e, k, path[entry, NEXT], clock, length,
                              ordinal_of(instances, q, k), clock, False)  # fmt: skip
                 progress[LEFT] -= indexes.tested[e, 0]
-            if found < 0:
-                if plain and n_here == entries[entry, FOUND_AT_EDGE] and not (distributed and depth == 1):
+            if candidate < 0:
+                if plain and n_here == entries[entry, N_AT_EDGE] and not (distributed and depth == 1):
                     scopes.floors[e, FLOOR_SCOPE] = entries[entry, SCOPE_BEFORE]
                     scopes.floors[e, FLOOR] = begin_search(graph, instances, e, q, k)
                 path[entry, SEARCHED] += 1
@@ -517,11 +517,11 @@ def _list_paths(attributes, window, options, demand, filters, general, graph, in
                 continue
             if depth == size:
                 status = GROW_PATH
-                path[entry, NEXT] = found
+                path[entry, NEXT] = candidate
                 break
             p = _U(edges[e].source)
-            path[entry, NEXT] = after(graph, indexes, e, found)
-            instance = instance_of(graph, e, found)
+            path[entry, NEXT] = after(graph, indexes, e, candidate)
+            instance = instance_of(graph, e, candidate)
             if depth == 1 and edges[e].through >= 0 and listing.partners[0] >= 0:
                 met = with_partner(filters, graph, instances, listing.partners, _U(edges[e].through), instance)
                 if met < 0:
@@ -532,17 +532,17 @@ def _list_paths(attributes, window, options, demand, filters, general, graph, in
                 continue
             if distributed and depth == 1:
                 regs[DISTRIBUTED] += 1
-                if (regs[DISTRIBUTED] + number) % demand.n_shares != demand.share:
+                if (regs[DISTRIBUTED] + number) % demand.n_shards != demand.shard:
                     continue
             top = _U(depth)
-            path[top, ATOM], path[top, INSTANCE], path[top, FOUND_BY] = np.int64(p), np.int64(instance), np.int64(e)
-            if not _fits(filters, graph, instances, path, depth + 1):
+            path[top, ATOM], path[top, INSTANCE], path[top, VIA_EDGE] = np.int64(p), np.int64(instance), np.int64(e)
+            if not _passes_filters(filters, graph, instances, path, depth + 1):
                 continue
             if not _may_end(filters, graph, instances, progress, path, depth + 1, clock, length):
                 continue
             _open(graph, instances, path, depth, judged)
             if judged:
-                entries[top, SCOPE], entries[top, FOUND_AT_ENTRY] = entries[entry, SCOPE_BEFORE], n_here
+                entries[top, SCOPE], entries[top, N_AT_ENTRY] = entries[entry, SCOPE_BEFORE], n_here
                 entries[top, LASTS] = entries[entry, LASTS] | general.ways[e, WAY_LASTS]
                 if general.ways[e, WAY_RESETS] == 1:
                     entries[top, LASTS] = 0

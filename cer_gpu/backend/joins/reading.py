@@ -55,15 +55,15 @@ def _end_gaps(filters, graph, instances, indexes, e, i, clock, length):
     all_below = graph.edges[e].test == graph.edges[e].last
     candidate = begin_search(graph, instances, e, a, i)
     while candidate >= 0:
-        found = find(graph, filters, instances, indexes, e, i, candidate, clock, length, np.int64(0), clock, False)
-        if found < 0:
+        partner = find(graph, filters, instances, indexes, e, i, candidate, clock, length, np.int64(0), clock, False)
+        if partner < 0:
             break
-        at = instance_of(graph, e, found)
+        at = instance_of(graph, e, partner)
         if instances.ended[p, _U(column), at] == NEVER:
             instances.ended[p, _U(column), at] = position
         elif all_below:
             break  # those below had ended, too
-        candidate = after(graph, indexes, e, found)
+        candidate = after(graph, indexes, e, partner)
 
 
 @helper
@@ -112,13 +112,13 @@ def read_event(events, window, options, filters, graph, instances, indexes, attr
                 candidate = begin_search(graph, instances, e, a, i)
                 ordinal = ordinal_of(instances, a, i)
                 while candidate >= 0:
-                    found = find(graph, filters, instances, indexes, e, i, candidate, clock, length, ordinal,
+                    partner = find(graph, filters, instances, indexes, e, i, candidate, clock, length, ordinal,
                                  latest, reached)  # fmt: skip
-                    if found < 0:
+                    if partner < 0:
                         break
-                    latest = instances.latest[p, instance_of(graph, e, found)]
+                    latest = instances.latest[p, instance_of(graph, e, partner)]
                     reached = True
-                    candidate = after(graph, indexes, e, found)
+                    candidate = after(graph, indexes, e, partner)
             elif flags & STACKED_ATOM == 0:
                 reached = True  # the listing finds out
             n_tested += indexes.tested[e, 0]

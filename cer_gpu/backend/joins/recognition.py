@@ -16,7 +16,7 @@ from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.joins.filters import Filters, passes, run_events
 from cer_gpu.backend.status import DONE, OUTPUT_FULL
 
-# registers of the loop: the next event, the state, the position of the last event (-1: none), and ends in the buffers
+# registers of the loop: the next event, the state, the position of the last event (-1 if none), and ends in the buffers
 EVENT, STATE, LAST_POSITION, N_OUT, N_REGS = range(5)
 
 # columns of `RecogniserArrays.states`, `formulas` and `moves`
@@ -37,7 +37,7 @@ class RecogniserArrays(NamedTuple):
     listed : int32, shape (listed,)
     formulas : int32, shape (formulas, 3)
     tested : int32, shape (tested,)
-    arguments : int32, shape (conditions, most arguments)
+    arguments : int32, shape (conditions, max arguments)
         Registers of the arguments of each condition.
     moves : int64, shape (moves, 2)
     idle : int32, shape (states, idle)
@@ -61,9 +61,9 @@ class Registers(NamedTuple):
     Attributes
     ----------
     values : int64, shape (1, columns, registers), written
-    atoms : int64, shape (most arguments,)
+    atoms : int64, shape (max arguments,)
         Zeros: `values` of one atom.
-    instances : int64, shape (most arguments,), written
+    instances : int64, shape (max arguments,), written
         Registers of the arguments of a program.
     """
 
@@ -127,7 +127,7 @@ def _next_state(automaton, filters, registers, symbol, state):
 
 
 @kernel
-def recognise(events, attributes, filters, automaton, registers, output, report_from, share, n_shares, regs):
+def recognise(events, attributes, filters, automaton, registers, output, report_from, shard, n_shards, regs):
     """Read events, and note the positions that end matches, from where the last call stopped.
 
     Parameters
@@ -141,9 +141,9 @@ def recognise(events, attributes, filters, automaton, registers, output, report_
         Matches without a start and positions.
     report_from : int
         Ends before this position are left out.
-    share : int
-    n_shares : int
-        Note share k of n of the ends.
+    shard : int
+    n_shards : int
+        Note shard k of n of the ends.
     regs : int64, shape (N_REGS,), written
 
     Returns
@@ -170,7 +170,7 @@ def recognise(events, attributes, filters, automaton, registers, output, report_
         state = _next_state(automaton, filters, registers, _U(events.symbols[event]), state)
         last = position
         i += 1
-        ours = n_shares == 1 or position % n_shares == share
+        ours = n_shards == 1 or position % n_shards == shard
         if automaton.states[_U(state), IS_FINAL] == 1 and ours and position >= report_from:
             out = _U(n_out)
             output.spans[0, out] = output.spans[1, out] = position

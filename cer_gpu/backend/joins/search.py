@@ -18,7 +18,7 @@ from cer_gpu.automaton.encoding import (
 )
 from cer_gpu.backend.jit import helper
 from cer_gpu.backend.joins.filters import passes
-from cer_gpu.backend.joins.instances import ENTRY, SHIFT, TAG, known, tag_of
+from cer_gpu.backend.joins.instances import ENTRY, SHIFT, TAG, is_valid, tag_of
 from cer_gpu.backend.operations import compared
 
 _FEW = 4
@@ -69,7 +69,7 @@ def look_up(graph, filters, instances, indexes, e, attributes, event, partition)
 
 @helper
 def _possible(op, low, high, y):
-    """Return whether a value from `low` to `high` may stand at the left of a comparison with `y`."""
+    """Return whether a value from `low` to `high` may be at the left of a comparison with `y`."""
     if op == LESS:
         return low < y
     if op == AT_MOST:
@@ -91,7 +91,7 @@ def _may_pass(graph, filters, instances, indexes, e, p, q, k, block):
             continue
         zone = _U(conditions[condition].zone)
         other = _U(conditions[condition].other)
-        if not known(instances.values, q, k, other):
+        if not is_valid(instances.values, q, k, other):
             return False
         y = instances.values[q, other, k]
         if not _possible(conditions[condition].op, indexes.least[p, zone, block], indexes.greatest[p, zone, block], y):
@@ -111,15 +111,15 @@ def _below_ruled_out(graph, filters, instances, indexes, e, p, q, k, i, fresh):
     for back in range(3):
         shift = SHIFT * (3 - back)
         first -= max(capacity >> shift, 1)
-        asked = fresh or i & ((1 << shift) - 1) == (1 << shift) - 1
-        if asked and not _may_pass(graph, filters, instances, indexes, e, p, q, k, _U(first + (i >> shift))):
+        at_boundary = fresh or i & ((1 << shift) - 1) == (1 << shift) - 1
+        if at_boundary and not _may_pass(graph, filters, instances, indexes, e, p, q, k, _U(first + (i >> shift))):
             return (i >> shift << shift) - 1
     return i
 
 
 @helper
 def newest(graph, filters, instances, indexes, e, attributes, event, partition):
-    """Return the newest candidate of edge `e` into an event that is not kept yet, or -1."""
+    """Return the newest candidate of edge `e` into an event that is not stored yet, or -1."""
     if graph.edges[e].index >= 0:
         return look_up(graph, filters, instances, indexes, e, attributes, event, partition)
     return instances.heights[_U(graph.edges[e].source)] - 1
@@ -219,30 +219,30 @@ def after(graph, indexes, e, i):
 def _keep_passing(filters, values, c, p, q, k, picked, n):
     """Keep those of `n` picked instances of atom `p` that pass a condition; return their number."""
     conditions = filters.conditions
-    kept = 0
+    n_selected = 0
     if conditions[c].kind == COMPARE:
         a, b, op = _U(conditions[c].column), _U(conditions[c].other), conditions[c].op
-        if not known(values, q, k, b):
+        if not is_valid(values, q, k, b):
             return 0
         y = values[q, b, k]
         bit = np.int64(a) - 1
         for r in range(n):
             i = _U(picked[_U(r)])
-            picked[_U(kept)] = i
+            picked[_U(n_selected)] = i
             # without a branch, as which of them pass cannot be foreseen
-            kept += compared(op, values[p, a, i], y) & ((values[p, 0, i] >> bit) & 1)
-        return kept
+            n_selected += compared(op, values[p, a, i], y) & ((values[p, 0, i] >> bit) & 1)
+        return n_selected
     for r in range(n):
         i = picked[_U(r)]
         if passes(filters, values, c, p, _U(i), q, k):
-            picked[_U(kept)] = i
-            kept += 1
-    return kept
+            picked[_U(n_selected)] = i
+            n_selected += 1
+    return n_selected
 
 
 @helper
-def pick_leaves(graph, filters, instances, indexes, e, k, i, clock, length, picked, most):
-    """Pick up to `most` candidates of a leaf atom, from `i` on to older ones, that pass edge `e` into instance `k`.
+def pick_leaves(graph, filters, instances, indexes, e, k, i, clock, length, picked, n_max):
+    """Pick up to `n_max` candidates of a leaf atom, from `i` on to older ones, that pass edge `e` into instance `k`.
 
     Each instance of a leaf atom is a start, so that the first one before the window ends the search.
 
@@ -265,7 +265,7 @@ def pick_leaves(graph, filters, instances, indexes, e, k, i, clock, length, pick
                 if below < i:
                     i = below
                     continue
-            last = max(bottom, i - most + 1)
+            last = max(bottom, i - n_max + 1)
             if zoned:
                 last = max(last, i >> SHIFT << SHIFT)
             while last <= i and clock - instances.latest[p, _U(last)] > length:
@@ -281,7 +281,7 @@ def pick_leaves(graph, filters, instances, indexes, e, k, i, clock, length, pick
             indexes.tested[e, 1] += n
         return n, (i if i >= bottom else np.int64(-1))
     index, shift = _U(edges[e].index), np.int64(edges[e].shift)
-    while i >> shift >= bottom and n < most:
+    while i >> shift >= bottom and n < n_max:
         j = _U(i >> shift)
         out = clock - instances.latest[p, j] > length
         if forgets:
@@ -312,14 +312,14 @@ def note_partners(filters, graph, instances, indexes, partners, attributes, even
     partition = np.int64(instances.partitions[q, k] if instances.partitions.shape[1] > 0 else 0)
     candidate = newest(graph, filters, instances, indexes, e, attributes, event, partition)
     while candidate >= 0:
-        found = find(graph, filters, instances, indexes, e, k, candidate, clock, length, np.int64(0), clock, False)
-        if found < 0:
+        partner = find(graph, filters, instances, indexes, e, k, candidate, clock, length, np.int64(0), clock, False)
+        if partner < 0:
             break
         n += 1
         if n == partners.shape[0]:
             return
-        partners[_U(n)] = np.int64(instance_of(graph, e, found))
-        candidate = after(graph, indexes, e, found)
+        partners[_U(n)] = np.int64(instance_of(graph, e, partner))
+        candidate = after(graph, indexes, e, partner)
     partners[0] = n
 
 
@@ -410,16 +410,16 @@ def _blocks_may_pass(graph, filters, instances, indexes, e, attributes, event, c
 
 @helper
 def _may_follow(graph, filters, instances, e, i, attributes, event):
-    """Return False if an event fails a comparison of edge `e` with instance `i`; programs are not asked."""
+    """Return False if an event fails a comparison of edge `e` with instance `i`; programs are not tested."""
     conditions, p = filters.conditions, _U(graph.edges[e].source)
     for c in range(graph.edges[e].test, graph.edges[e].last):
         condition = _U(c)
         if conditions[condition].kind == COMPARE:
             a, b = _U(conditions[condition].column), _U(conditions[condition].other)
-            known = (instances.values[p, _U(0), i] >> np.int64(a - _U(1))) & (
+            both_valid = (instances.values[p, _U(0), i] >> np.int64(a - _U(1))) & (
                 attributes[event, 0] >> np.int64(b - _U(1))
             )
-            if known & 1 == 0 or not compared(
+            if both_valid & 1 == 0 or not compared(
                 conditions[condition].op, instances.values[p, a, i], attributes[event, b]
             ):
                 return False

@@ -20,13 +20,13 @@ from cer_gpu.backend.joins.instances import Instances
 GENERAL_RELATION, FIRST_CHOICE, LAST_CHOICE, FIRST_ARGUMENT, LAST_ARGUMENT = range(5)
 FIRST_LINE, LAST_LINE, IN_ITERATION, N_PROGRAM = range(5, 9)
 
-# columns of `General.ways`: 1 if what comes before the edge depends on the event behind it; a bit for each LAST that
-# this event may be; 1 if the iteration of a filter begins anew; and 1 if all events behind the edge lead to the same
+# columns of `General.ways`: 1 if what comes before the edge depends on the event after it; a bit for each LAST that
+# this event may be; 1 if the iteration of a filter begins anew; and 1 if all events after the edge lead to the same
 # ones before it
 WAY_OPENS, WAY_LASTS, WAY_RESETS, WAY_PLAIN, N_WAY = range(5)
 
-# entries of `General.progress`: what is left of the work of one call; and where unfinished tests go on: the program, 1
-# if its choices are under way, and the entry of the path behind a gap
+# entries of `General.progress`: what is left of the work of one call; and where open tests continue: the program, 1
+# if its choices are under way, and the entry of the path after a gap
 LEFT, AT, BEGUN, AT_GAP, N_PROGRESS = range(5)
 
 FAILED, PASSED, UNFINISHED = range(3)
@@ -43,7 +43,7 @@ BARRING_RELATION, BARRING_ARGUMENT, BARRING_ARGUMENT_END, BARRING_LINE, BARRING_
 BARRING_CHOICE, BARRING_CHOICE_END, N_BARRING = range(5, 8)
 
 # columns of an entry of the path, as in `cer_gpu.backend.joins.matching`
-_ATOM, _INSTANCE, _FOUND_BY = 0, 1, 4
+_ATOM, _INSTANCE, _VIA_EDGE = 0, 1, 4
 
 _U = np.uint64
 
@@ -55,8 +55,8 @@ class General(NamedTuple):
     ----------
     programs : int32, shape (programs, 8)
         Columns GENERAL_RELATION to IN_ITERATION.
-    due : bool, shape (2 * edges + 2 * atoms, 1 + programs)
-        Programs to test, behind whether there are any: where an edge has found an event; before it is searched; where
+    scheduled : bool, shape (2 * edges + 2 * atoms, 1 + programs)
+        Programs to test, after a flag if there are any: where an edge has found an event; before it is searched; where
         the last event of a path is at an atom; and where its first event is at an atom.
     ways : int64, shape (edges, 4)
         Columns WAY_OPENS to WAY_PLAIN.
@@ -66,19 +66,19 @@ class General(NamedTuple):
         Columns ARGUMENT_OF and ARGUMENT_EVENT.
     sets : bool, shape (sets, atoms)
     gaps : int32, shape (gaps, 4)
-        Columns GAP_ATOM to GAP_BARRING_END: absences of edges that are known only from whole paths.
+        Columns GAP_ATOM to GAP_BARRING_END: absences of edges that only whole paths decide.
     barring : int32, shape (barring, 7)
         Columns BARRING_RELATION to BARRING_CHOICE_END: the filters of each of these absences.
-    picked : int64, shape (1 + most choices,), written
-        Entry of the path of each choice; for an absence, behind that of the event before its gap.
-    atoms : int64, shape (most arguments,), written
-    instances : int64, shape (most arguments,), written
+    picked : int64, shape (1 + max choices,), written
+        Entry of the path of each choice; for an absence, after that of the event before its gap.
+    atoms : int64, shape (max arguments,), written
+    instances : int64, shape (max arguments,), written
     progress : int64, shape (4,), written
         Entries LEFT to AT_GAP.
     """
 
     programs: Any
-    due: Any
+    scheduled: Any
     ways: Any
     choices: Any
     arguments: Any
@@ -97,16 +97,16 @@ def _in_scope(edges, levels, loop_levels, path, relation, one, other):
     level = levels[relation, _U(path[_U(other), _ATOM])]
     low, high = min(one, other), max(one, other)
     for entry in range(low + 1, high + 1):
-        loop = edges[_U(path[_U(entry), _FOUND_BY])].loop
+        loop = edges[_U(path[_U(entry), _VIA_EDGE])].loop
         if loop_levels[relation, _U(loop if loop >= 0 else loop_levels.shape[1] - 1)] < level:
             return False
     return True
 
 
 @helper
-def _held_from(general, path, depth, held, at):
+def _first_in_set(general, path, depth, atom_set, at):
     """Return the first entry of a path from `at` on whose atom is in a set; its depth if there is none."""
-    while at < depth and not general.sets[held, _U(path[_U(at), _ATOM])]:
+    while at < depth and not general.sets[atom_set, _U(path[_U(at), _ATOM])]:
         at += 1
     return np.int64(at)
 
@@ -115,7 +115,7 @@ def _held_from(general, path, depth, held, at):
 def _begin(general, path, depth, choices, n_choices, picks, first):
     """Pick the first entry from `first` on for each choice, into `picked` from `picks` on; False if one has none."""
     for c in range(n_choices):
-        at = _held_from(general, path, depth, _U(general.choices[_U(choices + c)]), first)
+        at = _first_in_set(general, path, depth, _U(general.choices[_U(choices + c)]), first)
         if at == depth:
             return False
         general.picked[_U(picks + c)] = at
@@ -127,12 +127,12 @@ def _next(general, path, depth, choices, n_choices, picks, first):
     """Advance to the next choice of entries, as `_begin` picks them; return False after the last."""
     for c in range(n_choices):
         choice = _U(picks + c)
-        held = _U(general.choices[_U(choices + c)])
-        at = _held_from(general, path, depth, held, general.picked[choice] + 1)
+        atom_set = _U(general.choices[_U(choices + c)])
+        at = _first_in_set(general, path, depth, atom_set, general.picked[choice] + 1)
         if at < depth:
             general.picked[choice] = at
             return True
-        general.picked[choice] = _held_from(general, path, depth, held, first)
+        general.picked[choice] = _first_in_set(general, path, depth, atom_set, first)
     return False
 
 
@@ -153,8 +153,8 @@ def _event_of(general, edges, levels, loop_levels, path, depth, relation, scoped
     if event == EACH_EVENT:
         return general.picked[_U(of)]
     if event == EVENT_BEFORE:
-        held = _U(general.choices[_U(choices + of)])
-        at = _held_from(general, path, depth, held, general.picked[_U(of)] + 1)
+        atom_set = _U(general.choices[_U(choices + of)])
+        at = _first_in_set(general, path, depth, atom_set, general.picked[_U(of)] + 1)
         near = at < depth and (not scoped or _in_scope(edges, levels, loop_levels, path, relation, anchor, at))
         return at if near else np.int64(-1)
     for back in range(depth):
@@ -168,7 +168,7 @@ def _event_of(general, edges, levels, loop_levels, path, depth, relation, scoped
 
 @kernel
 def path_passes(filters, general, edges, levels, loop_levels, values, path, depth, row):
-    """Test the programs that are due on the end of a path, from where the last call for it stopped.
+    """Test the programs scheduled for the end of a path, from where the last call for it stopped.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ def path_passes(filters, general, edges, levels, loop_levels, values, path, dept
     path : int64, shape (size, 6)
     depth : int
     row : int
-        Row of `General.due`.
+        Row of `General.scheduled`.
 
     Returns
     -------
@@ -192,7 +192,7 @@ def path_passes(filters, general, edges, levels, loop_levels, values, path, dept
     progress = general.progress
     for program in range(progress[AT], general.programs.shape[0]):
         g = _U(program)
-        if not general.due[_U(row), g + _U(1)]:
+        if not general.scheduled[_U(row), g + _U(1)]:
             continue
         relation = _U(general.programs[g, GENERAL_RELATION])
         scoped = general.programs[g, IN_ITERATION] == 1
@@ -225,8 +225,8 @@ def path_passes(filters, general, edges, levels, loop_levels, values, path, dept
 
 @helper
 def test_path(filters, general, graph, values, path, depth, row):
-    """Return `path_passes` where any program is due, else PASSED."""
-    if not general.due[_U(row), 0]:
+    """Return `path_passes` where any program is scheduled, else PASSED."""
+    if not general.scheduled[_U(row), 0]:
         return PASSED
     return path_passes(filters, general, graph.edges, graph.levels, graph.loop_levels, values, path, depth, row)
 
@@ -259,7 +259,7 @@ def gaps_pass(filters, general, edges, levels, loop_levels, instances, path, dep
             return UNFINISHED
         progress[LEFT] -= STEP
         entry, onward = _U(top), _U(top - 1)
-        e = _U(path[entry, _FOUND_BY])
+        e = _U(path[entry, _VIA_EDGE])
         t = _U(path[onward, _ATOM])
         end = instances.positions[t, _U(path[onward, _INSTANCE])]
         for gap in range(edges[e].gaps, edges[e].gaps_end):
@@ -267,7 +267,7 @@ def gaps_pass(filters, general, edges, levels, loop_levels, instances, path, dep
             b = _U(general.gaps[g, GAP_ATOM])
             at = np.int64(top)
             if general.gaps[g, GAP_BEGINS] >= 0:
-                at = _held_from(general, path, depth, _U(general.gaps[g, GAP_BEGINS]), at)
+                at = _first_in_set(general, path, depth, _U(general.gaps[g, GAP_BEGINS]), at)
             s, source = _U(path[_U(at), _ATOM]), _U(path[_U(at), _INSTANCE])
             begin = instances.positions[s, source]
             low, high = instances.bottoms[b], instances.heights[b]
@@ -294,7 +294,7 @@ def gaps_pass(filters, general, edges, levels, loop_levels, instances, path, dep
 
 @helper
 def _bars(filters, general, edges, levels, loop_levels, values, path, depth, top, gap, b, i):
-    """Return whether event `i` of atom `b` passes all filters of a gap, behind entry `top` of a path."""
+    """Return whether event `i` of atom `b` passes all filters of a gap, after entry `top` of a path."""
     general.picked[0] = top
     for line in range(general.gaps[gap, GAP_BARRING], general.gaps[gap, GAP_BARRING_END]):
         barring = _U(line)

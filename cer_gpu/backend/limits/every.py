@@ -1,8 +1,8 @@
-"""The loop of LIMIT n EVERY d: what it keeps of each partition, as a linked list of the last length of the stream.
+"""The loop of LIMIT n EVERY d: the recent matches of each partition, as a linked list over the last `length`.
 
-An entry is a row of `entries` (int64): NEXT, the entry behind it (a later one, or the next free one); AMOUNT, how many
-matches were kept at an event; and CLOCK, its clock, in the bits of `clocks`, the same memory.  A partition is a
-row of `parts`: its FIRST entry, or -1, its LAST one, and KEPT, the sum of the amounts.
+An entry is a row of `entries` (int64): NEXT, the entry after it (a later one, or the next free one); AMOUNT, how many
+matches were reported at an event; and CLOCK, its clock, in the bits of `clocks`, the same memory.  A partition is a
+row of `parts`: its FIRST entry, or -1, its LAST one, and TOTAL, the sum of the amounts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cer_gpu.backend.jit import kernel
 
 # an entry, and a partition
 NEXT, AMOUNT, CLOCK, N_ENTRY = range(4)
-FIRST, LAST, KEPT, N_PART = range(4)
+FIRST, LAST, TOTAL, N_PART = range(4)
 
 # registers: the first free entry, or -1; how many matches are left out; the end of the last row, and how many
 # of that end are within LIMIT n
@@ -24,8 +24,8 @@ FREE, LEFT_OUT, END, N_AT_END, N_REGS = range(5)
 _U = np.uint64
 
 
-class Kept(NamedTuple):
-    """The matches that were kept of late.
+class RecentMatches(NamedTuple):
+    """The matches that were reported recently.
 
     Attributes
     ----------
@@ -41,8 +41,8 @@ class Kept(NamedTuple):
 
 
 @kernel
-def keep_some(ends, amounts, partitions, clocks, n_most, length, kept, begin, chosen, regs):
-    """Keep at most `n_most` matches of a partition in any `length`, the earliest of them.
+def keep_some(ends, amounts, partitions, clocks, n_max, length, recent, begin, chosen, regs):
+    """Keep at most `n_max` matches of a partition in any `length`, the earliest of them.
 
     Parameters
     ----------
@@ -53,13 +53,13 @@ def keep_some(ends, amounts, partitions, clocks, n_most, length, kept, begin, ch
     partitions : int32, shape (n,)
     clocks : clock, shape (n,)
         Clock of each end; within a partition they do not decrease.
-    n_most : int
+    n_max : int
     length : clock
-    kept : Kept
+    recent : RecentMatches
     begin : int
         Row to begin at.
     chosen : int64, shape (n,), written
-        Number of matches of each row that are kept.
+        Number of matches of each row that are reported.
     regs : int64, shape (N_REGS,), written
 
     Returns
@@ -67,8 +67,8 @@ def keep_some(ends, amounts, partitions, clocks, n_most, length, kept, begin, ch
     int
         The row after the last one read: n, or where an entry is missing.
     """
-    kept = Kept(*kept)
-    parts, entries, clock_of = kept.parts, kept.entries, kept.clocks
+    recent = RecentMatches(*recent)
+    parts, entries, clock_of = recent.parts, recent.entries, recent.clocks
     counted = amounts.shape[0] > 0
     i = begin
     while i < ends.shape[0] and regs[FREE] >= 0:
@@ -76,22 +76,22 @@ def keep_some(ends, amounts, partitions, clocks, n_most, length, kept, begin, ch
         p, clock, end = _U(partitions[row]), clocks[row], ends[row]
         if end != regs[END]:
             regs[END], regs[N_AT_END] = end, 0
-        offered = min(amounts[row] if counted else np.int64(1), n_most - regs[N_AT_END])
+        offered = min(amounts[row] if counted else np.int64(1), n_max - regs[N_AT_END])
         regs[N_AT_END] += offered
         first = parts[p, FIRST]
         while first >= 0 and clock - clock_of[_U(first), CLOCK] > length:
             entry = _U(first)
-            parts[p, KEPT] -= entries[entry, AMOUNT]
+            parts[p, TOTAL] -= entries[entry, AMOUNT]
             later = entries[entry, NEXT]
             entries[entry, NEXT] = regs[FREE]
             regs[FREE] = first
             first = later
         parts[p, FIRST] = first
-        taken = min(offered, n_most - parts[p, KEPT])
+        taken = min(offered, n_max - parts[p, TOTAL])
         chosen[row] = taken
         regs[LEFT_OUT] += offered - taken
         if taken > 0:
-            parts[p, KEPT] += taken
+            parts[p, TOTAL] += taken
             new = regs[FREE]
             entry = _U(new)
             regs[FREE] = entries[entry, NEXT]

@@ -5,7 +5,7 @@ of its square, or of 1.  Limbs have 64 bits and a sign, and carry nothing to one
 them as if it had never been there, so that they depend on the values in the window alone.  They hold 2**30 values.
 
 A key has a few limbs, which move to where its values lie.  A key whose values are too far apart for them (1e-200 beside
-1e200) gets a wide row, which has room for all float64.
+1e200) gets a wide row, which has space for all float64.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNIT_OF_SUMS, UNIT_OF_SQUARES = -1074, -2148
 WIDE_OF_SUMS, WIDE_OF_SQUARES = 68, 136
 """Limbs of a wide row: all float64 lie in 66, and their squares in 133."""
 DIGITS = 160
-"""Room for the digits of a number: twice as many as a sum has, and a carry."""
+"""Space for the digits of a number: twice as many as a sum has, and a carry."""
 
 _FRACTION = (1 << 52) - 1
 _U = np.uint64
@@ -90,7 +90,7 @@ def add_square(limbs, row, first, mantissa, shift, sign):
 
 
 @helper
-def make_room(rows, row, column, n, base, first, n_needed):
+def reserve_limbs(rows, row, column, n, base, first, n_needed):
     """Move the limbs of a key, from a column on, so that they reach from limb `first` over `n_needed`.
 
     Returns
@@ -130,7 +130,7 @@ def digits_of(rows, row, column, n, digits, at):
     rows, row, column, n
         The limbs: `n` of a row, from a column on.
     digits : int64, written
-        Digits of 32 bits from `at` on, the least first; there is room for ``n + 1``.
+        Digits of 32 bits from `at` on, the least first; there is space for ``n + 1``.
     at : int
     """
     carry = np.int64(0)

@@ -16,7 +16,7 @@ import numpy as np
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.operations import prefetch
 
-# columns of a key's row; what else an aggregate keeps stands behind them
+# columns of a key's row; further state of an aggregate comes after them
 HEAD, TAIL, SIZE = range(3)
 STATE_WIDTH = 4
 
@@ -24,7 +24,7 @@ STATE_WIDTH = 4
 # and its key; an aggregate has as many of them as it needs
 NEXT, CLOCK, VALUE, PREV, CHAIN, KEY = range(6)
 
-# the free entries: the first of those that were given back, the first that was never used, and how many are in use
+# the free entries: the first of those that were released, the first that was never used, and how many are in use
 RELEASED, UNUSED, IN_USE = range(3)
 
 # kinds of values
@@ -113,7 +113,7 @@ def release_entry(pool, entry):
 
 @helper
 def push_last(state, pool, key, clock):
-    """Put an entry behind the queue of a key, and return it; 0: there is none free."""
+    """Append an entry to the queue of a key, and return it, or 0 if none is free."""
     entry = take_entry(pool)
     if entry != 0:
         pool.cells[_U(entry), NEXT] = 0
@@ -225,7 +225,7 @@ def _expire_linked(state, pool, key, clock, length):
 
 @helper
 def _rank_of(bits, kind, least):
-    """Return an integer in the order of the values, with the greatest first where the least is asked for."""
+    """Return an integer in the order of the values, with the greatest first where the least is requested."""
     if kind == FLOATS:
         if bits & _REST > _INFINITE:
             return _LOWEST

@@ -20,8 +20,8 @@ from cer_gpu.backend.over.exact_sums import (
     digits_of,
     float_of,
     last_place,
-    make_room,
     mantissa_of,
+    reserve_limbs,
     scaled,
     top_bits,
     top_place,
@@ -40,10 +40,10 @@ from cer_gpu.backend.over.window_queues import (
 )
 from cer_gpu.ceql.functions import SUM, VARIANCE
 
-# columns of a key's row behind those of its queue, each part in as few lines of the cache as it can: whether the last
+# columns of a key's row after those of its queue, each part in as few lines of the cache as it can: whether the last
 # result still holds, and that result; of integers, two limbs; of floats, the wide row, the base of the limbs, the
 # numbers of values that are NaN, infinite, and infinite below 0, and the limbs; then those of squares, and their base
-STILL_HOLDS, MADE = 3, 4
+STILL_HOLDS, RESULT = 3, 4
 INTEGER_LIMBS = 5
 WIDE, BASE, NANS, PLUS, MINUS = range(5, 10)
 LIMBS = 10
@@ -63,12 +63,12 @@ class ExactSums(NamedTuple):
     Attributes
     ----------
     state : int64, shape (keys, width), written
-        Rows of the keys, WIDTH_OF_INTEGERS or another of these; the limbs of squares stand behind those of sums.
+        Rows of the keys, WIDTH_OF_INTEGERS or another of these; the limbs of squares follow those of sums.
     wide : int64, shape (wides, limbs), written
         Limbs of keys whose own do not reach, numbered from 1: WIDE_OF_SUMS, or more with WIDE_OF_SQUARES.
     n_wide : int64, shape (1,), written
         Rows in use, row 0 among them.
-    made : float64, shape (keys, width), written
+    results : float64, shape (keys, width), written
         The same memory as `state`, for the last results.
     digits : int64, shape (3 * DIGITS,), written
         Memory for the digits of a sum, those of squares, and what is left of both.
@@ -79,7 +79,7 @@ class ExactSums(NamedTuple):
     state: Any
     wide: Any
     n_wide: Any
-    made: Any
+    results: Any
     digits: Any
     powers: Any
 
@@ -107,16 +107,16 @@ def _move_to_wide(sums, key, squares):
 
 @helper
 def _make_limbs_fit(sums, key, place, squares):
-    """Make room for a value in the limbs of a key; return whether there is some."""
+    """Make space for a value in the limbs of a key; return False if there is none."""
     state = sums.state
     if state[key, WIDE] != 0:
         return True
-    base = make_room(state, key, LIMBS, LIMBS_OF_FLOATS, state[key, BASE], place >> 5, 3)
+    base = reserve_limbs(state, key, LIMBS, LIMBS_OF_FLOATS, state[key, BASE], place >> 5, 3)
     if base >= 0:
         state[key, BASE] = base
     if squares and base >= 0:
         of_squares = state[key, BASE_OF_SQUARES]
-        base = make_room(state, key, SQUARES, LIMBS_OF_SQUARES, of_squares, (2 * place) >> 5, 5)
+        base = reserve_limbs(state, key, SQUARES, LIMBS_OF_SQUARES, of_squares, (2 * place) >> 5, 5)
         if base >= 0:
             state[key, BASE_OF_SQUARES] = base
     return base >= 0 or _move_to_wide(sums, key, squares)
@@ -354,13 +354,13 @@ def sum_in_windows(events, start, sweep, n_keys, sums, pool, kind, statistic, in
             continue
         if state[key, STILL_HOLDS] == 0:
             if statistic >= VARIANCE:
-                sums.made[key, MADE] = _sample_spread(sums, key, statistic)
+                sums.results[key, RESULT] = _sample_spread(sums, key, statistic)
             elif kind != FLOATS:
                 size = digits_of(state, key, INTEGER_LIMBS, LIMBS_OF_INTEGERS, sums.digits, 0)
-                sums.made[key, MADE] = float_of(sums.digits, size, 0, sums.powers) / state[key, SIZE]
+                sums.results[key, RESULT] = float_of(sums.digits, size, 0, sums.powers) / state[key, SIZE]
             else:
                 total = _sum_of_floats(sums, key)
-                sums.made[key, MADE] = total if statistic == SUM else total / state[key, SIZE]
+                sums.results[key, RESULT] = total if statistic == SUM else total / state[key, SIZE]
             state[key, STILL_HOLDS] = 1
-        floats[row] = sums.made[key, MADE]
+        floats[row] = sums.results[key, RESULT]
     return events.rows.shape[0]

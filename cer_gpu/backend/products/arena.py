@@ -98,7 +98,7 @@ def is_live(unions, u, clock, length):
 
 @helper
 def add_product(nodes, events, event, transition):
-    """Add the node of an event, whose factors stand there, and return its number; there is room."""
+    """Add the node of an event, whose factors are there, and return its number; there is space."""
     node = nodes.tops[N_NODES]
     n = _U(node)
     nodes.tops[N_NODES] = node + 1
@@ -163,7 +163,7 @@ def _add_union(nodes, unions, node, alike, start, left, right):
 
 @helper
 def united(nodes, unions, root, latest, node, alike, start, clock, length):
-    """Return the union of a heap and a node; there is room for DEEPEST unions.
+    """Return the union of a heap and a node; there is space for DEEPEST unions.
 
     The heap stays as it is: the unions on the way down are copied.  `root` is -1 for an empty heap, `latest` the start
     of its root.  `alike` is what UNION_ALIKE says of the node.
@@ -179,7 +179,7 @@ def united(nodes, unions, root, latest, node, alike, start, clock, length):
         n += 1
         at = np.int64(unions.links[_U(at), UNION_RIGHT])
     below = at if is_live(unions, at, clock, length) else np.int64(-1)
-    made = _add_union(nodes, unions, node, alike, start, below, np.int64(-1))
+    union = _add_union(nodes, unions, node, alike, start, below, np.int64(-1))
     while n > 0:
         n -= 1
         u = _U(unions.descent[_U(n)])
@@ -187,5 +187,5 @@ def united(nodes, unions, root, latest, node, alike, start, clock, length):
         if not is_live(unions, left, clock, length):
             left = np.int64(-1)
         node, alike = unions.links[u, UNION_NODE], np.int64(unions.links[u, UNION_ALIKE])
-        made = _add_union(nodes, unions, node, alike, unions.starts[u, UNION_START], left, made)
-    return made
+        union = _add_union(nodes, unions, node, alike, unions.starts[u, UNION_START], left, union)
+    return union

@@ -163,9 +163,9 @@ def rehash(rows, bases, n_values, n_columns, n_lists, renumbered, new_rows, new_
     n_values : int64, shape (tables,)
         Number of values of the keys of each table.
     n_columns : int
-        Room for values in a row.
+        Space for values in a row.
     n_lists : int
-        Room for lists in a row.
+        Space for lists in a row.
     renumbered : int64, shape (partitions,), or (0,)
         New number of each partition; empty: they stay.
     new_rows : int64, shape (more slots, row), written

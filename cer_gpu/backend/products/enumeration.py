@@ -30,7 +30,7 @@ _U = np.uint64
 # agendas, and 1 if no other source waits for a node
 WAITING, AGENDA, DEPTH, HEIGHT, IS_LAST, N_WAITING = range(6)
 
-# an agenda: a node, the next of its sources, and the agenda behind it (-1: none)
+# an agenda: a node, the next of its sources, and the agenda after it (-1 if none)
 OF_NODE, NEXT_SOURCE, BEHIND, N_AGENDA = range(4)
 
 
@@ -40,7 +40,7 @@ class ProductListing(NamedTuple):
     Attributes
     ----------
     waiting : int64, shape (longest, 5), written
-    agendas : int64, shape (most agendas, 3), written
+    agendas : int64, shape (max agendas, 3), written
     chosen : int64, shape (deepest,), written
         Nodes of the match under way.
     ordered : int64, shape (deepest,), written
@@ -66,8 +66,8 @@ class ProductListing(NamedTuple):
 
 
 @helper
-def has_room(listing, height, n_waiting, depth):
-    """Return whether there is room for the next step of the listing."""
+def has_space(listing, height, n_waiting, depth):
+    """Return whether there is space for the next step of the listing."""
     return (
         n_waiting + 3 < listing.waiting.shape[0]
         and height + 2 < listing.agendas.shape[0]
@@ -111,7 +111,7 @@ def _wait_below(unions, listing, n, union, agenda, depth, height, is_last, clock
 
 @helper
 def advance(automaton, nodes, unions, listing, n, clock, length):
-    """Choose the node of the topmost waiting union; there is room.
+    """Choose the node of the topmost waiting union; there is space.
 
     Returns
     -------
@@ -128,7 +128,7 @@ def advance(automaton, nodes, unions, listing, n, clock, length):
     depth += 1
     next_source = np.int64(0)
     if n_sources_of(automaton, nodes, node) == 0:
-        # go on with the sources that wait
+        # continue with the sources that wait
         node = np.int64(-1)
         while agenda >= 0:
             a = _U(agenda)
@@ -169,13 +169,13 @@ def note_before(automaton, nodes, listing, depth):
 
 
 @helper
-def write_last(automaton, nodes, unions, listing, output, n, depth, n_out, n_values, most, clock, length):
-    """Write a match for each node of a heap that is the last source, as long as there is room.
+def write_last(automaton, nodes, unions, listing, output, n, depth, n_out, n_values, n_max, clock, length):
+    """Write a match for each node of a heap that is the last source, as long as there is space.
 
     Returns
     -------
     int, int, int
-        Number of waiting unions, of rows and of values.  It stops at a node with sources of its own, and after `most`
+        Number of waiting unions, of rows and of values.  It stops at a node with sources of its own, and after `n_max`
         matches.
     """
     before, last = listing.before, _U(depth - 1)
@@ -183,7 +183,7 @@ def write_last(automaton, nodes, unions, listing, output, n, depth, n_out, n_val
     earliest, first_place, end_place = before[0, 0], before[0, 1], before[last, 1]
     timed, marked = output.times.shape[1] > 0, output.marks.shape[0] > 0
     while n > 0 and listing.waiting[_U(n - 1), DEPTH] == depth and listing.waiting[_U(n - 1), AGENDA] == agenda:
-        if most == 0 or n + 2 >= listing.waiting.shape[0]:
+        if n_max == 0 or n + 2 >= listing.waiting.shape[0]:
             break
         if n_out + 1 >= output.offsets.shape[0] or n_values + depth >= output.positions.shape[0]:
             break
@@ -191,7 +191,7 @@ def write_last(automaton, nodes, unions, listing, output, n, depth, n_out, n_val
         node = _U(unions.links[u, UNION_NODE])
         if n_sources_of(automaton, nodes, node) > 0:
             break
-        most -= 1
+        n_max -= 1
         height = listing.waiting[_U(n - 1), HEIGHT]
         n = _wait_below(unions, listing, n - 1, u, agenda, depth, height, np.int64(1), clock, length)
         position, place = nodes.records[node, NODE_POSITION], place_of(nodes, node)
@@ -224,7 +224,7 @@ def write_last(automaton, nodes, unions, listing, output, n, depth, n_out, n_val
 
 @helper
 def order_chosen(nodes, listing, depth):
-    """Order the chosen nodes by their positions, the latest first: nearly so they were found."""
+    """Order the chosen nodes by their positions, the latest first, which is nearly their present order."""
     ordered = listing.ordered
     for i in range(depth):
         node = listing.chosen[_U(i)]
@@ -238,7 +238,7 @@ def order_chosen(nodes, listing, depth):
 
 @helper
 def is_consecutive(automaton, nodes, listing, depth):
-    """Return whether the kept events of the ordered nodes follow one another in the stream or partition."""
+    """Return whether the selected events of the ordered nodes follow one another in the stream or partition."""
     after = np.int64(-1)
     for i in range(depth):
         node = _U(listing.ordered[_U(i)])
@@ -253,7 +253,7 @@ def is_consecutive(automaton, nodes, listing, depth):
 
 @helper
 def write(automaton, nodes, listing, output, depth, n_out, n_values):
-    """Write the match of the ordered nodes; return the new number of values; there is room."""
+    """Write the match of the ordered nodes; return the new number of values; there is space."""
     row = _U(n_out)
     first, last = _U(listing.ordered[_U(depth - 1)]), _U(listing.ordered[0])
     output.spans[0, row], output.spans[1, row] = place_of(nodes, first), place_of(nodes, last)
@@ -294,11 +294,11 @@ def count_products(automaton, nodes, unions, listing, node, clock, length):
     """
     waiting, agendas = listing.waiting, listing.agendas
     # a frame is a node whose factors are multiplied: the node, the next factor, the unions that waited before it; its
-    # product and the sum over its siblings stand in the row after it
+    # product and the sum over its siblings are in the row after it
     n, top = np.int64(0), np.int64(0)
     agendas[0, OF_NODE], agendas[0, NEXT_SOURCE], agendas[0, BEHIND] = node, 0, 0
     agendas[1, 0], agendas[1, 1] = 1, 0
-    found = _U(0)
+    product = _U(0)
     while True:
         if not (2 * top + 4 < agendas.shape[0] and n + 3 < waiting.shape[0]):
             return _U(0)
@@ -313,11 +313,11 @@ def count_products(automaton, nodes, unions, listing, node, clock, length):
             n += 2
             total = _U(0)
         else:
-            found = _U(agendas[values, 0])
+            product = _U(agendas[values, 0])
             if top == 0:
-                return found
+                return product
             # the node is a summand of the heap under way
-            total = plus(_U(agendas[values, 1]), found)
+            total = plus(_U(agendas[values, 1]), product)
             top -= 1
             frame, values = _U(2 * top), _U(2 * top + 1)
         descended = False
@@ -358,7 +358,7 @@ def count_products(automaton, nodes, unions, listing, node, clock, length):
 
 @helper
 def write_end(nodes, output, node, n_out, n_values):
-    """Write the place and time of a node as a match without positions; there is room."""
+    """Write the place and time of a node as a match without positions; there is space."""
     row = _U(n_out)
     output.spans[0, row] = output.spans[1, row] = place_of(nodes, node)
     if output.times.shape[1] > 0:

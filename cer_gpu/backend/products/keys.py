@@ -54,7 +54,7 @@ class Automaton(NamedTuple):
         Columns of the event that must be equal.
     tables : int32, shape (keys,)
         Table of each key.
-    columns : int32, shape (keys, most values)
+    columns : int32, shape (keys, max values)
         Columns of the event that make a key, then -1.
     unions : int32, shape (unions of marks, unions of marks)
         Mark of an event that has two marks; empty if none has.
@@ -84,16 +84,16 @@ class KeyTable(NamedTuple):
     latest : clock, shape (slots, row), written
         The same memory, for the latest starts.
     n_lists : int
-        Most lists in a row.
+        Maximum number of lists in a row.
     bases : int64, shape (tables + 1,)
         First slot of each table; the number of its slots is a power of two.
     counts : int64, shape (tables,), written
         Rows in use.
-    found : int64, shape (keys + 1,), written
-        Scratch: the row of each key of the event under way; -1: there is none; -2: it has no value.
+    key_rows : int64, shape (keys + 1,), written
+        Scratch: the row of each key of the event under way; -1 if there is none; -2 if it has no value.
     hashes : uint64, shape (events ahead, keys + 1), written
         Scratch: the hash of each key of the next events.
-    heads : int64, shape (most unions ahead,), written
+    heads : int64, shape (max unions ahead,), written
         Scratch: unions that the next events gather.
     forgotten : int64, shape (partitions,), or (1,), or (0,), written
         Position up to which CONSUME BY has forgotten each partition, or all of them.
@@ -104,7 +104,7 @@ class KeyTable(NamedTuple):
     n_lists: Any
     bases: Any
     counts: Any
-    found: Any
+    key_rows: Any
     hashes: Any
     heads: Any
     forgotten: Any
@@ -133,7 +133,7 @@ def slot_of(h, base, mask):
 
 @helper
 def slot_after(slot, base, mask):
-    """Return the slot with which a search goes on."""
+    """Return the slot with which a search continues."""
     return _U(base) + ((slot - _U(base) + _U(1)) & _U(mask))
 
 
@@ -162,7 +162,7 @@ def look_ahead(automaton, keys, symbols, partitions, attributes, first, last):
 
 @helper
 def look_below(automaton, keys, nodes, unions, symbols, window, first, last, lists):
-    """Fetch the tops of the heaps that some events gather, whose hashes are known, and some unions below each.
+    """Fetch the tops of the heaps that some events gather, whose hashes are computed, and some unions below each.
 
     A heap of single events is a list, each read after the other; here the processor waits for those of many at once.
     If the event `lists` what it ends, their nodes are fetched, too.
@@ -237,29 +237,29 @@ def _empty_lists(automaton, keys, slot):
 
 @helper
 def look_up_key(automaton, keys, attributes, event, ahead, partition, position, key):
-    """Find the row of a key of an event, and note it in `found`."""
+    """Find the row of a key of an event, and note it in `key_rows`."""
     rows, k = keys.rows, _U(key)
     valid = attributes[event, 0] if attributes.shape[1] > 0 else np.int64(0)
     slot, n = _search_key(automaton, keys, attributes, event, ahead, partition, k)
     for c in range(n):
         if (valid >> np.int64(automaton.columns[k, _U(c)] - 1)) & 1 == 0:
-            keys.found[k] = -2
+            keys.key_rows[k] = -2
             return
     if rows[slot, ROW_PARTITION] == 0:
-        keys.found[k] = -1
+        keys.key_rows[k] = -1
         return
     if is_forgotten(keys, partition, rows[slot, ROW_USED]):
         _empty_lists(automaton, keys, slot)
     rows[slot, ROW_USED] = position
-    keys.found[k] = np.int64(slot)
+    keys.key_rows[k] = np.int64(slot)
 
 
 @helper
 def key_row_of(automaton, keys, attributes, event, ahead, partition, position, key):
-    """Return the row of a key of an event that has a value, which it makes if there is none; there is room."""
+    """Return the row of a key of an event that has a value, which it makes if there is none; there is space."""
     rows, k = keys.rows, _U(key)
-    if keys.found[k] >= 0:
-        return _U(keys.found[k])
+    if keys.key_rows[k] >= 0:
+        return _U(keys.key_rows[k])
     # another key of the event may have made the row since it was looked up
     slot, n = _search_key(automaton, keys, attributes, event, ahead, partition, k)
     if rows[slot, ROW_PARTITION] != 0:
@@ -270,5 +270,5 @@ def key_row_of(automaton, keys, attributes, event, ahead, partition, position, k
         rows[slot, _U(ROW_VALUES + c)] = attributes[event, _U(automaton.columns[k, _U(c)])]
     _empty_lists(automaton, keys, slot)
     keys.counts[_U(automaton.tables[k])] += 1
-    keys.found[k] = np.int64(slot)
+    keys.key_rows[k] = np.int64(slot)
     return slot

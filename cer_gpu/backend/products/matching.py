@@ -2,7 +2,7 @@
 
 papers: PCEA, algorithm 1.  All transitions of one event look at what was there before it (FireTransitions); then the
 matches that it ends are listed; then its partial matches are put into the lists that wait for them
-(UpdateIndices).  Lists that several transitions gather alike stand in the look-up table once.
+(UpdateIndices).  Lists that several transitions gather alike are in the look-up table once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from cer_gpu.backend.products.enumeration import (
     advance,
     begin,
     count_products,
-    has_room,
+    has_space,
     is_consecutive,
     note_before,
     order_chosen,
@@ -108,8 +108,8 @@ def update_events(events, attributes, window, options, demand, automaton, nodes,
     Returns
     -------
     int
-        DONE; GROW_NODES, when nodes, unions or keys need more room; OUTPUT_FULL, when the buffers are to be emptied up
-        to FIRST_OUT (or made larger, if that is 0); GROW_PATH, when the listing needs more room; TOO_MANY;
+        DONE; GROW_NODES, when nodes, unions or keys need more space; OUTPUT_FULL, when the buffers are to be emptied up
+        to FIRST_OUT (or made larger, if that is 0); GROW_PATH, when the listing needs more space; TOO_MANY;
         GO_ON, when CHOICE_LEFT is spent.
     """
     events, window, options, demand = Events(*events), Window(*window), Options(*options), Demand(*demand)
@@ -127,7 +127,7 @@ def update_events(events, attributes, window, options, demand, automaton, nodes,
                 lists = demand.counting == 0 or demand.gathered == 1
                 look_below(automaton, keys, nodes, unions, events.symbols, window, begin_ahead, regs[AHEAD], lists)
         if regs[LISTING] == 0:
-            if not _has_room_for(automaton, nodes, unions, keys, _U(events.symbols[event])):
+            if not _has_space_for(automaton, nodes, unions, keys, _U(events.symbols[event])):
                 status = GROW_NODES
                 break
             _fire(events, attributes, window, automaton, nodes, unions, keys, listing, event, regs)
@@ -137,7 +137,7 @@ def update_events(events, attributes, window, options, demand, automaton, nodes,
         if place >= options.report_from:
             status = _list_event(options, demand, automaton, nodes, unions, listing, output, clock, window.length,
                                  place, regs)  # fmt: skip
-        ours = demand.n_shares == 1 or place % demand.n_shares == demand.share
+        ours = demand.n_shards == 1 or place % demand.n_shards == demand.shard
         if status == DONE and demand.counting == 1 and ours:
             status = count_end(events, options, counts, place, event, regs)
         if status != DONE:
@@ -152,8 +152,8 @@ def update_events(events, attributes, window, options, demand, automaton, nodes,
 
 
 @helper
-def _has_room_for(automaton, nodes, unions, keys, symbol):
-    """Return whether there is room for whatever an event of a symbol adds."""
+def _has_space_for(automaton, nodes, unions, keys, symbol):
+    """Return whether there is space for whatever an event of a symbol adds."""
     n_fired = automaton.firsts[symbol + _U(1)] - automaton.firsts[symbol]
     n_feeds = np.int64(0)
     for i in range(automaton.firsts[symbol], automaton.firsts[symbol + _U(1)]):
@@ -164,11 +164,11 @@ def _has_room_for(automaton, nodes, unions, keys, symbol):
     if nodes.tops[N_UNIONS] + n_feeds * DEEPEST > unions.starts.shape[0]:
         return False
     n_keys = automaton.first_keys[symbol + _U(1)] - automaton.first_keys[symbol]
-    fits = True
+    enough = True
     for number in range(keys.counts.shape[0]):
         table = _U(number)
-        fits = fits and 2 * (keys.counts[table] + n_keys) <= keys.bases[table + _U(1)] - keys.bases[table]
-    return fits
+        enough = enough and 2 * (keys.counts[table] + n_keys) <= keys.bases[table + _U(1)] - keys.bases[table]
+    return enough
 
 
 @helper
@@ -206,7 +206,7 @@ def _fire(events, attributes, window, automaton, nodes, unions, keys, listing, e
         j = first
         while fires and j < last:
             key = _U(automaton.sources[_U(j), LINK_KEY])
-            row = keys.found[key]
+            row = keys.key_rows[key]
             fires = row >= 0
             if fires:
                 each = _U(automaton.sources[_U(j), LINK_LIST])
@@ -243,22 +243,22 @@ def _feed_lists(events, attributes, window, automaton, nodes, unions, keys, list
             break
         for j in range(automaton.transitions[t, FIRE_FEED], automaton.transitions[t, FIRE_FEEDS_END]):
             key = automaton.feeds[_U(j), LINK_KEY]
-            if keys.found[_U(key)] == -2:
+            if keys.key_rows[_U(key)] == -2:
                 continue
             row = key_row_of(automaton, keys, attributes, event, ahead, partition, position, key)
             each, start = _U(automaton.feeds[_U(j), LINK_LIST]), listing.starts[_U(i)]
             at, at_latest = first_list + each, first_list + _U(keys.n_lists) + each
             root, latest = keys.rows[row, at], keys.latest[row, at_latest]
             alike = listing.fired[_U(i), FIRED_ALIKE]
-            made = united(nodes, unions, root, latest, np.int32(node), alike, start, clock, length)
-            keys.rows[row, at] = made
-            keys.latest[row, at_latest] = unions.starts[_U(made), UNION_START]
+            union = united(nodes, unions, root, latest, np.int32(node), alike, start, clock, length)
+            keys.rows[row, at] = union
+            keys.latest[row, at_latest] = unions.starts[_U(union), UNION_START]
 
 
 @helper
 def _list_event(options, demand, automaton, nodes, unions, listing, output, clock, length, place, regs):
     """List or count the matches that end with the nodes of an event; return the status."""
-    ours = demand.n_shares == 1 or place % demand.n_shares == demand.share
+    ours = demand.n_shards == 1 or place % demand.n_shards == demand.shard
     if demand.counting == 1 and demand.gathered == 0 and demand.strict == 0:
         return _count_event(options.limit, automaton, nodes, unions, listing, clock, length, regs)
     status = DONE
@@ -281,10 +281,10 @@ def _count_event(limit, automaton, nodes, unions, listing, clock, length, regs):
     for i in range(regs[N_FIRED]):
         if automaton.transitions[_U(listing.fired[_U(i), FIRED_TRANSITION]), FIRE_FINAL] == 1:
             node = listing.fired[_U(i), FIRED_NODE]
-            found = count_products(automaton, nodes, unions, listing, node, clock, length)
-            if found == np.uint64(0):
+            n_products = count_products(automaton, nodes, unions, listing, node, clock, length)
+            if n_products == np.uint64(0):
                 return GROW_PATH
-            total = plus(total, found)
+            total = plus(total, n_products)
     if limit > 0:
         total = min(total, np.uint64(limit))
     if total > MAX_SIGNED:
@@ -297,7 +297,7 @@ def _count_event(limit, automaton, nodes, unions, listing, clock, length, regs):
 def _list_node(options, demand, automaton, nodes, unions, listing, output, clock, length, place, ours, node, regs):
     """List the matches of a node of a final state, from where the last call stopped; return the status."""
     limit = np.int64(0) if demand.gathered == 1 else np.int64(options.limit)
-    distributed = demand.n_shares > 1 and demand.whole == 0
+    distributed = demand.n_shards > 1 and demand.whole == 0
     writes = (demand.counting == 0 and (ours or distributed)) or demand.gathered == 1
     fast = writes and not distributed and demand.strict == 0 and automaton.unions.shape[0] == 0
     n_here, n_out, n_values = regs[N_HERE], regs[N_OUT], regs[N_VALUES]
@@ -334,7 +334,7 @@ def _list_node(options, demand, automaton, nodes, unions, listing, output, clock
             break
         top = _U(n - 1)
         depth = listing.waiting[top, DEPTH]
-        if not has_room(listing, listing.waiting[top, HEIGHT], n, depth):
+        if not has_space(listing, listing.waiting[top, HEIGHT], n, depth):
             status = GROW_PATH
             break
         if fast and listing.waiting[top, IS_LAST] == 1:
@@ -343,8 +343,8 @@ def _list_node(options, demand, automaton, nodes, unions, listing, output, clock
                 break
             note_before(automaton, nodes, listing, depth)
             rows = n_out
-            most = limit - n_here if limit > 0 else np.int64(-1)
-            n, n_out, n_values = write_last(automaton, nodes, unions, listing, output, n, depth, n_out, n_values, most,
+            n_max = limit - n_here if limit > 0 else np.int64(-1)
+            n, n_out, n_values = write_last(automaton, nodes, unions, listing, output, n, depth, n_out, n_values, n_max,
                                             clock, length)  # fmt: skip
             n_here += n_out - rows
             if n_out > rows:
@@ -353,7 +353,7 @@ def _list_node(options, demand, automaton, nodes, unions, listing, output, clock
         if distributed and (depth == 2 or (depth == 1 and pending > 0)):
             # what begins with these events is one part of several
             n_distributed += 1
-            if (n_distributed + place) % demand.n_shares != demand.share:
+            if (n_distributed + place) % demand.n_shards != demand.shard:
                 if pending == 0:
                     n -= 1  # the union that was to be chosen next
                 pending = np.int64(0)

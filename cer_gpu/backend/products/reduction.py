@@ -24,7 +24,7 @@ EVENT, WHO, SLOT, SEEN, N_TAKING_PART = range(5)
 _SOON = 16
 """Events whose slots are fetched ahead."""
 _WIDE = 6
-"""Bits of the place in WHO; the group stands above them."""
+"""Bits of the place in WHO; the group is in the bits above them."""
 
 
 class JoinGroups(NamedTuple):
@@ -35,7 +35,7 @@ class JoinGroups(NamedTuple):
     places : int64, shape (places, 3)
         Columns GROUP; PLACE, the bit of the place in the word of an event; and VALID, the bits of the valid columns
         that its key needs.
-    columns : int64, shape (places, most values)
+    columns : int64, shape (places, max values)
         Columns of the event that make the key, then -1.
     groups : int64, shape (groups, 3)
         Columns LOOKS, the groups as bits whose earlier events are partners; NEEDS, those in which there must be one;
@@ -106,8 +106,8 @@ def _take_part(words, symbols, attributes, partitions, join, n_bits, chosen, scr
 
 
 @helper
-def _share_left(join, scratch, n):
-    """Return the share of the first events that have partners so far."""
+def _fraction_left(join, scratch, n):
+    """Return the fraction of the first events that have partners so far."""
     n_left = np.int64(0)
     for i in range(n):
         needs = join.groups[_U(scratch[_U(i), WHO] >> _WIDE), NEEDS]
@@ -129,7 +129,7 @@ def _look(table, scratch, base, other, mine, low):
 
 
 @kernel
-def semi_join(words, symbols, clocks, length, attributes, partitions, join, first_known, first_open, most_left,
+def semi_join(words, symbols, clocks, length, attributes, partitions, join, first_decidable, first_open, max_remaining,
               apart, n_bits, table, chosen, scratch):  # fmt: skip
     """Take from the words of events the places of a semi-join at which they have no partners.
 
@@ -144,11 +144,11 @@ def semi_join(words, symbols, clocks, length, attributes, partitions, join, firs
     attributes : int64, shape (n, columns)
     partitions : int32, shape (n,), or (0,)
     join : JoinGroups
-    first_known, first_open : int
-        Only events from `first_known` up to `first_open` are dropped: before them are some whose partners may lie
+    first_decidable, first_open : int
+        Only events from `first_decidable` up to `first_open` are dropped: before them are some whose partners may lie
         before all that are here, and from `first_open` on those whose partners may be still to come.
-    most_left : float
-        Share of the events that have partners, from which on the semi-join is given up early, as it does not pay; 1.0
+    max_remaining : float
+        Fraction of the events that have partners, from which on the semi-join is abandoned, as it does not pay; 1.0
         or more: never.
     apart : int
         Number of events after which the window is moved on.
@@ -174,7 +174,7 @@ def semi_join(words, symbols, clocks, length, attributes, partitions, join, firs
     low = np.int64(0)
     for i in range(n):
         c = _U(i)
-        if i == n // 8 and most_left < 1.0 and _share_left(join, scratch, i // 2) > most_left:
+        if i == n // 8 and max_remaining < 1.0 and _fraction_left(join, scratch, i // 2) > max_remaining:
             return n, np.int64(0)
         if i % apart == 0:  # a window that is somewhat longer does no harm
             clock = clocks[_U(scratch[c, EVENT])]
@@ -202,7 +202,7 @@ def semi_join(words, symbols, clocks, length, attributes, partitions, join, firs
         group = _U(who >> _WIDE)
         needs = groups[group, NEEDS]
         lonely = (scratch[c, SEEN] & needs != needs) & (groups[group, DROPS] == 1)
-        drops = np.int64(lonely & (event >= first_known) & (event < first_open))
+        drops = np.int64(lonely & (event >= first_decidable) & (event < first_open))
         words[_U(event)] &= ~(drops << np.int64(who & ((1 << _WIDE) - 1)))
         n_dropped += drops
     return n, n_dropped

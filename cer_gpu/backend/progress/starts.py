@@ -7,7 +7,7 @@ and its row is the id modulo the size.
 * INFO, its partition, its state and the number of steps reached, as one number: see `info_of`;
 * CLOCK, the clock of its first event, in the bits of `clocks`, the same memory;
 * where steps may lie only so far apart, at LAST_CLOCK, the clock of the last step reached;
-* from PLACES on, or behind that, the position of each step reached, each with its time behind it where the output has
+* from PLACES on, or after that, the position of each step reached, each with its time after it where the output has
   times; and, where an event bars the start, the position of that event in the place of the next step's.
 
 The starts of a partition that have reached k steps are a list, from the latest to the earliest, so that ids decrease: a
@@ -34,7 +34,7 @@ LAST_CLOCK = PLACES
 # states of a start; all but WAITING are final
 WAITING, COMPLETE, WINDOW, BARRED, END = range(5)
 
-# registers: the first id that is kept, and the id that the next start gets
+# registers: the first pending id, and the id that the next start gets
 BASE, NEXT_ID, N_REGS = range(3)
 
 STATES = 8
@@ -87,8 +87,8 @@ class Lengths(NamedTuple):
     gapped: Any
 
 
-class KnownStarts(NamedTuple):
-    """Buffers for starts that are known: rows of "funnel".
+class DecidedStarts(NamedTuple):
+    """Buffers for decided starts: rows of "funnel".
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ def move_starts(events, clocks, lengths, actions, starts, begin, regs):
     Returns
     -------
     int
-        The event after the last one read: n, or where there may be no room for its start.
+        The event after the last one read: n, or where there may be no space for its start.
     """
     events, lengths, starts = Events(*events), Lengths(*lengths), Starts(*starts)
     symbols, partitions, ordinals = events.symbols, events.partitions, events.ordinals
@@ -237,7 +237,7 @@ def move_starts(events, clocks, lengths, actions, starts, begin, regs):
 
 
 @kernel
-def take_known(starts, now, lengths, ended, known, n_steps, regs):
+def take_decided(starts, now, lengths, ended, decided, n_steps, regs):
     """Hand over starts in their order, up to the first that waits and may still move.
 
     Parameters
@@ -248,27 +248,27 @@ def take_known(starts, now, lengths, ended, known, n_steps, regs):
     lengths : Lengths
     ended : bool
         True at the end of the stream: what waits has ended.
-    known : KnownStarts
+    decided : DecidedStarts
     n_steps : int
     regs : int64, shape (N_REGS,), written
 
     Returns
     -------
     int
-        Number of starts handed over: fewer than there is room for, unless more may be known.
+        Number of starts written: fewer than the capacity, unless more may be decided.
     """
-    starts, lengths, known = Starts(*starts), Lengths(*lengths), KnownStarts(*known)
+    starts, lengths, decided = Starts(*starts), Lengths(*lengths), DecidedStarts(*decided)
     length, gap, gapped = lengths.window, lengths.gap, lengths.gapped
     rows, clock_of, lasts = starts.rows, starts.clocks, starts.lasts
-    offsets, positions, times = known.offsets, known.positions, known.times
+    offsets, positions, times = decided.offsets, decided.positions, decided.times
     counts, timed = lasts.shape[0] > 0, times.shape[0] > 0
     mask = np.int64(rows.shape[0]) - 1
     stride, places_at = 1 + timed, PLACES + np.int64(gapped)
     start, next_id = regs[BASE], regs[NEXT_ID]
-    room = np.int64(known.states.shape[0])
+    capacity = np.int64(decided.states.shape[0])
     n, n_values = np.int64(0), np.int64(0)
     offsets[0] = 0
-    while start < next_id and n < room:
+    while start < next_id and n < capacity:
         row = _U(start & mask)
         info = rows[row, INFO]
         state = state_of(info)
@@ -285,8 +285,8 @@ def take_known(starts, now, lengths, ended, known, n_steps, regs):
             if not (passed or ended):
                 break
             state = np.int64(WINDOW) if passed else np.int64(END)
-        known.states[_U(n)] = state
-        known.barring[_U(n)] = rows[row, _U(places_at + n_reached * stride)] if state == BARRED else -1
+        decided.states[_U(n)] = state
+        decided.barring[_U(n)] = rows[row, _U(places_at + n_reached * stride)] if state == BARRED else -1
         for k in range(n_reached):
             positions[_U(n_values + k)] = rows[row, _U(places_at + k * stride)]
             if timed:

@@ -1,7 +1,7 @@
 """Matches of SELECT RECENT that an event to come may take back: a list of them for each row of keys.
 
 They lie in a memory of their own, one slot each (`cer_gpu.backend.recent.pending`), and a word of the row has the
-number of the latest.  Within a row neither starts nor ends go back, so that behind one that waits no more none does.
+number of the latest.  Within a row neither starts nor ends decrease, so that after one that no longer waits none does.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ class Ended(NamedTuple):
 @helper
 def rows_of_ended(rows, ended):
     """Return what ended as rows whose slots begin with ENDED_SLOT."""
-    return Rows(ended.words, ended.clocks, rows.counts, rows.index, rows.found, rows.hashes, rows.candidates, rows.bars,
-                rows.forgotten)  # fmt: skip
+    return Rows(ended.words, ended.clocks, rows.counts, rows.index, rows.key_rows, rows.hashes, rows.candidates,
+                rows.bars, rows.forgotten)  # fmt: skip
 
 
 @helper
 def free_one(ended, number):
-    """Free what ended, and return the number behind it in its list."""
+    """Free what ended, and return the number after it in its list."""
     n = _U(number)
     behind = ended.words[n, ENDED_NEXT]
     ended.words[n, _U(ENDED_SLOT + SLOT_LAST)] = LIST_END
@@ -120,24 +120,24 @@ def keep_ended(events, layout, rows, ended, row, choice, event, place, clock, at
 
 @helper
 def has_place(output, n_events, regs):
-    """Return whether the buffers have room for a match of so many events."""
+    """Return whether the buffers have space for a match of so many events."""
     return regs[N_OUT] + 1 < output.offsets.shape[0] and regs[N_VALUES] + n_events <= output.positions.shape[0]
 
 
 @helper
 def take_back(events, options, moves, layout, rows, filters, ended, output, row, step, attributes, event, place, clock,
               first, last, regs):  # fmt: skip
-    """Write what ended in a row and an event takes back, each with that event behind it; return False without room.
+    """Write the ended matches of a row that an event retracts, each with that event after it; False if out of space.
 
     Nothing written waits any longer, so that the rest follows from a call with the same arguments.
     """
     drop_ended(layout, rows, ended, row, clock)
-    words, kept = ended.words, rows_of_ended(rows, ended)
+    words, ended_rows = ended.words, rows_of_ended(rows, ended)
     before, number = np.int64(LIST_END), rows.words[row, _U(layout.ended)]
     while number != LIST_END:
         n = _U(number)
         at = np.int64(ENDED_SLOT)
-        if not passes_all(moves, layout, kept, filters, n, at, step, 0, attributes, event, first, last):
+        if not passes_all(moves, layout, ended_rows, filters, n, at, step, 0, attributes, event, first, last):
             before, number = number, words[n, ENDED_NEXT]
             continue
         if place >= options.report_from:

@@ -2,7 +2,7 @@
 
 At each event, from the last step to the second: what waits for a step that the event satisfies moves on with it, in
 place of what waited there; then an absent event drops what still waits.  At last the event may begin a partial match.
-Before all that, an event that must be absent behind the last step takes back what ended earlier.
+Before all that, an event that must be absent after the last step takes back what ended earlier.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from cer_gpu.backend.recent.pending import (
     BAR,
     BEGIN,
     MOVE,
+    NO_ROW,
     NO_VALUE,
-    NOT_FOUND,
     OP_CHOICE,
     OP_KEY,
     OP_KIND,
@@ -90,7 +90,7 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
     Returns
     -------
     int
-        DONE; GROW_NODES, when the rows, or what ended, need more room; OUTPUT_FULL, when the buffers are to be emptied
+        DONE; GROW_NODES, when the rows, or what ended, need more space; OUTPUT_FULL, when the buffers are to be emptied
         (or made larger, if they are empty).
     """
     events, window, options, demand = Events(*events), Window(*window), Options(*options), Demand(*demand)
@@ -122,7 +122,7 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
         if layout.ended >= 0 and ended.free[0] == LIST_END:
             status = GROW_NODES
             break
-        # room for the one match that it may end
+        # space for the one match that it may end
         if demand.counting == 1:
             if regs[N_ENDS] >= counts.ends.shape[0]:
                 status = OUTPUT_FULL
@@ -156,8 +156,8 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
                 continue
             row = partition
             if keyed:
-                row = rows.found[_U(moves.ops[op, OP_KEY])]
-                if row == NO_VALUE or (row == NOT_FOUND and (kind != BEGIN or n_steps == 1)):
+                row = rows.key_rows[_U(moves.ops[op, OP_KEY])]
+                if row == NO_VALUE or (row == NO_ROW and (kind != BEGIN or n_steps == 1)):
                     continue
             r = _U(row)
             if kind == TAKE:
@@ -178,7 +178,7 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
                     if layout.ended >= 0:
                         keep_ended(events, layout, rows, ended, r, choice, event, place, clock, attributes)
                     continue
-                if row == NOT_FOUND:
+                if row == NO_ROW:
                     r = make_row(moves, layout, rows, attributes, event, ahead, partition, moves.ops[op, OP_KEY])
                 at = np.int64(layout.slots[0])
                 words[r, _U(at + SLOT_LAST)] = positions[event]
@@ -213,7 +213,7 @@ def move_events(events, attributes, window, options, demand, moves, layout, rows
         if completed:
             if demand.counting == 1 and place >= options.report_from:
                 regs[N_HERE] = 1
-                if demand.n_shares == 1 or place % demand.n_shares == demand.share:
+                if demand.n_shards == 1 or place % demand.n_shards == demand.shard:
                     status = count_end(events, options, counts, place, event, regs)
             if options.consume != CONSUME_NONE:
                 rows.forgotten[_U(partition if rows.forgotten.shape[0] > 1 else 0)] = positions[event]
@@ -227,7 +227,7 @@ def _write(events, options, demand, moves, layout, rows, output, row, choice, ev
     """Write the match that an event completes, if it is wanted: what waits for the last step, and the event."""
     if demand.counting == 1 or place < options.report_from:
         return
-    if demand.n_shares > 1 and place % demand.n_shares != demand.share:
+    if demand.n_shards > 1 and place % demand.n_shards != demand.shard:
         return
     words, n_steps = rows.words, np.int64(layout.slots.shape[0])
     n, n_values = _U(regs[N_OUT]), _U(regs[N_VALUES])
@@ -269,8 +269,8 @@ def _scan(moves, layout, rows, filters, partition, step, attributes, event, firs
 
 
 @kernel
-def drop_pending(layout, rows, ended, clocks, length, partition_of, kept):
-    """Drop the partial matches that can move on no more, and what ended that waits no more; tell which rows hold any.
+def drop_pending(layout, rows, ended, clocks, length, partition_of, holds):
+    """Drop the partial matches that can no longer advance, and what ended and no longer waits; mark rows that hold any.
 
     Parameters
     ----------
@@ -282,13 +282,13 @@ def drop_pending(layout, rows, ended, clocks, length, partition_of, kept):
     length : clock
         Length of the window.
     partition_of : int
-        0: the partition of a row is its number; 1: it stands in the row.
-    kept : bool, shape (rows,), written
+        0: the partition of a row is its number; 1: it is in the row.
+    holds : bool, shape (rows,), written
     """
     layout, rows, ended = SlotLayout(*layout), Rows(*rows), Ended(*ended)
-    for i in range(kept.shape[0]):
+    for i in range(holds.shape[0]):
         row = _U(i)
-        kept[row] = False
+        holds[row] = False
         partition = np.int64(i)
         if partition_of == 1:
             partition = rows.words[row, ROW_PARTITION]
@@ -297,21 +297,21 @@ def drop_pending(layout, rows, ended, clocks, length, partition_of, kept):
             at = np.int64(layout.slots[_U(step - 1)])
             live = is_pending(layout, rows, row, partition, step)
             if live and not (clock - rows.clocks[row, _U(at + SLOT_CLOCK)] > length):
-                kept[row] = True
+                holds[row] = True
             else:
                 rows.words[row, _U(at + SLOT_LAST)] = -1
         if layout.ended >= 0 and drop_ended(layout, rows, ended, row, clock):
-            kept[row] = True
+            holds[row] = True
 
 
 @kernel
-def keep_rows(words, kept, renumbered):
+def keep_rows(words, mask, renumbered):
     """Move some rows together, and return their number.
 
     Parameters
     ----------
     words : int64, shape (rows, words), written
-    kept : bool, shape (rows in use,)
+    mask : bool, shape (rows in use,)
     renumbered : int64, shape (partitions,), or (0,)
         New number of each partition; empty: they stay.
 
@@ -320,9 +320,9 @@ def keep_rows(words, kept, renumbered):
     int
     """
     n = _U(0)
-    for i in range(kept.shape[0]):
+    for i in range(mask.shape[0]):
         row = _U(i)
-        if kept[row]:
+        if mask[row]:
             for w in range(words.shape[1]):
                 words[n, _U(w)] = words[row, _U(w)]
             if renumbered.shape[0] > 0:

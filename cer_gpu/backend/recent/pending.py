@@ -5,10 +5,10 @@ it.  Without such keys the row of a partition is that of its number.
 
 A slot holds the partial match that waits for the next step: SLOT_LAST, the position of its last event (-1: nothing is
 pending); SLOT_CLOCK, the clock of its first event, in the bits of clocks, the same memory; its time, where times are
-wanted; and for each step so far what is kept of its event.  That is, by `SlotLayout`, the position that is reported,
+wanted; and for each step so far what is stored of its event.  That is, by `SlotLayout`, the position that is reported,
 which alternative the event is, where there are some, and, where filters read it later, the bits of its valid columns
 and some columns.  Slots differ in length alone: a partial match moves on by a copy of its words to the next slot, and
-what is kept of the new event stands behind them.
+what is stored of the new event comes after them.
 
 If an event may take back what ended before it, that waits in a list of the row (`cer_gpu.backend.recent.ended`).
 """
@@ -28,8 +28,8 @@ from cer_gpu.backend.products.keys import mixed
 ROW_PARTITION, ROW_VALUES = range(2)
 SLOT_LAST, SLOT_CLOCK, SLOT_TIME = range(3)
 
-NOT_KEPT = -1
-"""In `SlotLayout`: not kept."""
+NO_WORD = -1
+"""In `SlotLayout`: not stored."""
 
 # kinds of `Moves.ops`: an event begins a partial match; it moves one on to its step; an absent event drops the one that
 # waits for its step: under its key; under all keys of its partition (without a filter); or those that its filters hit;
@@ -58,8 +58,8 @@ OP_KIND, OP_STEP, OP_CHOICE, OP_KEY, OP_TEST, OP_TESTS_END, N_OP = range(7)
 # columns of `Moves.needs`
 NEED_STEP, NEED_BITS, N_NEED = range(3)
 
-NOT_FOUND, NO_VALUE = -1, -2
-"""In `Keys.found`: there is no such row; the event has no such key."""
+NO_ROW, NO_VALUE = -1, -2
+"""In `Rows.key_rows`: no row has the key; the event has no value of the key."""
 
 _U = np.uint64
 _LOWER = np.uint64(0xFFFFFFFF)
@@ -82,7 +82,7 @@ class Moves(NamedTuple):
     columns : int32, shape (keys, values of a key)
         Columns of the event that make each key.
     marks : int32, shape (steps, alternatives)
-        Mark of the events of each alternative; 0 where they are not kept.
+        Mark of the events of each alternative; 0 where they are not selected.
     tests : int32, shape (tests, N_TEST)
     arguments : int32, shape (arguments,)
         Step of each event that tests read, or NOW.
@@ -110,11 +110,11 @@ class SlotLayout(NamedTuple):
     ends : int32, shape (steps,)
         Words of a slot that hold the steps up to each.
     positions, choices : int32, shape (steps,)
-        In a slot, the words of each step; `choices` NOT_KEPT where no step has alternatives.
+        In a slot, the words of each step; `choices` NO_WORD where no step has alternatives.
     stored : int32, shape (steps, columns)
-        In a slot, the word of each column of each step; column 0 are the valid bits; NOT_KEPT: none.
+        In a slot, the word of each column of each step; column 0 are the valid bits; NO_WORD if there is none.
     ended : int
-        Word of a row with the first of what ended in it (`Ended`); NOT_KEPT: nothing takes back.
+        Word of a row with the first of what ended in it (`Ended`); NO_WORD if nothing takes back.
     """
 
     slots: Any
@@ -139,8 +139,8 @@ class Rows(NamedTuple):
     index : uint64, shape (slots,), written
         0, or the number of a row and 1 in the lower half, and in the upper that of its hash; a power of two, and at
         least twice as many as rows.
-    found : int64, shape (keys,), written
-        Scratch: the row of each key of the event under way; NOT_FOUND or NO_VALUE.
+    key_rows : int64, shape (keys,), written
+        Scratch: the row of each key of the event under way; NO_ROW or NO_VALUE.
     hashes : uint64, shape (events ahead, keys), written
         Scratch: the hash of each key of the next events.
     candidates : int64, shape (events ahead, keys), written
@@ -155,7 +155,7 @@ class Rows(NamedTuple):
     clocks: Any
     counts: Any
     index: Any
-    found: Any
+    key_rows: Any
     hashes: Any
     candidates: Any
     bars: Any
@@ -188,7 +188,7 @@ def empty_slots(layout, rows, row):
 
 @helper
 def keep_step(layout, rows, row, at, step, choice, event, place, attributes):
-    """Write what is kept of the event of a step to a slot, which begins with a word of its row."""
+    """Write what is stored of the event of a step to a slot, which begins with a word of its row."""
     words, s = rows.words, _U(step)
     words[row, _U(at + layout.positions[s])] = place
     if layout.choices[s] >= 0:
@@ -224,7 +224,7 @@ def add_to_index(index, h, row):
 
 @helper
 def ahead_of(rows, event):
-    """Return the row of an event in what is known of events ahead, of which there is a power of two."""
+    """Return the row of an event in the ring of prefetched keys, whose length is a power of two."""
     return event & _U(rows.hashes.shape[0] - 1)
 
 
@@ -269,16 +269,16 @@ def _has_key(moves, rows, attributes, event, partition, k, row):
 
 @helper
 def find_key(moves, rows, attributes, event, ahead, partition, key):
-    """Note in `found` the row of a key of an event."""
+    """Note in `key_rows` the row of a key of an event."""
     k = _U(key)
     valid = attributes[event, 0]
     for c in range(moves.columns.shape[1]):
         if (valid >> np.int64(moves.columns[k, _U(c)] - 1)) & 1 == 0:
-            rows.found[k] = NO_VALUE
+            rows.key_rows[k] = NO_VALUE
             return
     candidate = rows.candidates[ahead, k]
     if candidate >= 0 and _has_key(moves, rows, attributes, event, partition, k, _U(candidate)):
-        rows.found[k] = candidate
+        rows.key_rows[k] = candidate
         return
     h, index = rows.hashes[ahead, k], rows.index
     slot = slot_at(h, index.shape[0])
@@ -286,15 +286,15 @@ def find_key(moves, rows, attributes, event, ahead, partition, key):
         if index[slot] >> _U(32) == h >> _U(32):
             row = (index[slot] & _LOWER) - _U(1)
             if _has_key(moves, rows, attributes, event, partition, k, row):
-                rows.found[k] = np.int64(row)
+                rows.key_rows[k] = np.int64(row)
                 return
         slot = (slot + _U(1)) & _U(index.shape[0] - 1)
-    rows.found[k] = NOT_FOUND
+    rows.key_rows[k] = NO_ROW
 
 
 @helper
 def make_row(moves, layout, rows, attributes, event, ahead, partition, key):
-    """Return a new row for a key of an event, of which there is none; there is room."""
+    """Return a new row for a key of an event, of which there is none; there is space."""
     words, k = rows.words, _U(key)
     row = _U(rows.counts[0])
     words[row, ROW_PARTITION] = partition

@@ -62,7 +62,7 @@ class GuardSteps(NamedTuple):
     trigger_begins : int32, shape (lines + 1,)
     triggered : int32, shape (triggers,)
         Guards that each line triggers.
-    always : int32, shape (guards always asked,)
+    always : int32, shape (guards always tested,)
         Guards without triggers.
     """
 
@@ -90,8 +90,8 @@ class NumberTests(NamedTuple):
         For each line that is tested when it is read: its column, the outcomes that hold, whether it holds of NaN, and
         1; 0 in place of the last for other lines.
     read_constants : uint64, shape (lines of numbers,)
-    known : int64, shape (columns of validity, 4)
-        For each column of which validity is asked: address and first bit, and lines of valid and of other rows, or -1.
+    validity : int64, shape (columns of validity, 4)
+        For each column whose validity is tested: address and first bit, and lines of valid and of other rows, or -1.
     """
 
     columns: Any
@@ -100,7 +100,7 @@ class NumberTests(NamedTuple):
     class_lines: Any
     read: Any
     read_constants: Any
-    known: Any
+    validity: Any
 
 
 class PassMemory(NamedTuple):
@@ -113,13 +113,13 @@ class PassMemory(NamedTuple):
     touched : int32, shape (lines + 1,), written
     read_at : int64, shape (lines,), written
         Serial number of the word for which a line was tested.
-    asked_at : int64, shape (guards,), written
-        Serial number of the word for which a guard was asked.
+    tested_at : int64, shape (guards,), written
+        Serial number of the word for which a guard was tested.
     counts : int64, shape (lines,), written
         Rows so far of which each line held.
     stack : uint64, shape (MAX_ON_STACK + 1,), written
-    keys : uint64, shape (room for columns, 64), written
-    valid : uint64, shape (room for columns, 2), written
+    keys : uint64, shape (column capacity, 64), written
+    valid : uint64, shape (column capacity, 2), written
         Rows that are not NULL, and those that are NaN.
     serial : int64, shape (1,), written
     """
@@ -127,7 +127,7 @@ class PassMemory(NamedTuple):
     bits: Any
     touched: Any
     read_at: Any
-    asked_at: Any
+    tested_at: Any
     counts: Any
     stack: Any
     keys: Any
@@ -136,65 +136,65 @@ class PassMemory(NamedTuple):
 
 
 @kernel
-def find_rows(steps, numbers, classes, list_begins, lists, begin, end, first, memory, guards, rows, n_found):
+def find_rows(steps, numbers, classes, list_begins, lists, begin, end, first, memory, guards, rows, n_pairs):
     """Find the rows of guards.
 
     Parameters
     ----------
     steps : GuardSteps
     numbers : NumberTests
-    classes : int32, shape (columns of texts, at least end - begin)
-        Classes of texts (`cer_gpu.backend.string_codes.coding`).
-    list_begins : int64, shape (room for texts,)
-    lists : int32, shape (room for lines,)
-        Lines that hold of each text.
+    classes : int32, shape (columns of strings, at least end - begin)
+        Classes of strings (`cer_gpu.backend.string_codes.coding`).
+    list_begins : int64, shape (string capacity,)
+    lists : int32, shape (line capacity,)
+        Lines that hold of each string.
     begin, end : int
         Rows to read; the first is that of the first class.
     first : int
-        Row to go on at, a multiple of 64 behind `begin`.
+        Row to continue at, a multiple of 64 after `begin`.
     memory : PassMemory
-    guards, rows : int32, shape (room,), written
-        Guard and row of each pair found, the rows of a guard in ascending order.
-    n_found : int
-        Pairs found so far.
+    guards, rows : int32, shape (capacity,), written
+        Guard and row of each match, the rows of a guard in ascending order.
+    n_pairs : int
+        Pairs so far.
 
     Returns
     -------
     (int, int)
-        The row to go on at, `end` if all is done, else there was no room; and the pairs found now.
+        The row to continue at (`end` if all is done, else space ran out), and the number of pairs.
     """
     steps, numbers, memory = GuardSteps(*steps), NumberTests(*numbers), PassMemory(*memory)
-    room = guards.shape[0] - 64
+    capacity = guards.shape[0] - 64
     for row in range(first, end, 64):
-        n_rows, n_before, is_full = min(end - row, 64), n_found, False
+        n_rows, n_before, is_full = min(end - row, 64), n_pairs, False
         serial = memory.serial[0] + 1
         memory.serial[0] = serial
         all_rows = ~_U(0) >> _U(64 - n_rows)
         n_touched = _read_strings(classes, list_begins, lists, row - begin, n_rows, memory)
         n_touched = _read_numbers(numbers, row, n_rows, n_touched, memory)
-        for k in range(numbers.known.shape[0]):
-            n_touched = _read_known(numbers.known[_U(k)], row, n_rows, n_touched, memory)
+        for k in range(numbers.validity.shape[0]):
+            n_touched = _read_validity(numbers.validity[_U(k)], row, n_rows, n_touched, memory)
         for t in range(-1, n_touched):
             if t < 0:
-                n_asked, of, guard_at = steps.always.shape[0], steps.always, 0
+                n_tested, of, guard_at = steps.always.shape[0], steps.always, 0
             else:
                 line = memory.touched[_U(t)]
                 guard_at = steps.trigger_begins[_U(line)]
-                n_asked, of = steps.trigger_begins[_U(line + 1)] - guard_at, steps.triggered
-            for k in range(guard_at, guard_at + n_asked):
+                n_tested, of = steps.trigger_begins[_U(line + 1)] - guard_at, steps.triggered
+            for k in range(guard_at, guard_at + n_tested):
                 guard = of[_U(k)]
-                if memory.asked_at[_U(guard)] == serial:
+                if memory.tested_at[_U(guard)] == serial:
                     continue
-                memory.asked_at[_U(guard)] = serial
-                if n_found > room:
+                memory.tested_at[_U(guard)] = serial
+                if n_pairs > capacity:
                     is_full = True
                     break
                 word = _word_of(guard, steps, numbers, serial, n_rows, memory) & all_rows
                 while word:
                     low = word & (~word + _U(1))
-                    guards[_U(n_found)] = guard
-                    rows[_U(n_found)] = row + _n_below(low)
-                    n_found += 1
+                    guards[_U(n_pairs)] = guard
+                    rows[_U(n_pairs)] = row + _n_below(low)
+                    n_pairs += 1
                     word ^= low
         for t in range(n_touched):
             line = _U(memory.touched[_U(t)])
@@ -203,7 +203,7 @@ def find_rows(steps, numbers, classes, list_begins, lists, begin, end, first, me
             memory.bits[line] = _U(0)
         if is_full:
             return row, n_before
-    return end, n_found
+    return end, n_pairs
 
 
 @helper
@@ -232,15 +232,15 @@ def _mark(line, bit, n_touched, memory):
 
 @helper
 def _read_strings(classes, list_begins, lists, first, n_rows, memory):
-    """Set the lines of the texts of some rows; return the number of lines that hold of any."""
+    """Set the lines of the strings of some rows; return the number of lines that hold of any."""
     n_touched = 0
     for column in range(classes.shape[0]):
         for k in range(n_rows):
-            text = classes[_U(column), _U(first + k)]
-            if text < 0:
+            string = classes[_U(column), _U(first + k)]
+            if string < 0:
                 continue
             bit = _U(1) << _U(k)
-            for i in range(list_begins[_U(text)], list_begins[_U(text + 1)]):
+            for i in range(list_begins[_U(string)], list_begins[_U(string + 1)]):
                 n_touched = _mark(lists[_U(i)], bit, n_touched, memory)
     return n_touched
 
@@ -255,13 +255,13 @@ def _read_numbers(numbers, row, n_rows, n_touched, memory):
         constants, n_constants, of_column = of[CONSTANTS], of[N_CONSTANTS], of[CLASSES]
         n_classes = 2 * n_constants + 2
         has_lines = numbers.class_begins[_U(of_column + n_classes)] > numbers.class_begins[_U(of_column)]
-        known, nan, last, of_last = _U(0), _U(0), _U(0), -1
+        present, nan, last, of_last = _U(0), _U(0), _U(0), -1
         for k in range(n_rows):
             if not bit_at(valid, _U(first_valid + row + k)):
                 memory.keys[_U(column), _U(k)] = _U(0)
                 continue
             bit = _U(1) << _U(k)
-            known |= bit
+            present |= bit
             key, is_nan = _key(stored, values, _U((row + k) * step), _U(first + row + k))
             memory.keys[_U(column), _U(k)] = key
             if is_nan:
@@ -277,7 +277,7 @@ def _read_numbers(numbers, row, n_rows, n_touched, memory):
                 last, of_last = key, at
             for i in range(numbers.class_begins[_U(of_column + at)], numbers.class_begins[_U(of_column + at + 1)]):
                 n_touched = _mark(numbers.class_lines[_U(i)], bit, n_touched, memory)
-        memory.valid[_U(column), 0] = known
+        memory.valid[_U(column), 0] = present
         memory.valid[_U(column), 1] = nan
     return n_touched
 
@@ -348,8 +348,8 @@ def _key(stored, values, place, bit):
 
 
 @helper
-def _read_known(of, row, n_rows, n_touched, memory):
-    """Set the lines of a column of which validity is asked."""
+def _read_validity(of, row, n_rows, n_touched, memory):
+    """Set the lines of a column whose validity is tested."""
     address, first, valid_line, null_line = _U(of[0]), of[1], of[2], of[3]
     word = _U(0)
     for k in range(n_rows):
@@ -382,8 +382,8 @@ def _line(line, numbers, serial, n_rows, memory):
 
 @helper
 def _word_of(guard, steps, numbers, serial, n_rows, memory):
-    """Return the rows, as bits, that satisfy a guard; bits behind the last row are arbitrary."""
-    stack, depth, top = memory.stack, 0, _U(0)  # the word on top stands beside the others
+    """Return the rows, as bits, that satisfy a guard; bits after the last row are arbitrary."""
+    stack, depth, top = memory.stack, 0, _U(0)  # the word on top is apart from the others
     for k in range(steps.begins[_U(guard)], steps.begins[_U(guard + 1)]):
         step, line = steps.steps[_U(k)] & 7, steps.steps[_U(k)] >> 3
         if step == AND_LINE:
@@ -424,7 +424,7 @@ def choose_triggers(begins, steps, weights, stack, stack_weights, lists, trigger
     triggers : int32, shape (at least steps,), written
         Lines of each guard.
     always : bool, shape (guards,), written
-        True for a guard that has no triggers, and is always to be asked.
+        True for a guard that has no triggers, and is always tested.
 
     Returns
     -------
@@ -434,7 +434,7 @@ def choose_triggers(begins, steps, weights, stack, stack_weights, lists, trigger
     n_chosen = 0
     trigger_begins[0] = 0
     for guard in range(begins.shape[0] - 1):
-        depth, at = 0, 0  # the lists of the words on the stack lie one behind the other
+        depth, at = 0, 0  # the lists of the words on the stack lie one after the other
         for k in range(begins[_U(guard)], begins[_U(guard + 1)]):
             step, line = steps[_U(k)] & 7, steps[_U(k)] >> 3
             if step <= PUSH_NONE:

@@ -1,1 +1,1 @@
-"""Kernels of sets of patterns: texts laid out and folded, read once for all patterns, and the answers of each test."""
+"""Kernels of sets of patterns: strings laid out and folded, read once for all patterns, and the results of tests."""

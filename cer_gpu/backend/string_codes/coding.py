@@ -1,7 +1,7 @@
-"""Texts of many columns -> the tests that each distinct text satisfies, found when the text is first met.
+"""Strings of many columns -> the tests that each distinct string satisfies, evaluated when it first occurs.
 
-All columns have one hash table, in which a text stands with its column, and with the lines of the tests that it
-satisfies (`cer_gpu.predicates.cuda.set_steps`): of each row only the number of its text is needed.
+All columns have one hash table, in which a string is stored with its column and the lines of the tests that it
+satisfies (`cer_gpu.predicates.cuda.set_steps`): of each row only the number of its string is needed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import numpy as np
 
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.sets.loads import bit_at, load_i4, load_i8, load_u1, load_u8
-from cer_gpu.backend.string_codes.scanning import FACTOR, MARK, SLOT_SHIFT, Globs, glob_fits, has_piece, lay_text
+from cer_gpu.backend.string_codes.scanning import FACTOR, MARK, SLOT_SHIFT, Globs, glob_matches, has_piece, lay_string
 
 SMALL_OFFSETS, LARGE_OFFSETS, CODES, NO_STRINGS = range(4)
-"""Layouts of a column: texts behind offsets of 32 or 64 bits, codes of a dictionary, or NULL alone."""
+"""Layouts of a column: strings after offsets of 32 or 64 bits, codes of a dictionary, or NULL alone."""
 
 LAYOUT, FIRST, VALID, FIRST_VALID, OFFSETS, DATA, N_PLACES = range(7)
 """Numbers that describe a column: its layout, its first row, addresses of its validity (0: all) and the first bit.
@@ -23,8 +23,8 @@ LAYOUT, FIRST, VALID, FIRST_VALID, OFFSETS, DATA, N_PLACES = range(7)
 `OFFSETS` and `DATA` are addresses; of codes, those of int32 codes (-1 for NULL), and of the classes by code (int32).
 """
 
-NO_TEXT, NO_LINES = -1, -2
-"""Classes of a row without a text, and of one whose text satisfies no test; all others are numbers of texts."""
+IS_NULL, NO_LINES = -1, -2
+"""Classes of a row without a string, and of one whose string satisfies no test; all others are numbers of strings."""
 
 TABLE_FOLDS, TABLE_WIDTH, TABLE_BITS, TABLE_SHIFT, TABLE_SLOTS, TABLE_LAST, TABLE_ENTRIES, N_ENTRIES, N_OF_TABLE = (
     range(9)
@@ -57,7 +57,7 @@ class Patterns(NamedTuple):
 
 
 class GramTables(NamedTuple):
-    """Tables of grams (`Grams`), one behind the other; patterns and pieces are numbered through.
+    """Tables of grams (`Grams`), one after the other; patterns and pieces are numbered through.
 
     Attributes
     ----------
@@ -76,30 +76,30 @@ class GramTables(NamedTuple):
 
 
 class StringsMet(NamedTuple):
-    """Texts met so far.
+    """Strings met so far.
 
     Attributes
     ----------
     slots : int32, shape (2**slots,), written
-        Open-addressing hash table: the text in each slot, -1 in a free one.
-    hashes : uint64, shape (room for texts,), written
-    columns : int32, shape (room for texts,), written
+        Open-addressing hash table: the string in each slot, -1 in a free one.
+    hashes : uint64, shape (string capacity,), written
+    columns : int32, shape (string capacity,), written
         Column of each.
-    offsets : int64, shape (room for texts,), written
-    data : uint8, shape (room for bytes,), written
-    list_begins : int64, shape (room for texts,), written
-    lists : int32, shape (room for lines,), written
-        Lines of the tests that each text satisfies.
-    laid : uint8, shape (room for one,), written
-        Room for one text between marks.
+    offsets : int64, shape (string capacity,), written
+    data : uint8, shape (byte capacity,), written
+    list_begins : int64, shape (string capacity,), written
+    lists : int32, shape (line capacity,), written
+        Lines of the tests that each string satisfies.
+    laid : uint8, shape (capacity,), written
+        Space for one string between marks.
     seen : int32, shape (patterns,), written
-        Last text for which a pattern was decided; -1 at first.
+        Last string for which a pattern was decided; -1 at first.
     lined : int32, shape (lines,), written
-        Last text for which a line was listed; -1 at first.
+        Last string for which a line was listed; -1 at first.
     met : int32, shape (256,), written
-        Last text with each byte; -1 at first.
+        Last string with each byte; -1 at first.
     n : int64, shape (1,), written
-        Number of texts.
+        Number of strings.
     """
 
     slots: Any
@@ -131,13 +131,13 @@ def code_strings(columns, column, row, begin, end, patterns, grams, globs, strin
     grams : GramTables
     globs : Globs
         Those of all columns.
-    texts : StringsMet
+    strings : StringsMet
     classes : int32, shape (columns, at least end - begin), written
 
     Returns
     -------
     (int, int, int)
-        The column and row that come next, and the bytes of the text for which there is no room; the number of columns
+        The column and row that come next, and the bytes of the string for which space ran out; the number of columns
         if all is done.
     """
     patterns, grams, globs, strings = Patterns(*patterns), GramTables(*grams), Globs(*globs), StringsMet(*strings)
@@ -145,15 +145,15 @@ def code_strings(columns, column, row, begin, end, patterns, grams, globs, strin
         at = columns[_U(c)]
         layout, first = at[LAYOUT], at[FIRST]
         valid, first_valid, offsets, data = _U(at[VALID]), at[FIRST_VALID], _U(at[OFFSETS]), _U(at[DATA])
-        before, n_before, class_before = _U(0), -1, NO_TEXT
+        before, n_before, class_before = _U(0), -1, IS_NULL
         for r in range(row if c == column else begin, end):
             to = _U(r - begin)
             if layout == NO_STRINGS or not bit_at(valid, _U(first_valid + r)):
-                classes[_U(c), to] = NO_TEXT
+                classes[_U(c), to] = IS_NULL
                 continue
             if layout == CODES:
                 code = load_i4(offsets + _U(4 * r))
-                classes[_U(c), to] = NO_TEXT if code < 0 else load_i4(data + _U(4 * code))
+                classes[_U(c), to] = IS_NULL if code < 0 else load_i4(data + _U(4 * code))
                 continue
             place = _U(first + r)
             if layout == SMALL_OFFSETS:
@@ -163,30 +163,30 @@ def code_strings(columns, column, row, begin, end, patterns, grams, globs, strin
             address, length = data + _U(start), stop - start
             if length != n_before or not _same(address, before, length):
                 before, n_before = address, length
-                text = _number(c, address, length, patterns, grams, globs, strings)
-                if text < 0:
+                string = _number(c, address, length, patterns, grams, globs, strings)
+                if string < 0:
                     return c, r, length
-                n_lines = strings.list_begins[_U(text + 1)] - strings.list_begins[_U(text)]
-                class_before = text if n_lines > 0 else NO_LINES
+                n_lines = strings.list_begins[_U(string + 1)] - strings.list_begins[_U(string)]
+                class_before = string if n_lines > 0 else NO_LINES
             classes[_U(c), to] = class_before
     return columns.shape[0], 0, 0
 
 
 @helper
 def _number(column, address, length, patterns, grams, globs, strings):
-    """Return the number of a text, perhaps of a new one; -1 if there is no room for it."""
+    """Return the number of a string, perhaps of a new one; -1 if there is no space for it."""
     mixed = (_hash(address, length) ^ _U(column)) * _U(FACTOR)
     mixed ^= mixed >> _U(32)
     mask = _U(strings.slots.shape[0] - 1)
     slot = mixed & mask
-    text = strings.slots[slot]
-    while text >= 0:
-        if strings.hashes[_U(text)] == mixed and strings.columns[_U(text)] == column:
-            offset = strings.offsets[_U(text)]
-            if strings.offsets[_U(text + 1)] - offset == length and _is_at(address, length, strings.data, offset):
-                return text
+    string = strings.slots[slot]
+    while string >= 0:
+        if strings.hashes[_U(string)] == mixed and strings.columns[_U(string)] == column:
+            offset = strings.offsets[_U(string)]
+            if strings.offsets[_U(string + 1)] - offset == length and _is_at(address, length, strings.data, offset):
+                return string
         slot = (slot + _U(1)) & mask
-        text = strings.slots[slot]
+        string = strings.slots[slot]
     n = strings.n[0]
     offset, n_listed = strings.offsets[_U(n)], strings.list_begins[_U(n)]
     if 2 * n >= strings.slots.shape[0] or n + 2 >= strings.offsets.shape[0] or length + 2 > strings.laid.shape[0]:
@@ -206,7 +206,7 @@ def _number(column, address, length, patterns, grams, globs, strings):
 
 @kernel
 def place_strings(hashes, n, slots):
-    """Put texts into an empty hash table.
+    """Put strings into an empty hash table.
 
     Parameters
     ----------
@@ -215,33 +215,33 @@ def place_strings(hashes, n, slots):
     slots : int32, shape (2**slots,), written
     """
     mask = _U(slots.shape[0] - 1)
-    for text in range(n):
-        slot = hashes[_U(text)] & mask
+    for string in range(n):
+        slot = hashes[_U(string)] & mask
         while slots[slot] >= 0:
             slot = (slot + _U(1)) & mask
-        slots[slot] = text
+        slots[slot] = string
 
 
 @kernel
-def _listed(column, text, offset, length, n_listed, patterns, grams, globs, strings):
-    """List the lines of the tests that a new text satisfies, behind those of the others.
+def _listed(column, string, offset, length, n_listed, patterns, grams, globs, strings):
+    """List the lines of the tests that a new string satisfies, after those of the others.
 
     Parameters
     ----------
-    column, text : int
+    column, string : int
     offset, length : int
-        Place of the text, whose bytes are there already, and their number.
+        Place of the string, whose bytes are there already, and their number.
     n_listed : int
-        Lines of the texts before.
+        Lines of the strings before.
     patterns : Patterns
     grams : GramTables
     globs : Globs
-    texts : StringsMet
+    strings : StringsMet
 
     Returns
     -------
     int
-        Lines of all texts now.
+        Lines of all strings now.
     """
     patterns, grams, globs, strings = Patterns(*patterns), GramTables(*grams), Globs(*globs), StringsMet(*strings)
     folded, end = np.int64(-1), np.int64(1)
@@ -251,27 +251,27 @@ def _listed(column, text, offset, length, n_listed, patterns, grams, globs, stri
             folded = of[TABLE_FOLDS]
             strings.laid[0] = MARK
             folds = patterns.folds if folded == 1 else patterns.folds[:0]
-            end = np.int64(lay_text(strings.data, _U(offset), _U(offset + length), folds, strings.laid, _U(1))) - 1
+            end = np.int64(lay_string(strings.data, _U(offset), _U(offset + length), folds, strings.laid, _U(1))) - 1
             for byte in range(256):
                 strings.met[_U(byte)] = -1
-        n_listed = _in_table(of, text, end, n_listed, patterns, grams, globs, strings)
+        n_listed = _in_table(of, string, end, n_listed, patterns, grams, globs, strings)
     return n_listed
 
 
 @helper
-def _in_table(of, text, end, n_listed, patterns, grams, globs, strings):
-    """List the lines of one table of grams, for a text that is laid out."""
+def _in_table(of, string, end, n_listed, patterns, grams, globs, strings):
+    """List the lines of one table of grams, for a string that is laid out."""
     width, entries = of[TABLE_WIDTH], of[TABLE_ENTRIES]
     laid = strings.laid
     if width < 2:
         for at in range(1, end if width == 1 else 1):
-            strings.met[_U(laid[_U(at)])] = text
+            strings.met[_U(laid[_U(at)])] = string
         for entry in range(entries, entries + of[N_ENTRIES]):
-            if width == 1 and strings.met[_U(grams.keys[_U(entry)])] != text:
+            if width == 1 and strings.met[_U(grams.keys[_U(entry)])] != string:
                 continue
             pattern = grams.entries[_U(entry), 0]
-            if (width == 1 and globs.is_piece[_U(pattern)]) or glob_fits(globs, pattern, laid, 1, end):
-                n_listed = _with_lines(pattern, text, n_listed, patterns, strings)
+            if (width == 1 and globs.is_piece[_U(pattern)]) or glob_matches(globs, pattern, laid, 1, end):
+                n_listed = _with_lines(pattern, string, n_listed, patterns, strings)
         return n_listed
     mask, shift = _U((1 << 8 * width) - 1), _U(of[TABLE_SHIFT])
     bits, slots, last = _U(of[TABLE_BITS]), _U(of[TABLE_SLOTS]), _U(of[TABLE_LAST])
@@ -288,21 +288,21 @@ def _in_table(of, text, end, n_listed, patterns, grams, globs, strings):
             if grams.keys[_U(entry)] != key:
                 continue
             pattern = grams.entries[_U(entry), 0]
-            if strings.seen[_U(pattern)] == text or not has_piece(grams, entry, laid, at, 1, end):
+            if strings.seen[_U(pattern)] == string or not has_piece(grams, entry, laid, at, 1, end):
                 continue
-            strings.seen[_U(pattern)] = text
-            if globs.is_piece[_U(pattern)] or glob_fits(globs, pattern, laid, 1, end):
-                n_listed = _with_lines(pattern, text, n_listed, patterns, strings)
+            strings.seen[_U(pattern)] = string
+            if globs.is_piece[_U(pattern)] or glob_matches(globs, pattern, laid, 1, end):
+                n_listed = _with_lines(pattern, string, n_listed, patterns, strings)
     return n_listed
 
 
 @helper
-def _with_lines(pattern, text, n_listed, patterns, strings):
+def _with_lines(pattern, string, n_listed, patterns, strings):
     """List the lines of the tests that ask for a pattern, each once."""
     for k in range(patterns.line_begins[_U(pattern)], patterns.line_begins[_U(pattern + 1)]):
         line = patterns.lines[_U(k)]
-        if strings.lined[_U(line)] != text:
-            strings.lined[_U(line)] = text
+        if strings.lined[_U(line)] != string:
+            strings.lined[_U(line)] = string
             strings.lists[_U(n_listed)] = line
             n_listed += 1
     return n_listed

@@ -1,9 +1,9 @@
-"""Texts against a set of patterns of GLOB: each text is read once, whatever the number of patterns.
+"""Strings against a set of patterns of GLOB: each string is read once, whatever the number of patterns.
 
-Each pattern is found by a gram: one, two or four bytes of a literal piece that must occur, chosen to be rare.  A filter
-of bits drops the places of a text whose gram is that of no pattern; elsewhere the piece is compared, and where the
-piece alone does not decide, the whole pattern.  Texts lie between marks, which are bytes of a piece as well: a piece
-with a mark stands at the begin or at the end of a text.
+A pattern is searched by a gram: one, two or four bytes of a literal piece that must occur, chosen to be rare.  A filter
+of bits drops the places of a string whose gram is that of no pattern; elsewhere the piece is compared, and where the
+piece alone does not decide, the whole pattern.  Strings lie between marks, which are bytes of a piece as well: a piece
+with a mark is at the beginning or at the end of a string.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from cer_gpu.backend.jit import helper, kernel
 
 MARK = 0xFF
-"""Byte before each text and behind the last one; UTF-8 has no such byte."""
+"""Byte before each string and after the last one; UTF-8 has no such byte."""
 
 ANY_CHARACTER, ANY_RUN, FIRST_CLASS = 256, 257, 258
 """Signs of patterns: any character, any run of characters, and the first class; less than 256 is a byte."""
@@ -78,32 +78,32 @@ class Grams(NamedTuple):
 
 @kernel
 def lay_out(offsets, data, folds, begins, laid):
-    """Write texts one behind the other, each behind a `MARK`, with another behind the last.
+    """Write strings one after the other, each after a `MARK`, with another after the last.
 
     Parameters
     ----------
     offsets : int64, shape (n + 1,)
-        Offsets of an Arrow array of texts.
+        Offsets of an Arrow array of strings.
     data : uint8, shape (bytes,)
         Bytes of that array.
     folds : int32, shape (code points,)
-        Character in place of each one, of no more bytes; empty: texts stay as they are.
+        Character in place of each one, of no more bytes; empty: strings stay as they are.
     begins : int64, shape (n + 1,), written
-        Begin of each text; it ends one byte before the next one begins.
-    laid : uint8, shape (room,), written
-        Room for all bytes and marks.
+        Begin of each string; it ends one byte before the next one begins.
+    laid : uint8, shape (capacity,), written
+        Space for all bytes and marks.
     """
     laid[0] = MARK
     at = _U(1)
-    for text in range(begins.shape[0] - 1):
-        begins[_U(text)] = np.int64(at)
-        at = lay_text(data, _U(offsets[_U(text)]), _U(offsets[_U(text + 1)]), folds, laid, at)
+    for string in range(begins.shape[0] - 1):
+        begins[_U(string)] = np.int64(at)
+        at = lay_string(data, _U(offsets[_U(string)]), _U(offsets[_U(string + 1)]), folds, laid, at)
     begins[begins.shape[0] - 1] = np.int64(at)
 
 
 @helper
-def lay_text(data, k, end, folds, laid, at):
-    """Write the text that lies in a range of bytes, and a `MARK` behind it; return the place behind that."""
+def lay_string(data, k, end, folds, laid, at):
+    """Write the string that lies in a range of bytes, and a `MARK` after it; return the place after that."""
     n_folds = folds.shape[0]
     while k < end:
         byte = data[k]
@@ -146,7 +146,7 @@ def _character(data, at, length):
 
 @helper
 def _write(laid, at, character):
-    """Write a character as UTF-8, and return the place behind it."""
+    """Write a character as UTF-8, and return the place after it."""
     if character < 0x80:
         laid[at] = character
         return at + _U(1)
@@ -167,33 +167,33 @@ def _write(laid, at, character):
 
 
 @kernel
-def find_globs(laid, begins, first, width, grams, globs, seen, met, patterns, strings, n_found):
-    """Find the patterns that match each text.
+def find_globs(laid, begins, first, width, grams, globs, seen, met, patterns, strings, n_pairs):
+    """Find the patterns that match each string.
 
     Parameters
     ----------
-    laid : uint8, shape (room,)
+    laid : uint8, shape (capacity,)
     begins : int64, shape (n + 1,)
-        Texts, as `lay_out` writes them.
+        Strings, as `lay_out` writes them.
     first : int
-        Text to begin at.
+        String to begin at.
     width : int
-        Bytes of the grams; 0: the patterns of the entries are compared with every text, 1: with those that have a byte.
+        Bytes of the grams; 0: the patterns of the entries are compared with every string, 1: with those with a byte.
     grams : Grams
     globs : Globs
     seen : int32, shape (patterns,), written
-        The last text for which a pattern is decided; at first -1.
+        The last string for which a pattern is decided; at first -1.
     met : int32, shape (256,), written
-        The last text with each byte, where grams are of one; at first -1.
-    patterns, texts : int32, shape (found,), written
-        The pattern and the text of each pair found, from `n_found` on.
-    n_found : int
-        Pairs found so far.
+        The last string with each byte, where grams are of one; at first -1.
+    patterns, strings : int32, shape (pairs,), written
+        The pattern and the string of each match, from `n_pairs` on.
+    n_pairs : int
+        Pairs so far.
 
     Returns
     -------
     (int, int)
-        The text after the last one done: all, or that for which there is perhaps no room; and the pairs found now.
+        The string after the last one done (all, or the one for which space may run out), and the number of pairs.
     """
     grams, globs = Grams(*grams), Globs(*globs)
     n_strings, n_entries = begins.shape[0] - 1, grams.entries.shape[0]
@@ -202,21 +202,21 @@ def find_globs(laid, begins, first, width, grams, globs, seen, met, patterns, st
     while 1 << n_bits < 8 * grams.bits.shape[0]:
         n_bits += 1
     shift, last_slot = _U(64 - n_bits), _U(grams.slots.shape[0] - 2)
-    for text in range(first, n_strings):
-        if n_found + n_entries > patterns.shape[0]:
-            return text, n_found
-        begin, end = begins[_U(text)], begins[_U(text + 1)] - 1
+    for string in range(first, n_strings):
+        if n_pairs + n_entries > patterns.shape[0]:
+            return string, n_pairs
+        begin, end = begins[_U(string)], begins[_U(string + 1)] - 1
         if width < 2:
             for at in range(begin, end if width == 1 else begin):
-                met[_U(laid[_U(at)])] = text
+                met[_U(laid[_U(at)])] = string
             for entry in range(n_entries):
                 pattern = grams.entries[_U(entry), 0]
-                if width == 1 and met[_U(grams.keys[_U(entry)])] != text:
+                if width == 1 and met[_U(grams.keys[_U(entry)])] != string:
                     continue
-                if (width == 1 and globs.is_piece[_U(pattern)]) or glob_fits(globs, pattern, laid, begin, end):
-                    patterns[n_found] = pattern
-                    strings[n_found] = text
-                    n_found += 1
+                if (width == 1 and globs.is_piece[_U(pattern)]) or glob_matches(globs, pattern, laid, begin, end):
+                    patterns[n_pairs] = pattern
+                    strings[n_pairs] = string
+                    n_pairs += 1
             continue
         word = _U(0)
         for at in range(begin - 1, end + 1):
@@ -231,19 +231,19 @@ def find_globs(laid, begins, first, width, grams, globs, seen, met, patterns, st
                 if grams.keys[_U(entry)] != key:
                     continue
                 pattern = grams.entries[_U(entry), 0]
-                if seen[_U(pattern)] == text or not has_piece(grams, entry, laid, at, begin, end):
+                if seen[_U(pattern)] == string or not has_piece(grams, entry, laid, at, begin, end):
                     continue
-                seen[_U(pattern)] = text
-                if globs.is_piece[_U(pattern)] or glob_fits(globs, pattern, laid, begin, end):
-                    patterns[n_found] = pattern
-                    strings[n_found] = text
-                    n_found += 1
-    return n_strings, n_found
+                seen[_U(pattern)] = string
+                if globs.is_piece[_U(pattern)] or glob_matches(globs, pattern, laid, begin, end):
+                    patterns[n_pairs] = pattern
+                    strings[n_pairs] = string
+                    n_pairs += 1
+    return n_strings, n_pairs
 
 
 @helper
 def has_piece(grams, entry, laid, at, begin, end):
-    """Return True if the piece of an entry, whose gram ends at a place, stands there, marks included."""
+    """Return True if the piece of an entry, whose gram ends at a place, is there, marks included."""
     piece, piece_end = _U(grams.entries[_U(entry), 1]), _U(grams.entries[_U(entry), 2])
     start = at + 1 - grams.entries[_U(entry), 3]
     if start < begin - 1 or start + np.int64(piece_end - piece) > end + 1:
@@ -258,16 +258,16 @@ def has_piece(grams, entry, laid, at, begin, end):
 
 
 @kernel
-def glob_fits(globs, pattern, laid, begin, end):
-    """Compare a whole text with a pattern.
+def glob_matches(globs, pattern, laid, begin, end):
+    """Compare a whole string with a pattern.
 
     Parameters
     ----------
     globs : Globs
     pattern : int
-    laid : uint8, shape (room,)
+    laid : uint8, shape (capacity,)
     begin, end : int
-        The text, without marks.
+        The string, without marks.
 
     Returns
     -------
@@ -276,7 +276,7 @@ def glob_fits(globs, pattern, laid, begin, end):
     globs = Globs(*globs)
     sign, last = _U(globs.begins[_U(pattern)]), _U(globs.begins[_U(pattern + 1)])
     at, stop = _U(begin), _U(end)
-    after, tried, has_star = sign, at, False  # the sign behind the last star, and where the signs from there on begin
+    after, tried, has_star = sign, at, False  # the sign after the last star, and where the signs from there on begin
     while True:
         if sign == last:
             if at == stop:
@@ -322,15 +322,15 @@ def _in_class(globs, number, character):
 
 @kernel
 def mark_strings(patterns, begins, strings, table):
-    """Mark the texts that one of several patterns matches.
+    """Mark the strings that one of several patterns matches.
 
     Parameters
     ----------
     patterns : int32, shape (n,)
     begins : int64, shape (patterns + 1,)
-        Begin of the texts of each pattern.
-    texts : int32, shape (pairs,)
-    table : bool, shape (texts,), written
+        Begin of the strings of each pattern.
+    strings : int32, shape (pairs,)
+    table : bool, shape (strings,), written
     """
     for k in range(patterns.shape[0]):
         pattern = _U(patterns[_U(k)])

@@ -1,1 +1,1 @@
-"""The runtime of funnels, whose rows are known by their starts."""
+"""The runtime of funnels, with a row for each start."""

@@ -48,9 +48,9 @@ class ProgressBuffers:
         """Return some of the starts."""
         chosen = np.arange(len(self))[rows]
         lengths = np.diff(self.offsets)
-        kept = np.zeros(len(self), np.bool_)
-        kept[chosen] = True
-        entries = np.repeat(kept, lengths)
-        offsets = np.concatenate([[0], np.cumsum(lengths[kept])]).astype(np.int32)
+        mask = np.zeros(len(self), np.bool_)
+        mask[chosen] = True
+        entries = np.repeat(mask, lengths)
+        offsets = np.concatenate([[0], np.cumsum(lengths[mask])]).astype(np.int32)
         times = self.times[entries] if len(self.times) else self.times
-        return ProgressBuffers(offsets, self.positions[entries], times, self.states[kept], self.barring[kept])
+        return ProgressBuffers(offsets, self.positions[entries], times, self.states[mask], self.barring[mask])

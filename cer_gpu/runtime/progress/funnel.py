@@ -18,12 +18,12 @@ from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.progress.buffers import ProgressBuffers
 from cer_gpu.runtime.progress.table import FunnelTable
-from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
+from cer_gpu.runtime.protocol import Length, ResultBuffers, Runtime
 
 _INITIAL_SIZE = 1 << 12
-"""Initial room for starts, a power of two."""
+"""Initial capacity for starts, a power of two."""
 _MAX_AT_ONCE = 1 << 16
-"""Most rows of one buffer."""
+"""Maximum number of rows of one buffer."""
 
 
 class Funnel(Runtime):
@@ -33,7 +33,7 @@ class Funnel(Runtime):
     ----------
     table
     options
-        Without a strategy, LIMIT, CONSUME BY and shares.
+        Without a strategy, LIMIT, CONSUME BY and shards.
     length
         Length of the window, uint64 or float64; None if there is none.
     """
@@ -67,12 +67,12 @@ class Funnel(Runtime):
         """True where a window counts the events of a partition."""
         return self._counts
 
-    def feed(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
-        """Process relevant events; what they make known is `known`."""
+    def feed(self, events: RelevantEvents) -> Iterator[ResultBuffers]:
+        """Process relevant events; `take_decided` returns the starts that they decide."""
         begin, n = 0, len(events.symbols)
-        given = tuple(events.as_group), events.window_clocks, tuple(self._lengths), self._table.actions
+        args = tuple(events.as_group), events.window_clocks, tuple(self._lengths), self._table.actions
         while begin < n:
-            begin = loops.move_starts(*given, tuple(self._starts), begin, self._regs)
+            begin = loops.move_starts(*args, tuple(self._starts), begin, self._regs)
             if begin < n:
                 self._grow()
         yield from ()
@@ -83,30 +83,34 @@ class Funnel(Runtime):
 
     @property
     def next_deadline(self) -> int | None:
-        """Least clock of an event beyond the window of the first start that is not known, or None if all are."""
+        """Least clock of an event beyond the window of the first pending start, or None if none is pending."""
         base = int(self._regs[loops.BASE])
         if base == self._regs[loops.NEXT_ID] or self.options.window != GLOBAL_WINDOW:
             return None
         row = self._starts.clocks[base & (len(self._rows) - 1)]
-        due = int(row[loops.CLOCK]) + int(self._lengths.window) + 1
-        return min(due, int(row[loops.LAST_CLOCK]) + int(self._lengths.gap) + 1) if self._lengths.gapped else due
+        window_end = int(row[loops.CLOCK]) + int(self._lengths.window) + 1
+        return (
+            min(window_end, int(row[loops.LAST_CLOCK]) + int(self._lengths.gap) + 1)
+            if self._lengths.gapped
+            else window_end
+        )
 
     @property
-    def first_held(self) -> int | None:
-        """Position of the first start that is not handed over, or None if all are."""
+    def first_pending(self) -> int | None:
+        """Position of the first start that is pending, or None if none is."""
         base = int(self._regs[loops.BASE])
         if base == self._regs[loops.NEXT_ID]:
             return None
         return int(self._rows[base & (len(self._rows) - 1), self._places.start])
 
-    def known(self, *, ended: bool = False) -> ProgressBuffers | None:
-        """Return known starts, all of whose predecessors are known, in their order, or None if there are no more."""
-        empty, n_held = self._recycler.empty, int(self._regs[loops.NEXT_ID] - self._regs[loops.BASE])
-        if not n_held:
+    def take_decided(self, *, ended: bool = False) -> ProgressBuffers | None:
+        """Return the decided starts before the first undecided one, in order, or None if there are no more."""
+        empty, n_pending = self._recycler.empty, int(self._regs[loops.NEXT_ID] - self._regs[loops.BASE])
+        if not n_pending:
             return None
-        size = 1 << (min(n_held, _MAX_AT_ONCE) - 1).bit_length()  # memory of few sizes is used again
+        size = 1 << (min(n_pending, _MAX_AT_ONCE) - 1).bit_length()  # memory of few sizes is used again
         n_times = size * self._n_steps if self.options.timed else 0
-        known = loops.KnownStarts(
+        buffers = loops.DecidedStarts(
             empty((size + 1,), np.int32),
             empty((size * self._n_steps,), np.int64),
             empty((n_times,), np.int64),
@@ -114,13 +118,13 @@ class Funnel(Runtime):
             empty((size,), np.int64),
         )
         state = tuple(self._starts), self._now, tuple(self._lengths), ended
-        n = loops.take_known(*state, tuple(known), self._n_steps, self._regs)
+        n = loops.take_decided(*state, tuple(buffers), self._n_steps, self._regs)
         if not n:
             return None
-        n_values = int(known.offsets[n])
-        times = known.times[:n_values] if self.options.timed else known.times
+        n_values = int(buffers.offsets[n])
+        times = buffers.times[:n_values] if self.options.timed else buffers.times
         return ProgressBuffers(
-            known.offsets[: n + 1], known.positions[:n_values], times, known.states[:n], known.barring[:n]
+            buffers.offsets[: n + 1], buffers.positions[:n_values], times, buffers.states[:n], buffers.barring[:n]
         )
 
     def flush(self) -> MatchBuffers:
@@ -136,15 +140,15 @@ class Funnel(Runtime):
 
     def live(self) -> Int64:
         """Return the positions that rows to come may hold, ascending."""
-        kept = self._kept
-        info = self._rows[kept, loops.INFO]
-        held = info % loops.REACHED + (info // loops.REACHED % loops.STATES == loops.BARRED)
-        places = self._rows[kept, self._places]
-        return np.unique(places[np.arange(self._n_steps) < held[:, None]])
+        rows = self._pending_rows
+        info = self._rows[rows, loops.INFO]
+        n_reached = info % loops.REACHED + (info // loops.REACHED % loops.STATES == loops.BARRED)
+        places = self._rows[rows, self._places]
+        return np.unique(places[np.arange(self._n_steps) < n_reached[:, None]])
 
     @property
-    def held(self) -> dict[str, int]:
-        """Number of starts that are not handed over."""
+    def live_counts(self) -> dict[str, int]:
+        """Number of pending starts."""
         return {"starts": int(self._regs[loops.NEXT_ID] - self._regs[loops.BASE])}
 
     @property
@@ -152,31 +156,31 @@ class Funnel(Runtime):
         return loops.Starts(self._rows, self._rows.view(self._clock), self._lists, self._lasts)
 
     @property
-    def _kept(self) -> Int64:
-        """Rows of the starts that are kept, from the oldest to the newest."""
+    def _pending_rows(self) -> Int64:
+        """Rows of the pending starts, from the oldest to the newest."""
         rows: Int64 = np.arange(self._regs[loops.BASE], self._regs[loops.NEXT_ID]) & (len(self._rows) - 1)
         return rows
 
     # ---- partitions -----------------------------------------------------------------------------------------
 
     def idle(self, n_partitions: int) -> Bools:
-        """Return which of the first partitions hold nothing: those no start of which waits."""
+        """Return which of the first partitions hold nothing: those without pending starts."""
         idle: Bools = (self._lists[:n_partitions] < self._regs[loops.BASE]).all(axis=1)
         return idle
 
-    def keep_partitions(self, kept: Bools) -> None:
-        """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
-        numbers = np.where(kept, np.cumsum(kept) - 1, 0)
-        rows = self._kept
+    def keep_partitions(self, mask: Bools) -> None:
+        """Drop the partitions outside `mask` and renumber the others in order."""
+        numbers = np.where(mask, np.cumsum(mask) - 1, 0)
+        rows = self._pending_rows
         info = self._rows[rows, loops.INFO]
         rest = loops.REACHED * loops.STATES
         self._rows[rows, loops.INFO] = numbers[info // rest] * rest + info % rest
-        self._lists = self._lists[: len(kept)][kept]
-        self._lasts = self._lasts[: len(kept)][kept] if self._counts else self._lasts
+        self._lists = self._lists[: len(mask)][mask]
+        self._lasts = self._lasts[: len(mask)][mask] if self._counts else self._lasts
         self.reserve_partitions(max(1, len(self._lists)))
 
     def reserve_partitions(self, n: int) -> None:
-        """Make room for so many partitions."""
+        """Reserve memory for `n` partitions."""
         old, width = self._lists.shape
         if n > old:
             lists = np.full((max(n, 2 * old), width), -1, np.int64)
@@ -188,13 +192,13 @@ class Funnel(Runtime):
             lasts[: len(self._lasts)] = self._lasts
             self._lasts = lasts
 
-    # ---- state that can be kept -----------------------------------------------------------------------------
+    # ---- snapshots ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state as arrays by name, from which `restore` goes on."""
+        """Return the state as arrays by name, from which `restore` continues."""
         return {
             "regs": self._regs,
-            "rows": self._rows[self._kept],
+            "rows": self._rows[self._pending_rows],
             "size": np.array([len(self._rows)]),
             "lists": self._lists,
             "lasts": self._lasts,
@@ -202,17 +206,17 @@ class Funnel(Runtime):
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         self._regs, self._lists, self._lasts = snapshot["regs"], snapshot["lists"], snapshot["lasts"]
         self._now = snapshot["now"][0]
         self._flushed = int(self._regs[loops.NEXT_ID])
         self._rows = np.zeros((int(snapshot["size"][0]), self._width), np.int64)
-        self._rows[self._kept] = snapshot["rows"]
+        self._rows[self._pending_rows] = snapshot["rows"]
 
-    # ---- room -----------------------------------------------------------------------------------------------
+    # ---- memory -----------------------------------------------------------------------------------------------
 
     def _grow(self) -> None:
-        """Make room for twice as many starts."""
+        """Reserve memory for twice as many starts."""
         size = len(self._rows)
         try:
             rows = room((2 * size, self._width), np.int64)

@@ -1,4 +1,4 @@
-"""Funnels whose steps have keys of their own: by ``b.source = a.target`` a start goes on with equal values alone.
+"""Funnels whose steps have keys of their own: by ``b.source = a.target`` a start continues with equal values alone.
 
 An event may satisfy steps that read unlike columns of it, and is then of a partition for each of them.  The runtime
 reads it once for each: the actions of an event are cut where the columns change, in the order from the last step to the
@@ -48,23 +48,23 @@ class KeyedFunnelTable(FunnelTable):
         super().__init__(steps)
 
     def passed_tests(self, word: int) -> int:
-        """Return the effects of an event, given its bit vector."""
+        """Return the effects of an event with a bit vector."""
         return sum(1 << i for i, (*_, mask) in enumerate(self._effects) if word & mask)
 
     def add_symbol(self, symbol: int, passed: int) -> None:
-        """Add a symbol, given the effects of its events."""
-        found: list[tuple[int, int, int]] = []
+        """Add a symbol with the effects of its events."""
+        effects: list[tuple[int, int, int]] = []
         for i, (k, effect, columns, _) in enumerate(self._effects):
             # an event of the next step is not between: it does not bar
-            if passed >> i & 1 and (effect == MOVES or (k, MOVES, columns) not in found):
-                found.append((k, effect, columns))
+            if passed >> i & 1 and (effect == MOVES or (k, MOVES, columns) not in effects):
+                effects.append((k, effect, columns))
         parts = []
-        for columns, part in groupby(found, key=lambda each: each[2]):
+        for columns, part in groupby(effects, key=lambda each: each[2]):
             parts.append((columns, self._row(tuple(2 * k + effect for k, effect, _ in part))))
         self.parts = np.concatenate([self.parts, np.array(parts, np.int32).reshape(len(parts), 2)])
         self.firsts = np.append(self.firsts, np.int32(len(self.parts)))
         n = len(self.steps)
-        self.ending: Bools = np.append(self.ending, (n - 1, MOVES) in {each[:2] for each in found})
+        self.ending: Bools = np.append(self.ending, (n - 1, MOVES) in {each[:2] for each in effects})
 
     def _row(self, actions: tuple[int, ...]) -> int:
         """Return the row of some actions."""

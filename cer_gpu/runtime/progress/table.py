@@ -1,6 +1,6 @@
-"""Funnels: chains of steps of one event each, of which the output "funnel" tells how far each start gets.
+"""Funnels: chains of steps of one event each, of which the output "funnel" reports how far each start gets.
 
-A start goes on at the earliest event that satisfies its next step.  Starts of one partition that have reached the same
+A start continues at the earliest event that satisfies its next step.  Starts of a partition that have reached the same
 step therefore move on together, and an event matters only by the steps that it satisfies and the gaps that it bars.
 """
 
@@ -45,7 +45,7 @@ class FunnelStep:
     labels : frozenset of str
         Variables that hold the event, by any of its alternatives.
     keys : tuple of str
-        Columns whose values a start shares with the event; empty: there are none, as in all other steps.
+        Columns whose values a start shares with the event; empty in all other steps.
     barring_keys : tuple of tuple of str
         The same of each of `barring`, where steps have keys.
     """
@@ -97,8 +97,8 @@ def funnel_steps(
 
 
 def _without_filter(part: NormalForm, below: list[NormalForm]) -> NormalForm:
-    made: NormalForm = below[0] if isinstance(part, Related) else with_children(part, below)
-    return made
+    formula: NormalForm = below[0] if isinstance(part, Related) else with_children(part, below)
+    return formula
 
 
 def relates(formula: NormalForm) -> bool:
@@ -126,24 +126,24 @@ def _with_keys(step: FunnelStep, keyed: RecentPattern, number: int) -> FunnelSte
 
 
 def _steps(formula: NormalForm, number: dict[Guard, int], barring: tuple[Absent, ...]) -> list[FunnelStep]:
-    """Return the steps of a part, whose first step is barred by given events."""
-    found: list[FunnelStep] = []
+    """Return the steps of a part, whose first step `barring` events bar."""
+    steps: list[FunnelStep] = []
     for part, joint in sequence(formula):
         if any(joint.optional):
             raise NoFunnelError("a step may be missing", "write the step without `?` or `*`")
         if joint.contiguous:
             raise NoFunnelError("':' asks for neighbouring events", "`;` allows others between")
-        before = joint.absent if found else barring
+        before = joint.absent if steps else barring
         if isinstance(part, Repeat):
             if part.n_min != part.n_max or part.contiguous:
                 raise NoFunnelError("a step is repeated", "f{n}, for a given number of times, is n steps")
             for k in range(part.n_min):
-                found += _steps(part.body, number, part.absent if k else before)
-                if len(found) > MAX_STEPS:
+                steps += _steps(part.body, number, part.absent if k else before)
+                if len(steps) > MAX_STEPS:
                     break
         else:
-            found.append(_funnel_step(part, number, before))
-    return found
+            steps.append(_funnel_step(part, number, before))
+    return steps
 
 
 def _funnel_step(part: NormalForm, number: dict[Guard, int], barring: tuple[Absent, ...]) -> FunnelStep:
@@ -187,7 +187,7 @@ class FunnelTable(NumberedAlphabet):
         super().__init__()
 
     def passed_tests(self, word: int) -> int:
-        """Return the steps that an event satisfies, then the gaps before steps that it bars, given its bit vector."""
+        """Return the steps that an event with a bit vector satisfies, then the gaps before steps that it bars."""
         return sum(1 << k for k, mask in enumerate(self._masks) if word & mask)
 
     def add_symbol(self, symbol: int, passed: int) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from cer_gpu.arrays import Bools, Int64
 from cer_gpu.automaton.encoding import COUNT_WINDOW
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
-from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
+from cer_gpu.runtime.protocol import Length, ResultBuffers, Runtime
 from cer_gpu.runtime.reading.symbols import NO_EVENTS, EventTable
 
 
@@ -40,15 +40,15 @@ class EventReader(Runtime):
         """True where a window counts the events of a partition."""
         return self.options.window == COUNT_WINDOW
 
-    def feed(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[ResultBuffers]:
         """Yield the events that the taker returns of these."""
         assert self.options.taker is not None
-        found = self.options.taker(events, self._table.words)
-        if len(found):
-            yield found
+        selected = self.options.taker(events, self._table.words)
+        if len(selected):
+            yield selected
 
-    def flush(self) -> FoundBuffers:
-        """Return no event: none is held."""
+    def flush(self) -> ResultBuffers:
+        """Return no event: none is buffered."""
         return NO_EVENTS
 
     def live(self) -> Int64:
@@ -62,12 +62,12 @@ class EventReader(Runtime):
     def reserve_partitions(self, n: int) -> None:
         """Do nothing: partitions have no state here."""
 
-    def keep_partitions(self, kept: Bools) -> None:
-        """Do nothing: all are kept."""
+    def keep_partitions(self, mask: Bools) -> None:
+        """Do nothing: all partitions stay."""
 
     def snapshot(self) -> dict[str, Any]:
         """Return an empty state."""
         return {}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""

@@ -19,14 +19,14 @@ from cer_gpu.columnar.memory import GrowableArray, zeros
 from cer_gpu.errors import no_memory
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.joining import Joining, forgets_by_partition
-from cer_gpu.runtime.protocol import FoundBuffers, Length
+from cer_gpu.runtime.protocol import Length, ResultBuffers
 
 _INITIAL_SIZE = 1 << 10
 """Initial rows of keys; a power of two."""
 _AHEAD = 32
 """Events whose keys are looked at together; a power of two."""
-_MOST = 2**31
-"""Most rows."""
+_MAX_ROWS = 2**31
+"""Maximum number of rows."""
 
 
 class RecentRun(Joining):
@@ -54,12 +54,12 @@ class RecentRun(Joining):
         self._layout = tables.layout(timed=options.timed)
         self._keyed = tables.n_values > 0
         n_keys = len(tables.keys)
-        self._counts, self._found = np.zeros(1, np.int64), np.zeros(n_keys, np.int64)
+        self._counts, self._key_rows = np.zeros(1, np.int64), np.zeros(n_keys, np.int64)
         self._hashes, self._candidates = np.zeros((_AHEAD, n_keys), np.uint64), np.zeros((_AHEAD, n_keys), np.int64)
         n_steps = len(tables.pattern.steps)
         self._bars = np.full((self._n_partitions, n_steps) if tables.bars else (0, 0), -1, np.int64)
         self._takes = self._layout.ended >= 0
-        self._memory = self._room(_INITIAL_SIZE if self._keyed else self._n_partitions)
+        self._memory = self._allocate(_INITIAL_SIZE if self._keyed else self._n_partitions)
         self._index = np.zeros(2 * _INITIAL_SIZE if self._keyed else 1, np.uint64)
         from_end = tables.lasting is not None
         self._waits = np.array([tables.lasting if from_end else self._length], self._length.dtype), int(from_end)
@@ -72,16 +72,16 @@ class RecentRun(Joining):
         self._moves: Moves
 
     @property
-    def held(self) -> dict[str, int]:
-        """Keys with partial matches that can move on, and these partial matches."""
-        kept = self._rows_kept()
-        pending = self._in_use[kept][:, self._layout.slots[:-1] + SLOT_LAST] >= 0
+    def live_counts(self) -> dict[str, int]:
+        """Numbers of keys with partial matches that can advance, and of these partial matches."""
+        live = self._live_rows()
+        pending = self._in_use[live][:, self._layout.slots[:-1] + SLOT_LAST] >= 0
         waiting = {"matches that may be retracted": len(self._waiting())} if self._takes else {}
-        return {"keys": int(kept.sum()), "partial matches": int(pending.sum()), **waiting}
+        return {"keys": int(live.sum()), "partial matches": int(pending.sum()), **waiting}
 
     # ---- events -------------------------------------------------------------------------------------------------
 
-    def feed(self, events: RelevantEvents) -> Iterator[FoundBuffers]:
+    def feed(self, events: RelevantEvents) -> Iterator[ResultBuffers]:
         """Process relevant events and yield full buffers, in order."""
         self._regs[loops.KEYS_AHEAD] = 0
         return super().feed(events)
@@ -96,7 +96,7 @@ class RecentRun(Joining):
     @property
     def _rows(self) -> Rows:
         words = self._words
-        keys = self._counts, self._index, self._found, self._hashes, self._candidates
+        keys = self._counts, self._index, self._key_rows, self._hashes, self._candidates
         return Rows(words, words.view(self._length.dtype), *keys, self._bars, self._forgotten)
 
     @property
@@ -128,46 +128,46 @@ class RecentRun(Joining):
 
     def live(self) -> Int64:
         """Return the positions that matches to come may hold, ascending."""
-        held = [self._words[rows, slot + word] for rows, slot, step in self._pending()
+        positions = [self._words[rows, slot + word] for rows, slot, step in self._pending()
                 for word in self._layout.positions[: step + 1]]  # fmt: skip
-        return np.unique(np.concatenate([np.empty(0, np.int64), *held]))
+        return np.unique(np.concatenate([np.empty(0, np.int64), *positions]))
 
     def _pending(self) -> Iterator[tuple[Int64, int, int]]:
-        """Yield for each step but the last the rows in which a partial match waits behind it, its slot, and it."""
-        kept = np.flatnonzero(self._rows_kept())
+        """Yield, for each step but the last, the rows with a partial match that reached it, its slot and the step."""
+        live = np.flatnonzero(self._live_rows())
         for step, slot in enumerate(self._layout.slots[:-1].tolist()):
-            yield kept[self._words[kept, slot + SLOT_LAST] >= 0], slot, step
+            yield live[self._words[live, slot + SLOT_LAST] >= 0], slot, step
 
     # ---- partitions ---------------------------------------------------------------------------------------------
 
     def idle(self, n_partitions: int) -> Bools:
         """Return which of the first partitions hold nothing."""
-        kept = self._rows_kept()
+        live = self._live_rows()
         if not self._keyed:
-            idle: Bools = ~kept[:n_partitions]
+            idle: Bools = ~live[:n_partitions]
             return idle
         idle = np.ones(n_partitions, np.bool_)
-        idle[self._in_use[kept, ROW_PARTITION]] = False
+        idle[self._in_use[live, ROW_PARTITION]] = False
         return idle
 
-    def keep_partitions(self, kept: Bools) -> None:
-        """Drop the partitions that are not `kept` and number the others anew, in their order."""
+    def keep_partitions(self, mask: Bools) -> None:
+        """Drop the partitions outside `mask` and renumber the others in order."""
         if self._keyed:
-            self._select_rows(self._rows_kept(), np.where(kept, np.cumsum(kept) - 1, -1))
+            self._select_rows(self._live_rows(), np.where(mask, np.cumsum(mask) - 1, -1))
         else:
-            self._move_rows(self._words, kept)
-            self._empty(int(kept.sum()))
+            self._move_rows(self._words, mask)
+            self._empty(int(mask.sum()))
         if len(self._bars):
-            self._move_rows(self._bars, kept)
-            self._bars[int(kept.sum()) :] = -1
-        self._renumber_partitions(kept)
+            self._move_rows(self._bars, mask)
+            self._bars[int(mask.sum()) :] = -1
+        self._renumber_partitions(mask)
 
     @staticmethod
-    def _move_rows(rows: Int64, kept: Bools) -> None:
-        rows[: int(kept.sum())] = rows[: len(kept)][kept]
+    def _move_rows(rows: Int64, mask: Bools) -> None:
+        rows[: int(mask.sum())] = rows[: len(mask)][mask]
 
     def reserve_partitions(self, n: int) -> None:
-        """Make room for so many partitions."""
+        """Reserve memory for `n` partitions."""
         super().reserve_partitions(n)
         if len(self._bars) and len(self._bars) < self._n_partitions:
             bars = np.full((self._n_partitions, self._bars.shape[1]), -1, np.int64)
@@ -181,18 +181,18 @@ class RecentRun(Joining):
                 raise no_memory(n_old, "partitions") from None
             self._empty(n_old)
 
-    # ---- texts --------------------------------------------------------------------------------------------------
+    # ---- strings --------------------------------------------------------------------------------------------------
 
     def strings_in(self, columns: list[int]) -> Int64:
-        """Return the numbers of texts held of some columns of `RelevantEvents.attributes`."""
-        self._rows_kept()
-        held = [words[rows, word] for words, rows, word in self._strings(columns)]
-        return np.concatenate([np.empty(0, np.int64), *held])
+        """Return the ids of the buffered strings of some columns of `RelevantEvents.attributes`."""
+        self._live_rows()
+        ids = [words[rows, word] for words, rows, word in self._strings(columns)]
+        return np.concatenate([np.empty(0, np.int64), *ids])
 
     def renumber_strings(self, columns: list[int], renumbered: Int64) -> None:
-        """Exchange the numbers of texts held of some columns, given the new number for each old one."""
+        """Replace the ids of the buffered strings of some columns, given the new id for each old one."""
         if self._keyed:  # the keys of rows that hold nothing would not be exchanged
-            self._select_rows(self._rows_kept())
+            self._select_rows(self._live_rows())
         for words, rows, word in list(self._strings(columns)):
             words[rows, word] = renumbered[words[rows, word]]
         if self._keyed:
@@ -200,10 +200,10 @@ class RecentRun(Joining):
 
     def _strings(self, columns: list[int]) -> Iterator[tuple[Int64, Int64, int]]:
         """Yield the words that hold values of some columns, each with its memory, and the rows there that have one."""
-        kept = np.flatnonzero(self._rows_kept())
+        live = np.flatnonzero(self._live_rows())
         for value in range(self._tables.n_values):
             if any(key[value] in columns for key in self._tables.keys):
-                yield self._words, kept, ROW_VALUES + value
+                yield self._words, live, ROW_VALUES + value
         slots = [(self._words, *each) for each in self._pending()]
         slots.append((self._ended_memory.array, self._waiting(), ENDED_SLOT, len(self._layout.slots) - 1))
         for words, rows, slot, step in slots:
@@ -218,12 +218,12 @@ class RecentRun(Joining):
         """Return the numbers of what ended and may be taken back."""
         return np.flatnonzero(self._ended_memory.array[:, ENDED_SLOT + SLOT_LAST] >= 0)
 
-    # ---- state that can be kept ---------------------------------------------------------------------------------
+    # ---- snapshots ----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state as arrays by name, from which `restore` goes on."""
-        kept = self._rows_kept()
-        words = self._in_use[kept] if self._keyed else self._words
+        """Return the state as arrays by name, from which `restore` continues."""
+        live = self._live_rows()
+        words = self._in_use[live] if self._keyed else self._words
         waiting, ended = self._waiting(), self._ended_memory.array
         if self._takes:
             numbers = np.full(len(ended) + 1, LIST_END, np.int64)  # the last is LIST_END, too
@@ -234,11 +234,11 @@ class RecentRun(Joining):
         return {**super().snapshot(), "words": words, "bars": self._bars, "ended": ended}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         super().restore(snapshot)
         self._bars = snapshot["bars"]
         words = snapshot["words"]
-        self._memory = self._room(max(_INITIAL_SIZE, 2 * len(words)) if self._keyed else len(words))
+        self._memory = self._allocate(max(_INITIAL_SIZE, 2 * len(words)) if self._keyed else len(words))
         self._words[: len(words)] = words
         if self._keyed:
             self._counts[0] = len(words)
@@ -250,9 +250,9 @@ class RecentRun(Joining):
             self._free[0] = LIST_END
             self._free_from(len(ended))
 
-    # ---- room ---------------------------------------------------------------------------------------------------
+    # ---- memory ---------------------------------------------------------------------------------------------------
 
-    def _room(self, n_rows: int) -> GrowableArray:
+    def _allocate(self, n_rows: int) -> GrowableArray:
         return GrowableArray(n_rows, max(1, int(self._layout.slots[-1]) + self._takes))
 
     def _free_from(self, begin: int) -> None:
@@ -266,20 +266,20 @@ class RecentRun(Joining):
             loops.clear_rows(*plain(self._layout, self._rows), begin)
 
     def _drop_unreachable(self, clock: Any) -> None:
-        self._rows_kept(clock)
+        self._live_rows(clock)
 
-    def _rows_kept(self, clock: Any = None) -> Bools:
-        """Drop what can move on no more, at an event of a clock or at the last one; return which rows hold anything."""
-        kept = np.empty(len(self._in_use), np.bool_)
+    def _live_rows(self, clock: Any = None) -> Bools:
+        """Drop what can no longer advance at an event of a clock, or the last one; return which rows hold anything."""
+        live = np.empty(len(self._in_use), np.bool_)
         clocks: Array = self._last_clocks if clock is None else self._clocks_at(clock)
         groups = plain(self._layout, self._rows, self._ended)
-        loops.drop_pending(*groups, clocks, self._length, int(self._keyed), kept)
-        return kept
+        loops.drop_pending(*groups, clocks, self._length, int(self._keyed), live)
+        return live
 
-    def _select_rows(self, kept: Bools, renumbered: Int64 | None = None) -> None:
-        """Drop the rows that are not `kept`; partitions may have new numbers."""
+    def _select_rows(self, mask: Bools, renumbered: Int64 | None = None) -> None:
+        """Drop the rows outside `mask`; partitions may have new numbers."""
         numbers = np.empty(0, np.int64) if renumbered is None else renumbered
-        self._counts[0] = loops.keep_rows(self._words, kept, numbers)
+        self._counts[0] = loops.keep_rows(self._words, mask, numbers)
         self._enter()
 
     def _enter(self) -> None:
@@ -292,9 +292,9 @@ class RecentRun(Joining):
         loops.index_rows(self._tables.n_values, tuple(self._rows))
 
     def _reserve_memory(self, clock: Any) -> None:
-        """Drop the rows that hold nothing more at an event of this clock; take more memory where few do."""
+        """Drop the rows that hold nothing more at an event of this clock; allocate more memory if few do."""
         self._regs[loops.KEYS_AHEAD] = 0  # rows that were found ahead may be elsewhere
-        kept = self._rows_kept(clock)
+        live = self._live_rows(clock)
         if self._takes and 4 * len(self._waiting()) > 3 * len(self._ended_memory.array):
             n_ended = len(self._ended_memory.array)
             try:
@@ -304,14 +304,14 @@ class RecentRun(Joining):
             self._free_from(n_ended)
         if not self._keyed or self._counts[0] < len(self._words):
             return
-        n, size = int(kept.sum()), len(self._words)
+        n, size = int(live.sum()), len(self._words)
         try:
             if 4 * n > 3 * size:
-                if 2 * size > _MOST:
+                if 2 * size > _MAX_ROWS:
                     raise MemoryError
                 self._memory.grow(2 * size)
                 self._enter()
             else:
-                self._select_rows(kept)
+                self._select_rows(live)
         except MemoryError:
             raise no_memory(n, "keys with partial matches") from None

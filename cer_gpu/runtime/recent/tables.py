@@ -72,24 +72,24 @@ class RecentTables:
                     self._add_comparison(codes.COMPARE, codes.EQUAL, (members[0], NOW), (other, NOW))
             for test in step.tests:
                 self._add(test, number)
-            made = tuple(members[0] for members in own[number])
-            key = numbers.setdefault(made, len(numbers)) if made else p.NOT_KEPT
+            key_columns = tuple(members[0] for members in own[number])
+            key = numbers.setdefault(key_columns, len(numbers)) if key_columns else p.NO_WORD
             kind = p.MOVE if number else p.BEGIN
             last = len(self._tests)
             self._moves.append([[kind, number, i, key, first, last] for i in range(len(step.events))])
-        # behind the last step they take back
+        # after the last step they take back
         for number, absent in enumerate([*(step.absent for step in pattern.steps), pattern.taking]):
             takes, rows = number == len(pattern.steps), []
             for absence in absent:
                 first = len(self._tests)
                 for test in absence.tests:
                     self._add(test, NOW)
-                kind, key = p.TAKE if takes else p.DROP, p.NOT_KEPT
+                kind, key = p.TAKE if takes else p.DROP, p.NO_WORD
                 if absence.key is None:
                     kind = p.TAKE_ALL if takes else p.SCAN if absence.tests else p.BAR
                 elif absence.key:
-                    made = tuple(next(of_key) for of_key in self._columns)
-                    key = numbers.setdefault(made, len(numbers))
+                    key_columns = tuple(next(of_key) for of_key in self._columns)
+                    key = numbers.setdefault(key_columns, len(numbers))
                 rows.append([kind, number, 0, key, first, len(self._tests)])
             self._drops.append(rows)
         self.keys: list[tuple[int, ...]] = list(numbers)
@@ -107,19 +107,19 @@ class RecentTables:
         steps = dict(test.events)
         needs = len(self._needs)
         self._needs += test.needs
-        asked = [needs, len(self._needs)]
+        when = [needs, len(self._needs)]
         at = [NOW if steps[a.variable, a.event] == step else steps[a.variable, a.event] for a in condition.arguments]
         if isinstance(condition, Comparison):
             kind = codes.COMPARE_RANKED if condition.ranked else codes.COMPARE
             sides = [(1 + condition.left_column, at[0]), (1 + condition.right_column, at[1])]
-            self._add_comparison(kind, COMPARISONS.index(condition.op), sides[0], sides[1], asked)
+            self._add_comparison(kind, COMPARISONS.index(condition.op), sides[0], sides[1], when)
             return
         if condition not in self._lines:
             begin = len(self._code)
             self._code += condition.instructions
             self._lines[condition] = begin, len(self._code)
         self._read |= {(at[a], abs(column)) for op, a, column in condition.instructions if op == COLUMN}
-        self._tests.append([codes.PROGRAM, 0, 0, 0, *self._lines[condition], len(self._arguments), *asked])
+        self._tests.append([codes.PROGRAM, 0, 0, 0, *self._lines[condition], len(self._arguments), *when])
         self._arguments += at
 
     def _add_comparison(
@@ -152,21 +152,21 @@ class RecentTables:
         )
 
     def _ops(self, passed: int) -> list[list[int]]:
-        """Return what events do that pass some alternatives and absences: from the last step to the first."""
+        """Return the operations of events that pass some alternatives and absences, from the last step to the first."""
         counts = [len(rows) for rows in (*self._moves, *self._drops)]
         firsts = [0, *accumulate(counts)]
-        n_steps, found = len(self._moves), list[list[int]]()
+        n_steps, ops = len(self._moves), list[list[int]]()
         for step in reversed(range(n_steps + 1)):
             moves = [(self._moves[step], firsts[step])] if step < n_steps else []
             for rows, first in (*moves, (self._drops[step], firsts[n_steps + step])):
-                found += [row for i, row in enumerate(rows) if passed >> (first + i) & 1]
-        return found
+                ops += [row for i, row in enumerate(rows) if passed >> (first + i) & 1]
+        return ops
 
     def layout(self, *, timed: bool) -> p.SlotLayout:
         """Return the places of the words of a row, with times of starts if it is `timed`."""
         n_steps, n_columns = len(self.pattern.steps), 1 + len(self.bound.columns)
         positions, ends = np.zeros(n_steps, np.int32), np.zeros(n_steps, np.int32)
-        choices, stored = np.full(n_steps, p.NOT_KEPT, np.int32), np.full((n_steps, n_columns), p.NOT_KEPT, np.int32)
+        choices, stored = np.full(n_steps, p.NO_WORD, np.int32), np.full((n_steps, n_columns), p.NO_WORD, np.int32)
         word = p.SLOT_TIME + timed
         for step in range(n_steps):
             positions[step] = word
