@@ -17,7 +17,7 @@ from cer_gpu.cache import gc_paused
 from cer_gpu.columnar.clocks import time_column_type
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.fields import columns_with, with_column
-from cer_gpu.columnar.record_batches import empty_batch, joined_batches
+from cer_gpu.columnar.record_batches import coalesce_batches, empty_batch
 from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
 from cer_gpu.engine.blocks import BLOCK_ROWS, Blocks
 from cer_gpu.engine.checkpoint import NamedState
@@ -391,7 +391,7 @@ class ExecutionGroup:
         if n_rows is not None:
             self.blocks.end = self.blocks.n_events + n_rows
             if self.block_factor > 1:
-                batches = joined_batches(batches, JOINED_ROWS)
+                batches = coalesce_batches(batches, JOINED_ROWS)
         if not self.limit_reached:
             for batch in batches:
                 yield from self.push(batch)

@@ -337,7 +337,7 @@ class PendingMatches:
         n_bytes = sum(array.nbytes for rows in (self._rows, more) for array in rows.arrays)
         n_bytes += sum(key.nbytes for key in self._keys)
         n_needed = _COPIES * n_bytes + _table_bytes(n_rows)
-        return self._options.memory.room_for(n_needed, lambda: self._waiting_at(more))
+        return self._options.memory.reserve(n_needed, lambda: self._waiting_at(more))
 
     def _waiting_at(self, more: MatchBuffers) -> str:
         """Return words on all that waits, and on the end of most, for the message that they need too much."""

@@ -146,7 +146,7 @@ class Joining(Runtime):
 
     def _gathering(self, events: RelevantEvents, n_bytes: int) -> AbstractContextManager[None]:
         """Bound the memory for the matches of the event under way, which then take so many bytes."""
-        return self.options.memory.room_for(n_bytes, lambda: self._gathered_at(events))
+        return self.options.memory.reserve(n_bytes, lambda: self._gathered_at(events))
 
     def _gathered_at(self, events: RelevantEvents) -> str:
         """Return words on the matches of the event under way, for the message that they need too much."""
