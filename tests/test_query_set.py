@@ -244,7 +244,7 @@ def test_partitions_are_found_of_events_that_some_query_reads():
         expected = queries["rare"].evaluate(events, threads=1)
         assert found["rare"].to_pylist() == expected.to_pylist()
         (shared,) = (each for each in evaluator._group.shared._partitions.values() if each.all.n)
-        assert (True in shared._known) == ("all" in names)
+        assert (True in shared._cached) == ("all" in names)
 
 
 def test_an_error_ends_the_stream_of_all_queries():

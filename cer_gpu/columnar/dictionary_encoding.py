@@ -147,7 +147,7 @@ class DictionaryEncoder:
 
     @property
     def stored(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-        """The offsets of the values by code, and their bytes, perhaps with unused space at the end; valid until the next."""
+        """The offsets of the values by code, and their bytes, perhaps with unused space, valid until the next call."""
         return self._offsets, self._bytes
 
     def _fill(self, offsets: npt.NDArray[Any], data: npt.NDArray[np.uint8], codes: npt.NDArray[np.int32]) -> None:

@@ -103,7 +103,7 @@ class StreamingExecution(QueryExecution):
         Name of the output.
     sharing
         Parts in common with the other queries of a set, or None if there are no others.
-    types_met
+    seen_types
         Collects the types of events.
     """
 
@@ -113,7 +113,7 @@ class StreamingExecution(QueryExecution):
         options: EvaluationOptions,
         output: str,
         sharing: SharedState | None = None,
-        types_met: SeenEventTypes | None = None,
+        seen_types: SeenEventTypes | None = None,
     ) -> None:
         super().__init__(options)
         self._output, self._sharing, self._query = output, sharing, query
@@ -130,7 +130,7 @@ class StreamingExecution(QueryExecution):
         self._pipes: ResultSlices | None = None
         self._planned: tuple[LogicalPlan, PhysicalPlan] | None = None
         types = query.plan.event_types if isinstance(query, Bindings) else query.types
-        self._types_met: SeenEventTypes = types_met or SeenEventTypes(types)
+        self._seen_types: SeenEventTypes = seen_types or SeenEventTypes(types)
         if isinstance(query, Bindings):
             self._bindings = query
             self._plan_for(query.plan)
@@ -257,11 +257,11 @@ class StreamingExecution(QueryExecution):
     def notes(self) -> list[str]:
         """Remarks on the events read so far: types that no event has, events without a key, what the end completed."""
         if self._sharing is not None:
-            self._types_met.add(list(self._sharing.types_seen))
+            self._seen_types.add(list(self._sharing.types_seen))
         # the plan of a query that is asleep need not be made
         keys = self.plan.partition_keys if self.n_without_key else ()
         tallies = tally_notes(self.n_undecided, self.options.undecided, self.n_without_key, keys)
-        return [*self._types_met.notes, *tallies]
+        return [*self._seen_types.notes, *tallies]
 
     @property
     def distributed_by_key(self) -> bool:  # type: ignore[override]
@@ -288,7 +288,7 @@ class StreamingExecution(QueryExecution):
 
     def clone(self, options: EvaluationOptions, sharing: SharedState | None) -> StreamingExecution:
         """Return an execution of the same query in another group, which collects types of events together with it."""
-        return StreamingExecution(self._query, options, self._output, sharing, self._types_met)
+        return StreamingExecution(self._query, options, self._output, sharing, self._seen_types)
 
     # ---- schemas --------------------------------------------------------------------------------------------
 
@@ -313,7 +313,7 @@ class StreamingExecution(QueryExecution):
             guards = self._sharing.guards(schema, binding.guards.type_column)
             self._sharing.add_partitions(binding.keys)
             if self._pipeline is None and can_defer(self.plan, self.physical.output, binding):
-                self._prefilter = guards.words_for(binding.guards, self._types_met)
+                self._prefilter = guards.words_for(binding.guards, self._seen_types)
                 return True
         if self._pipeline is None:
             self._start_pipeline()
@@ -337,7 +337,7 @@ class StreamingExecution(QueryExecution):
             if known_before is None or not known.is_planned_as(known_before):
                 return None
         guards = self._sharing.guards(schema, known.guards.type_column)
-        self._prefilter = guards.words_for(known.guards, self._types_met)
+        self._prefilter = guards.words_for(known.guards, self._seen_types)
         self._first_over = self._first_over or schema
         self._known_over, self._clocks, self._read = schema, known.clocks, known.attributes
         return True
@@ -368,7 +368,7 @@ class StreamingExecution(QueryExecution):
             binding,
             self.options,
             self.table,
-            types_met=self._types_met,
+            seen_types=self._seen_types,
             numbered=self.options.lateness is not None or ROW_COLUMN in binding.schema.names,
             shared=self._sharing,
         )
@@ -551,7 +551,7 @@ class StreamingExecution(QueryExecution):
         super().restore(state)
         if "pipes" in state.tables and self._as_planned and self._pipes is not None:
             self._pipes.restore(state.part("pipes"), state.tables["pipes"])
-        self._types_met = SeenEventTypes(())  # the types met before are not in the checkpoint
+        self._seen_types = SeenEventTypes(())  # the types met before are not in the checkpoint
         if "events" not in state.schemas:
             return
         schema = state.schemas["events"]

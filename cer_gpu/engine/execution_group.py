@@ -169,7 +169,7 @@ class Turns:
         """Yield the executions that read a block, in their order."""
         turns = set(self._each_block)
         for shared, of in self._of_guard.items():
-            for number in shared.asked_in(block):
+            for number in shared.guards_in(block):
                 turns.update(of.get(number, ()))
         for k in sorted(turns):
             name, execution = self._executions[k]

@@ -50,7 +50,7 @@ class Pipeline:
         The device, the stages, and the part of the stream: the shard, the keys, and the first position to report.
     table
         Symbol table of the runtime (`PhysicalPlan.table`).
-    types_met
+    seen_types
         Collects the types of events.
     numbered
         True: the events have row numbers (`ROW_COLUMN`), which are reported in place of positions.
@@ -75,7 +75,7 @@ class Pipeline:
         options: EvaluationOptions,
         table: Table,
         *,
-        types_met: SeenEventTypes,
+        seen_types: SeenEventTypes,
         numbered: bool = False,
         shared: SharedState | None = None,
     ) -> None:
@@ -83,7 +83,7 @@ class Pipeline:
         self.binding: Binding
         self.binding = self._first = binding
         self.table = table
-        self._device, self._types_met, self._stages = options.device, types_met, options.stages
+        self._device, self._seen_types, self._stages = options.device, seen_types, options.stages
         self._numbered = numbered
         self.tiers: set[str] = set()
         self._positions = Scratch(np.int64)
@@ -133,8 +133,8 @@ class Pipeline:
     def _guards_of(self, binding: Binding) -> GuardEvaluator | SharedWords:
         shared = self._guards_of_set(binding)
         if shared is None or not may_share(binding.guards, negates=self.physical.plan.negates):
-            return GuardEvaluator(binding.guards, self._device, self._types_met, self._compared)
-        return shared.words_for(binding.guards, self._types_met)
+            return GuardEvaluator(binding.guards, self._device, self._seen_types, self._compared)
+        return shared.words_for(binding.guards, self._seen_types)
 
     def _guards_of_set(self, binding: Binding) -> SharedGuards | None:
         """Return the guards of the set, or None if there is none, or a GPU evaluates them before derived columns."""

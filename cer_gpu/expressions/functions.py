@@ -1,4 +1,4 @@
-"""Scalar functions of predicates, computed by Arrow for a block at once: ``abs``, ``lower``, ``hour`` and their kin.
+"""Scalar functions of predicates, computed by Arrow block by block: ``abs``, ``lower``, ``hour`` and similar ones.
 
 NULL in, NULL out.  Integers of fewer bits become int64 first, so that only the least int64 is its own ``abs``, as in
 Arrow; floats become float64.
@@ -68,7 +68,7 @@ def integer_type(_: pa.DataType) -> pa.DataType:
 
 
 def string_type(_: pa.DataType) -> pa.DataType:
-    """Return the type of texts that are made."""
+    """Return the type of the strings of a result."""
     return pa.large_string()
 
 
@@ -94,17 +94,17 @@ def rounded(digits: int, data_type: pa.DataType) -> Compute:
 
 
 def of_strings(function: Compute) -> Callable[[int, pa.DataType], Compute]:
-    """Return a function of texts, which gives texts or integers."""
+    """Return a function of strings that returns strings or integers."""
 
     def computed(values: pa.Array) -> pa.Array:
-        found = function(plain_strings(values))
-        return found.cast(pa.large_string() if is_string(found.type) else pa.int64())
+        result = function(plain_strings(values))
+        return result.cast(pa.large_string() if is_string(result.type) else pa.int64())
 
     return lambda digits, data_type: computed
 
 
 def is_value(data_type: pa.DataType) -> bool:
-    """Return True for the types of single values that have a text."""
+    """Return True for the types of single values that have a text form."""
     return kind_of(data_type) not in (None, NOTHING) and not pa.types.is_duration(data_type)
 
 

@@ -91,7 +91,7 @@ class BoundRelations:
 
     @property
     def ranked(self) -> bool:
-        """True if texts are compared by their order."""
+        """True if strings are compared by their order."""
         return any(condition.ranked for condition in self.conditions)
 
     @property
@@ -225,7 +225,7 @@ class RelationBinder(Binder):
         return node
 
     def computed(self, test: t.BoundPredicate) -> t.BoundPredicate:
-        """Return a test as it is: a program tells of integers of more than 128 bits."""
+        """Return a test unchanged: the program detects integers of more than 128 bits."""
         return test
 
     def inputs_of(self, event: object) -> Inputs:
@@ -233,7 +233,7 @@ class RelationBinder(Binder):
         return self.inputs if event is None else self.single.inputs
 
     def alone(self, of: Sequence[Argument]) -> bool:
-        """Return True if these events are one, of which a column can hold all that is read."""
+        """Return True if these events are one, whose values can be computed into a column."""
         return len(of) == 1
 
     def column_number(self, column: SideColumn) -> int:
@@ -258,7 +258,7 @@ class RelationBinder(Binder):
         return Comparison(op, one, self.column_number(left), other, self.column_number(right), ranked)
 
     def program(self, predicate: s.Predicate, test: t.BoundPredicate) -> Condition:
-        """Return the program of a filter, given its test."""
+        """Return the program of a join predicate from its test."""
 
         def constant(value: int) -> int:
             return self.constants.setdefault(value, len(self.constants))
@@ -324,17 +324,17 @@ class RelationBinder(Binder):
         if negated:
             return t.And(tuple(tests))
         # NULL among the operands: UNKNOWN, even if one of the others is there
-        known = [self.bound_test(s.IsNull(each, each.span), True) for each in call.operands]
-        return t.And((t.Or(tuple(tests)), *known))
+        not_null = [self.bound_test(s.IsNull(each, each.span), True) for each in call.operands]
+        return t.And((t.Or(tuple(tests)), *not_null))
 
     def _related(self, function: str, text: s.Expression, other: s.Expression, negated: bool) -> t.BoundPredicate:
-        """Return the test of a text and one other."""
+        """Return the test of a string and another one."""
         if isinstance(text, s.Attribute) and isinstance(other, s.Attribute):
             one, two = (t.OfEvent(argument_of(side), t.Text(side.name, False)) for side in (text, other))
             if one.event != two.event:
                 return t.StringRelation(function, one, two, negated)
-        found = self.derive(s.Call(function, (text, other), text.span))
-        return self.bound_test(s.Comparison("=", found, s.Literal(True), text.span), negated)
+        call = self.derive(s.Call(function, (text, other), text.span))
+        return self.bound_test(s.Comparison("=", call, s.Literal(True), text.span), negated)
 
     def apart(self, predicate: s.Apart, negated: bool) -> t.BoundPredicate:
         """Bind a bound on the distance of two events, computed as windows are: exactly, or in floats for floats."""
@@ -352,7 +352,7 @@ class RelationBinder(Binder):
         return t.Compare("<=", distance, self.inputs.constant(int(length), t.WIDE), negated)
 
     def _describe_side(self, side: s.Expression) -> str:
-        """Name a side of a comparison, of which one is a length of time."""
+        """Name a side of a comparison of which one is a duration."""
         if isinstance(side, s.Attribute | s.Literal):
             return self.describe(side)
         kind = "the value of" if length_of(side) is None else "the length of time"
@@ -402,7 +402,7 @@ class RelationBinder(Binder):
     def columns_by_arrow(
         self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span
     ) -> t.BoundPredicate:
-        """Compare texts of two events, by their numbers or in their order."""
+        """Compare strings of two events, by their numbers or in their order."""
         sides = []
         for side in (left, right):
             if self.kind(side) == DECIMAL and isinstance(side, s.Attribute):
@@ -438,10 +438,10 @@ class RelationBinder(Binder):
         of_x, of_y = (partial(replace, variable=s.Name(name), event="EACH") for name in ("x", "y"))
         sides = [mapped(self.derive(side), s.Attribute, named) for side, named in ((x, of_x), (y, of_y))]
         test = self.bound_test(s.Comparison("=", sides[0], sides[1], x.span), False)
-        found = self._separated(test)
-        if found is None:
+        separated = self._separated(test)
+        if separated is None:
             return None
-        return found[1:] if _events_of_comparison(test)[0].variable == "x" else found[:0:-1]
+        return separated[1:] if _events_of_comparison(test)[0].variable == "x" else separated[:0:-1]
 
     def _check_transitive(self, expressions: Sequence[s.Expression]) -> None:
         """Refuse decimals and floats among three values or more that are to be equal, as a decimal is compared rounded.

@@ -44,14 +44,14 @@ class Slots:
     Attributes
     ----------
     columns : tuple of Column
-    tables, given : tuple of int
+    tables, external : tuple of int
     constants : tuple of str
         Types of which there are constants.
     """
 
     columns: tuple[Column, ...]
     tables: tuple[int, ...]
-    given: tuple[int, ...]
+    external: tuple[int, ...]
     constants: tuple[str, ...]
 
 
@@ -82,8 +82,8 @@ def source_of(program: GuardProgram, nullable: bool) -> str:
     str
         Source of ``run(n_rows, ...)``, whose arguments are, if the program has them: the columns, their validity
         (bits), int64 first bits (of the values and of the validity of each column in turn), constants (int64, uint64,
-        float64, halves of wide integers), the tables of types and of streams, the tables of tests (uint8), the given
-        answers (uint8).  For at most 16 guards there follow the arguments of `select_relevant` after the words, and an
+        float64, halves of wide integers), the tables of types and of streams, the tables of tests (uint8), the external
+        results (uint8).  For at most 16 guards there follow the arguments of `select_relevant` after the words, and an
         array of `CHUNK` words; it returns what that returns, and the slot for an unseen word is the word.  For more
         guards there follow the words, written.
     """
@@ -180,7 +180,7 @@ class _Writer(NumbaWriter):
         if self._nullable:
             names += [f"v{c.slot}" for c in slots.columns]
         names += ["bits", *(CONSTANTS[dtype] for dtype in slots.constants)]
-        names += [*self._program.codes, *(f"t{k}" for k in slots.tables), *(f"g{k}" for k in slots.given)]
+        names += [*self._program.codes, *(f"t{k}" for k in slots.tables), *(f"g{k}" for k in slots.external)]
         if self._program.word == U8:
             return ", ".join([*names, "words"])
         return ", ".join([*names, "table", "start", "symbols", "positions", "n_selected", "allowed"])
@@ -283,7 +283,7 @@ class Generated:
         constants = [array_type(I8 if dtype == WIDE else dtype) for dtype in slots.constants]
         codes = [column for column in (program.types, program.streams) if column is not None]
         tables = [array_type(program.word, 2 if program.word == U8 else 1)] * len(codes)
-        tables += [array_type("u1")] * (len(slots.tables) + len(slots.given))
+        tables += [array_type("u1")] * (len(slots.tables) + len(slots.external))
         read = [INT64, *columns, array_type(I8), *constants, *tables]
         if program.word == U8:
             return (*read, array_type(U8, 2, written=True))
@@ -333,7 +333,7 @@ def _function(source: str) -> Run:
 
 
 def _executed(source: str, name: str, path: str) -> Run:
-    # Numba imports the module of a kept function, so it must exist; in it, names of machine code must differ
+    # Numba imports the module of a cached function, so it must exist; in it, names of machine code must differ
     namespace: dict[str, Any] = {"__name__": __name__}
     exec(compile(source, path, "exec"), namespace)
     run: Any = namespace["run"]

@@ -82,7 +82,7 @@ def test_a_device_without_room_for_a_block_gets_parts_of_it(build, use):
     device = use(HostDevice(build, n_bytes=1_600_000))
     sets, block = CudaSets(device, SetSteps.of(asked, SCHEMA)), Block(batch)
     assert found_by(sets, block, None) == expected_rows(asked, SCHEMA, block, None)
-    assert 4096 <= sets.most_rows < 20_000
+    assert 4096 <= sets.max_rows < 20_000
     sets.free()
     little = CudaSets(use(HostDevice(build, n_bytes=1 << 18)), SetSteps.of(asked, SCHEMA))
     with pytest.raises(cer_gpu.DeviceError, match="no memory left"):

@@ -18,9 +18,9 @@ from cer_gpu.expressions import string_sets
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.predicates import host_sets
+from cer_gpu.predicates.cached_tables import set_tables
 from cer_gpu.predicates.cuda.set_steps import SetSteps
 from cer_gpu.predicates.host_sets import HostSets
-from cer_gpu.predicates.kept_tables import set_tables
 from cer_gpu.predicates.late_tests import LateTest, LateTests
 
 

@@ -64,7 +64,7 @@ class TermWriter(ABC):
 
     @abstractmethod
     def _external_truth(self, term: t.ExternalPredicate) -> str:
-        """Return an expression of an answer computed before, a truth."""
+        """Return an expression of a boolean computed before."""
 
     @abstractmethod
     def _truth(self, holds: bool) -> str:
@@ -76,7 +76,7 @@ class TermWriter(ABC):
 
     @abstractmethod
     def _join_truths(self, truths: Sequence[str], every: bool) -> str:
-        """Return an expression of truths of which every one, or any one, is to hold."""
+        """Return an expression that holds if all, or any, of some booleans do."""
 
     # ---- terms --------------------------------------------------------------------------------------------
 
@@ -131,14 +131,14 @@ class TermWriter(ABC):
 
     def _all_not_null(self, *terms: t.Value) -> list[str]:
         """Return the names of truths that all hold if nothing in the terms is NULL."""
-        found: dict[str, None] = {}
+        names: dict[str, None] = {}
         for term in terms:
             valid = (self._valid_name(column) for column in t.columns_in(term))
-            found |= dict.fromkeys(name for name in valid if name is not None)
+            names |= dict.fromkeys(name for name in valid if name is not None)
             for divisor in t.divisors_in(term):
                 name = self._value_name(divisor)
                 key = ("nonzero", name)
                 zero = self.WIDE_ZERO if divisor.dtype == t.WIDE else self.ZERO
                 nonzero = self._spelled("<>", divisor.dtype, x=name, y=zero)
-                found[self._names.get(key) or self._assign_name(key, self.TRUTH, nonzero)] = None
-        return list(found)
+                names[self._names.get(key) or self._assign_name(key, self.TRUTH, nonzero)] = None
+        return list(names)
