@@ -83,7 +83,7 @@ def match_stage(query: Any, **options: Any) -> Callable[[Iterator[pa.RecordBatch
     CerError
         On the worker, the errors of ``query.evaluator``: a missing column, a time that decreases.
     """
-    given = EvaluationOptions.given(options, OF_ARRIVALS)
+    given = EvaluationOptions.from_names(options, OF_ARRIVALS)
     return MatchStage(_work(query, given.output), given)
 
 

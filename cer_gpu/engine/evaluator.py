@@ -74,7 +74,7 @@ class BaseEvaluator(Generic[_Piece, _Found]):
 
     @property
     def n_suppressed(self) -> int:
-        """Number of matches so far that LIMIT n EVERY d left out, and LIMIT n alone would have kept."""
+        """Number of matches so far that LIMIT n EVERY d suppressed, beyond those of LIMIT n alone."""
         return sum(each.n_suppressed for each in self._group.executions.values())
 
     @property
@@ -218,7 +218,7 @@ class BaseEvaluator(Generic[_Piece, _Found]):
     def finish(self) -> _Found:
         """End the stream and return the matches of the events that are still buffered, and those that are pending.
 
-        If no batch was pushed, the types of columns are not known, and the columns that need them are left out.
+        If no batch was pushed, the types of columns are unknown, and the columns that need them are omitted.
         """
         return self._collect_results(self.finish_batches())
 
@@ -230,7 +230,7 @@ class BaseEvaluator(Generic[_Piece, _Found]):
 
     @property
     def identities(self) -> dict[str, dict[str, Any]]:
-        """Facts that tell the queries from others, also those that were left out."""
+        """Identities of the queries, including those that were left out."""
         executions = self._group.executions | self._group.skipped
         return {name: each.identity for name, each in executions.items()}
 
@@ -251,8 +251,8 @@ class BaseEvaluator(Generic[_Piece, _Found]):
         self._group.restore(state)
 
 
-def _without_names(found: NamedBatches) -> Iterator[pa.RecordBatch]:
-    return (rows for _, rows in found)
+def _without_names(results: NamedBatches) -> Iterator[pa.RecordBatch]:
+    return (rows for _, rows in results)
 
 
 class Evaluator(BaseEvaluator[pa.RecordBatch, pa.RecordBatch]):
@@ -292,7 +292,7 @@ class Evaluator(BaseEvaluator[pa.RecordBatch, pa.RecordBatch]):
 
     @property
     def n_matches(self) -> int:
-        """Number of matches found so far."""
+        """Number of matches so far."""
         return self._group.first.n_matches
 
     @property
