@@ -36,7 +36,7 @@ def column_type(schema: pa.Schema, attribute: str, text: str | None, span: Span 
     """
     data_type = attribute_type(schema, attribute)
     if data_type is None:
-        message, hint = _missing(schema, attribute)
+        message, hint = _describe_missing(schema, attribute)
         start, end = span or (None, None)
         raise QueryTypeError(message, text, start, end, hint)
     return data_type.value_type if pa.types.is_dictionary(data_type) else data_type
@@ -102,13 +102,13 @@ def batch_of(attributes: Sequence[str], arrays: Sequence[pa.Array]) -> pa.Record
         for each in above:
             holder = holder.setdefault(each, {})  # type: ignore[assignment]
         holder[name] = array
-    return pa.RecordBatch.from_arrays([_nested(each) for each in tree.values()], names=list(tree))
+    return pa.RecordBatch.from_arrays([_struct_array(each) for each in tree.values()], names=list(tree))
 
 
-def _nested(tree: object) -> pa.Array:
+def _struct_array(tree: object) -> pa.Array:
     if not isinstance(tree, Mapping):
         return tree
-    return pa.StructArray.from_arrays([_nested(each) for each in tree.values()], names=list(tree))
+    return pa.StructArray.from_arrays([_struct_array(each) for each in tree.values()], names=list(tree))
 
 
 def names_in(schema: pa.Schema, attribute: str) -> tuple[str, ...]:
@@ -148,7 +148,7 @@ def _nested_schema(holder: pa.Schema | pa.DataType) -> pa.Schema | pa.StructType
     return holder if pa.types.is_struct(holder) else None
 
 
-def _missing(schema: pa.Schema, attribute: str) -> tuple[str, str | None]:
+def _describe_missing(schema: pa.Schema, attribute: str) -> tuple[str, str | None]:
     """Return the message and the hint for an attribute that is not there."""
     names = names_of(attribute)
     data_type: pa.Schema | pa.DataType = schema

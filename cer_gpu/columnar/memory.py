@@ -45,7 +45,7 @@ def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def allocate(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Return an uninitialised array, whose pages take memory only once written to; raises MemoryError."""
     n_bytes = prod(shape) * np.dtype(dtype).itemsize
-    return np.empty(shape, dtype) if n_bytes < LARGE else np.ndarray(shape, dtype, _mapped(n_bytes))
+    return np.empty(shape, dtype) if n_bytes < LARGE else np.ndarray(shape, dtype, _map_memory(n_bytes))
 
 
 def zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -56,7 +56,7 @@ def zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     return array  # what the system maps is empty
 
 
-def _mapped(n_bytes: int) -> mmap.mmap:
+def _map_memory(n_bytes: int) -> mmap.mmap:
     """Return memory mapped from the system."""
     try:
         memory = mmap.mmap(-1, n_bytes, **_PRIVATE)
@@ -104,7 +104,7 @@ class GrowableArray:
     def _reserve_rows(self, n: int, width: int) -> npt.NDArray[np.int64]:
         if 8 * n * width < LARGE:
             return np.empty((n, width), np.int64)
-        self._memory = _mapped(8 * n * width)
+        self._memory = _map_memory(8 * n * width)
         return _rows_of(self._memory, (n, width))
 
 

@@ -146,18 +146,18 @@ class MemoryLimit:
         limit = None if self.requested is None and n_bytes < _LITTLE else self.n_bytes
         if limit is not None and n_bytes > limit:
             of = "" if self.requested is not None else ", half of the memory of the machine"
-            raise exceeded(what(), f"more than max_memory ({shown_size(limit)}{of})")
+            raise memory_error(what(), f"more than max_memory ({shown_size(limit)}{of})")
         try:
             yield
         except OutOfMemoryError:
             raise
         except MemoryError:
-            raise exceeded(what(), "more memory than is left") from None
+            raise memory_error(what(), "more memory than is left") from None
 
 
 HALF_OF_MACHINE = MemoryLimit()
 
 
-def exceeded(what: str, needed: str) -> OutOfMemoryError:
+def memory_error(what: str, needed: str) -> OutOfMemoryError:
     """Return the error for matches that need too much at once."""
     return OutOfMemoryError(f"{what} {needed}\nhint: {_HINT}")

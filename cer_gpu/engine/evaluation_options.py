@@ -34,7 +34,7 @@ _SHOWN = 3
 """Most options that a message on arguments by position shows."""
 Sort = bool | str | Sequence[str]
 REPORT, HOLD = UNDECIDED = ("report", "hold")
-_Given = ParamSpec("_Given")
+_Params = ParamSpec("_Params")
 _Result = TypeVar("_Result")
 
 
@@ -415,16 +415,16 @@ def _check_names(options: Mapping[str, Any], names: tuple[str, ...]) -> None:
             raise OptionError(f"no option {name!r} here\nhint: {did_you_mean(name, names, 'options')}")
 
 
-def options_by_name(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+def options_by_name(function: Callable[_Params, _Result]) -> Callable[_Params, _Result]:
     """Let a function raise an `OptionError` if options are passed by position, not by name."""
     parameters = list(signature(function).parameters.values())
 
     @wraps(function)
-    def checked(*arguments: _Given.args, **options: _Given.kwargs) -> _Result:
+    def wrapper(*arguments: _Params.args, **options: _Params.kwargs) -> _Result:
         check_positions(function.__name__, parameters, arguments)
         return function(*arguments, **options)
 
-    return checked
+    return wrapper
 
 
 def check_positions(name: str, parameters: Iterable[Parameter], arguments: Sequence[object]) -> None:
@@ -449,17 +449,17 @@ def check_positions(name: str, parameters: Iterable[Parameter], arguments: Seque
     )
 
 
-def checking_names(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+def checking_names(function: Callable[_Params, _Result]) -> Callable[_Params, _Result]:
     """Let a function raise an `OptionError` for an unknown option, with the nearest name."""
     by_name = options_by_name(function)
     names = tuple(signature(function).parameters)
 
     @wraps(function)
-    def checked(*arguments: _Given.args, **options: _Given.kwargs) -> _Result:
+    def wrapper(*arguments: _Params.args, **options: _Params.kwargs) -> _Result:
         _check_names(options, names)
         return by_name(*arguments, **options)
 
-    return checked
+    return wrapper
 
 
 def accepts_options(names: tuple[str, ...]) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:

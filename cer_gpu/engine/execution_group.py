@@ -543,7 +543,7 @@ class ExecutionGroup:
             "streams": self._n_of_stream,
             "n_pushed": self.input.n_pushed,
             "n_events": self.blocks.n_events,
-            "n_left_out": self.result_range.n_left_out,
+            "n_left_out": self.result_range.n_skipped,
         }
         if self.schema is not None:
             state.schemas["events"] = self.schema
@@ -571,5 +571,5 @@ class ExecutionGroup:
             self._set_watermark(state.facts["advanced"])
             self.input.restore(state)
         self._n_of_stream = state.facts["streams"]
-        self.result_range.n_left_out = state.facts["n_left_out"]
+        self.result_range.n_skipped = state.facts["n_left_out"]
         self.input.n_pushed, self.blocks.n_events = state.facts["n_pushed"], state.facts["n_events"]

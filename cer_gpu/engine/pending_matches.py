@@ -155,9 +155,9 @@ class PendingMatches:
         """
         if len(matches):
             with self._reserve(matches):
-                self._add(matches, keys)
+                self._add_pending(matches, keys)
 
-    def _add(self, matches: MatchBuffers, keys: list[pa.Array]) -> None:
+    def _add_pending(self, matches: MatchBuffers, keys: list[pa.Array]) -> None:
         n = len(self._rows)
         back = np.zeros(n + len(matches), np.bool_)
         back[n:] = self._takes_back[matches.marks[matches.offsets[1:] - 1]]

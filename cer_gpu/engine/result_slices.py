@@ -48,7 +48,7 @@ class ResultSlices:
         self._max_results = min((head.n for head in heads), default=None)
         self._behind = pipes[len(heads) :]
         self._numbered, self._shard = numbered, shard
-        self._n = self._n_left = 0  # results so far, and those of them that were passed on
+        self._n = self._n_passed_on = 0  # results so far, and those of them that were passed on
         self._buffered: list[tuple[pa.RecordBatch, Int64]] = []  # with the number of the result of each row
 
     @property
@@ -93,7 +93,7 @@ class ResultSlices:
     def _own(self, rows: pa.RecordBatch, numbers: Int64) -> tuple[pa.RecordBatch, int]:
         """Return the rows of the shard, and their results."""
         results, places = np.unique(numbers, return_inverse=True)
-        before, self._n_left = self._n_left, self._n_left + len(results)
+        before, self._n_passed_on = self._n_passed_on, self._n_passed_on + len(results)
         if self._shard is None:
             return rows, len(results)
         own = (before + np.arange(len(results))) % self._shard[1] == self._shard[0]
@@ -105,12 +105,12 @@ class ResultSlices:
         """Return the state: arrays, and the buffered rows."""
         rows = pa.Table.from_batches([rows for rows, _ in self._buffered]) if self._buffered else pa.table({})
         numbers = [numbers for _, numbers in self._buffered]
-        counts = np.array([self._n, self._n_left])
+        counts = np.array([self._n, self._n_passed_on])
         return {"counts": counts, "numbers": np.concatenate([np.empty(0, np.int64), *numbers])}, rows
 
     def restore(self, arrays: dict[str, Any], rows: pa.Table) -> None:
         """Go on from a snapshot."""
-        self._n, self._n_left = map(int, arrays["counts"])
+        self._n, self._n_passed_on = map(int, arrays["counts"])
         self._buffered = [(batch, arrays["numbers"]) for batch in rows.combine_chunks().to_batches() if batch.num_rows]
 
 
@@ -123,27 +123,27 @@ class ResultRange:
 
     Attributes
     ----------
-    n_left_out : dict from str to int
+    n_skipped : dict from str to int
         Results of each query so far that `offset` skips.
     """
 
     def __init__(self, options: EvaluationOptions) -> None:
         self._offset, self._limit = options.offset, options.limit
-        self.n_left_out: dict[str, int] = {}
+        self.n_skipped: dict[str, int] = {}
 
     def after_offset(
         self, results: Iterator[tuple[str, pa.RecordBatch]], executions: Mapping[str, QueryExecution]
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield results without the first of each query, as many as `offset` says."""
         for name, rows in results:
-            before = self.n_left_out.get(name, 0)
+            before = self.n_skipped.get(name, 0)
             n = self._offset - before
             if n > 0 and not executions[name].limits_rows:  # several rows of a result have its number
                 numbers = rows.column("match").to_numpy()
                 n = int(np.searchsorted(numbers, self._offset))
-                self.n_left_out[name] = self._offset if n < len(numbers) else before
+                self.n_skipped[name] = self._offset if n < len(numbers) else before
             elif n > 0:
-                self.n_left_out[name] = before + min(n, rows.num_rows)
+                self.n_skipped[name] = before + min(n, rows.num_rows)
             yield name, rows.slice(n) if n > 0 else rows
 
     def of_parts(

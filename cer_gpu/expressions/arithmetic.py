@@ -158,17 +158,17 @@ def compare_scaled(op: str, x: t.Value, x_factor: int, y: t.Value, y_factor: int
     """Return ``x * x_factor op y * y_factor`` of integers, or its negation, compared exactly."""
     if x_factor == y_factor and x.dtype == y.dtype:
         return t.Compare(op, x, y, negated)
-    return t.Compare(op, _scaled(x, x_factor), _scaled(y, y_factor), negated)
+    return t.Compare(op, _scale(x, x_factor), _scale(y, y_factor), negated)
 
 
-def _scaled(x: t.Value, factor: int) -> t.Value:
+def _scale(x: t.Value, factor: int) -> t.Value:
     """Return an integer times a factor as a wide integer."""
     return x if x.dtype == t.WIDE and factor == 1 else t.ToWide(x, factor)
 
 
 def wide_term(inputs: Inputs, x: Any) -> t.Value:
     """Return a constant, or the term of an integer, as the term of a wide integer."""
-    return _scaled(x, 1) if isinstance(x, t.Value) else inputs.constant(x, t.WIDE)
+    return _scale(x, 1) if isinstance(x, t.Value) else inputs.constant(x, t.WIDE)
 
 
 def float_term(inputs: Inputs, x: Any) -> t.Value:

@@ -71,7 +71,7 @@ class Difference:
     wraps_all: bool
     stands_in: bool = False
 
-    def mirrored(self) -> Difference:
+    def mirror(self) -> Difference:
         """Return the same for the negative difference."""
         return replace(
             self,

@@ -58,7 +58,7 @@ def results_of(compute: Callable[..., Any], operands: Iterable[Any], n: int, dat
     return pa.array([None if None in row else compute(*row) for row in rows], data_type)
 
 
-def combined(
+def distinct_results(
     compute: Callable[..., Any], operands: Sequence[RowsOperand], data_type: pa.DataType
 ) -> tuple[pa.Array, pa.Array]:
     """Return the results of a function by distinct combination of its operands, and the number of that for each row.

@@ -41,7 +41,7 @@ from cer_gpu.expressions.combinations import (
     Varying,
     coded_numbers,
     column_of,
-    combined,
+    distinct_results,
     results_of,
 )
 from cer_gpu.expressions.derived_names import derived_name, is_derived, text_of_operand
@@ -97,7 +97,7 @@ class CallColumn:
             return OneStringTest(varying[0], self._of_strings)
         compute = _BY_NAME[self.function].compute
         return lambda block: column_of(
-            *combined(compute, [self._operand(each, block) for each in self.operands], self._plain_result_type)
+            *distinct_results(compute, [self._operand(each, block) for each in self.operands], self._plain_result_type)
         )
 
     @property
@@ -144,7 +144,7 @@ def call_of_several(call: s.Call, binder: ExpressionBinder, derived: Derive) -> 
     function = _BY_NAME[call.function]
     example = f"as in {function.example}" if function.example else None
     if not function.takes_so_many(len(call.operands)):
-        expected = f"{call.function} takes {function.counted}"
+        expected = f"{call.function} takes {function.operand_range}"
         raise binder.error(f"{expected}, not {len(call.operands)}", call.span, example)
     kinds = function.kinds(len(call.operands))
     operands = []
@@ -331,10 +331,10 @@ def derive(node: Any, binder: ExpressionBinder) -> Any:
     """
     if not any(isinstance(part, s.Call) or (isinstance(part, s.Attribute) and part.looks_back) for part in walk(node)):
         return node
-    return fold(node, lambda each, parts: _derived(each, parts, binder), children)
+    return fold(node, lambda each, parts: _replace_call(each, parts, binder), children)
 
 
-def _derived(node: Any, parts: list[Any], binder: ExpressionBinder) -> Any:
+def _replace_call(node: Any, parts: list[Any], binder: ExpressionBinder) -> Any:
     node = with_children(node, parts)
     match node:
         case s.Attribute() if node.lag:

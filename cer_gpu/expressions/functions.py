@@ -75,13 +75,13 @@ def string_type(_: pa.DataType) -> pa.DataType:
 def absolute_value(_: int, data_type: pa.DataType) -> Compute:
     """Return the function ``abs``; an integer that does not fit int64 is an `EventsError`."""
 
-    def computed(values: pa.Array) -> pa.Array:
+    def compute(values: pa.Array) -> pa.Array:
         try:
             return pc.abs_checked(values.cast(number_type(data_type)))
         except pa.ArrowInvalid as error:
             raise EventsError(f"the value of abs does not fit int64: {error}") from None
 
-    return computed
+    return compute
 
 
 def rounded(digits: int, data_type: pa.DataType) -> Compute:
@@ -96,11 +96,11 @@ def rounded(digits: int, data_type: pa.DataType) -> Compute:
 def of_strings(function: Compute) -> Callable[[int, pa.DataType], Compute]:
     """Return a function of strings that returns strings or integers."""
 
-    def computed(values: pa.Array) -> pa.Array:
+    def compute(values: pa.Array) -> pa.Array:
         result = function(plain_strings(values))
         return result.cast(pa.large_string() if is_string(result.type) else pa.int64())
 
-    return lambda digits, data_type: computed
+    return lambda digits, data_type: compute
 
 
 def is_value(data_type: pa.DataType) -> bool:
@@ -129,11 +129,11 @@ def part_of_time(function: Compute) -> Callable[[int, pa.DataType], Compute]:
 def year_of_time(digits: int, data_type: pa.DataType) -> Compute:
     """Return the function of times in the time zone of their type that gives their years."""
 
-    def computed(values: pa.Array) -> pa.Array:
+    def compute(values: pa.Array) -> pa.Array:
         near, eras = _near(values)
         return pc.add(pc.year(near).cast(pa.int64()), pc.multiply(eras, 400))
 
-    return computed
+    return compute
 
 
 def day_type(_: pa.DataType) -> pa.DataType:
@@ -144,7 +144,7 @@ def day_type(_: pa.DataType) -> pa.DataType:
 def day_of_time(digits: int, data_type: pa.DataType) -> Compute:
     """Return the function of times in the time zone of their type that gives their calendar days."""
 
-    def computed(values: pa.Array) -> pa.Array:
+    def compute(values: pa.Array) -> pa.Array:
         local = pc.local_timestamp(values) if has_zone(values.type) else values
         if pa.types.is_date(local.type):
             return local.cast(pa.date32())
@@ -154,7 +154,7 @@ def day_of_time(digits: int, data_type: pa.DataType) -> Compute:
         days = pc.subtract(days, pc.less(numbers, pc.multiply(days, day)).cast(pa.int64()))
         return days.cast(pa.int32()).cast(pa.date32())
 
-    return computed
+    return compute
 
 
 def _near(values: pa.Array) -> tuple[pa.Array, pa.Array | int]:

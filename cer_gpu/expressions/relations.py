@@ -247,7 +247,7 @@ class RelationBinder(Binder):
         """Bind one filter: as a comparison of two columns where it is one."""
         test = self.bind(predicate)
         self.differences.append(tuple(differences(test, self.inputs, self.single.inputs)))
-        sides = self._separated(test)
+        sides = self._separate(test)
         if sides is None:
             return self.program(predicate, test)
         op, left, right = sides
@@ -318,7 +318,7 @@ class RelationBinder(Binder):
         if NOTHING in map(self.kind, call.operands):
             return t.ConstantPredicate(False)
         text, *others = call.operands
-        tests = [self._related(call.function, text, other, negated) for other in others]
+        tests = [self._bind_string_relation(call.function, text, other, negated) for other in others]
         if len(tests) == 1:
             return tests[0]
         if negated:
@@ -327,7 +327,9 @@ class RelationBinder(Binder):
         not_null = [self.bound_test(s.IsNull(each, each.span), True) for each in call.operands]
         return t.And((t.Or(tuple(tests)), *not_null))
 
-    def _related(self, function: str, text: s.Expression, other: s.Expression, negated: bool) -> t.BoundPredicate:
+    def _bind_string_relation(
+        self, function: str, text: s.Expression, other: s.Expression, negated: bool
+    ) -> t.BoundPredicate:
         """Return the test of a string and another one."""
         if isinstance(text, s.Attribute) and isinstance(other, s.Attribute):
             one, two = (t.OfEvent(argument_of(side), t.Text(side.name, False)) for side in (text, other))
@@ -438,7 +440,7 @@ class RelationBinder(Binder):
         of_x, of_y = (partial(replace, variable=s.Name(name), event="EACH") for name in ("x", "y"))
         sides = [mapped(self.derive(side), s.Attribute, named) for side, named in ((x, of_x), (y, of_y))]
         test = self.bound_test(s.Comparison("=", sides[0], sides[1], x.span), False)
-        separated = self._separated(test)
+        separated = self._separate(test)
         if separated is None:
             return None
         return separated[1:] if _events_of_comparison(test)[0].variable == "x" else separated[:0:-1]
@@ -476,7 +478,7 @@ class RelationBinder(Binder):
 
     # ---- separable comparisons ----------------------------------------------------------------------------
 
-    def _separated(self, test: t.BoundPredicate) -> tuple[str, SideColumn, SideColumn] | None:
+    def _separate(self, test: t.BoundPredicate) -> tuple[str, SideColumn, SideColumn] | None:
         """Return a comparison of two events as an operator on columns of integers, or None if it is none."""
         if not isinstance(test, t.Compare) or len(_events_of_comparison(test)) != 2:
             return None
@@ -505,9 +507,9 @@ class RelationBinder(Binder):
             case t.OfEvent(), t.ToWide(operand=t.OfEvent() as y):
                 return None if op == "<>" else (inclusive(op), *_integer_bound(left, op, y))
             case t.ToWide(), t.ToWide():
-                return _scaled(op, left, right)
+                return _scale(op, left, right)
             case t.Apply(op="-", operands=(t.ToWide() as x, t.ToWide() as y)), t.Constant():
-                return _scaled(op, x, y, self.inputs.constants[t.WIDE][right.slot])
+                return _scale(op, x, y, self.inputs.constants[t.WIDE][right.slot])
         return None
 
 
@@ -525,7 +527,7 @@ def _events_of_comparison(test: t.BoundPredicate) -> list[Argument]:
     return list(dict.fromkeys(part.event for part in t.parts(test) if isinstance(part, t.OfEvent)))
 
 
-def _scaled(op: str, left: t.ToWide, right: t.ToWide, plus: int = 0) -> tuple[str, SideColumn, SideColumn] | None:
+def _scale(op: str, left: t.ToWide, right: t.ToWide, plus: int = 0) -> tuple[str, SideColumn, SideColumn] | None:
     """Return ``left op right + plus`` as an operator on columns, where one of the factors is 1."""
     if not isinstance(left.operand, t.OfEvent) or not isinstance(right.operand, t.OfEvent):
         return None

@@ -455,7 +455,7 @@ def _inclusive_bounds(
         bound = floor + 1
     elif op == ">=":
         bound = floor + ~whole.astype(np.bool_)
-    return _clipped(bound, op, least, greatest, whole if op == "=" else None)
+    return _clip(bound, op, least, greatest, whole if op == "=" else None)
 
 
 def _may_overflow(values: npt.NDArray[Any], plus: int) -> bool:
@@ -485,11 +485,11 @@ def _float_bounds(values: npt.NDArray[Any], op: str, least: int, greatest: int) 
         integers = integers + 1
     elif op == ">=":
         integers = integers + ~whole
-    bounds, possible = _clipped(integers, op, least, greatest, whole & inside if op == "=" else None)
+    bounds, possible = _clip(integers, op, least, greatest, whole & inside if op == "=" else None)
     return bounds, both(possible, is_number)
 
 
-def _clipped(
+def _clip(
     bounds: npt.NDArray[Any], op: str, least: int, greatest: int, equal: Bools | None
 ) -> tuple[Int64, Bools | None]:
     """Return bounds within ``least .. greatest``, and where an integer can pass."""

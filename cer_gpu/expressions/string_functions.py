@@ -59,7 +59,7 @@ class StringFunction:
         return self.least <= n_operands and (self.repeats or n_operands <= len(self.operands))
 
     @property
-    def counted(self) -> str:
+    def operand_range(self) -> str:
         """The number of its operands, in words of a message."""
         least, greatest = self.least, len(self.operands)
         if self.repeats:
@@ -71,7 +71,7 @@ class StringFunction:
         return (*self.operands, *self.operands[-1:] * n_operands)[:n_operands]
 
 
-def lowered(text: str) -> str:
+def to_lower(text: str) -> str:
     """Return a string in small letters, character by character, as ``lower`` does it: of the same length."""
     if text.isascii():
         return text.lower()
@@ -90,7 +90,7 @@ def _between(text: str, left: str, right: str, greedy: bool = False) -> str:
 
 
 def _between_nocase(text: str, left: str, right: str, greedy: bool = False) -> str:
-    return _text_between(text, lowered(text), lowered(left), lowered(right), greedy)
+    return _text_between(text, to_lower(text), to_lower(left), to_lower(right), greedy)
 
 
 def _text_between(text: str, searched: str, left: str, right: str, greedy: bool) -> str:

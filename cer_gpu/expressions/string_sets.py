@@ -17,7 +17,7 @@ from cer_gpu.columnar.dictionary_encoding import DictionaryCache, same_memory
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions.by_arrow import arrow_rows
 from cer_gpu.expressions.globs.compiling import Pattern
-from cer_gpu.expressions.globs.glob_sets import NO_STRINGS, FoundPatterns, GlobSet, merged
+from cer_gpu.expressions.globs.glob_sets import NO_STRINGS, GlobSet, PatternMatches, merge_parts
 from cer_gpu.expressions.string_tests import OneOfPatterns
 
 TOGETHER_FROM = 1 << 19
@@ -32,7 +32,7 @@ MAX_DICTIONARY_PARTS = 8
 FEW_PAIRS = 1 << 10
 """Pairs of a pattern and a string, for each test, up to which the results for all parts are merged at once."""
 
-KEPT_BYTES = 1 << 26
+CACHED_BYTES = 1 << 26
 """Most bytes of the tables of a column that are cached until its dictionary changes; larger ones are recomputed."""
 
 
@@ -83,7 +83,7 @@ class CombinedPatterns:
         begins = np.searchsorted(patterns[order], np.arange(self.sets[nocase].n_patterns + 1))
         return read_only(tests[order].astype(np.int32)), read_only(begins.astype(np.int32))
 
-    def matching_tests(self, nocase: bool, matches: FoundPatterns) -> Array:
+    def matching_tests(self, nocase: bool, matches: PatternMatches) -> Array:
         """Return the numbers of the tests with a pattern that matches."""
         patterns, tests = self._askers[nocase]
         has_match = matches.begins[1:] > matches.begins[:-1]
@@ -109,7 +109,7 @@ class _Tests:
             self._combined = None
         return number
 
-    def combined(self) -> CombinedPatterns:
+    def combined_patterns(self) -> CombinedPatterns:
         """Return the patterns of all tests so far."""
         if self._combined is None:
             self._combined = CombinedPatterns(self.tests)
@@ -130,7 +130,7 @@ class StringSet:
         self._strings: pa.Array | None = None  # referenced, so that no other array gets its address
         self._work = 0
         self._combined: CombinedPatterns | None = None
-        self._parts: dict[bool, list[FoundPatterns]] = {}
+        self._parts: dict[bool, list[PatternMatches]] = {}
         self._n_read: dict[bool, int] = {}
         self._holds: Bools = np.zeros(0, np.bool_)  # for each test, if one of the strings read satisfies it
         self.turn: int = 0
@@ -148,9 +148,9 @@ class StringSet:
         """Number of tests so far."""
         return len(self._tests.tests)
 
-    def combined(self) -> CombinedPatterns:
+    def combined_patterns(self) -> CombinedPatterns:
         """Return the patterns of all tests so far."""
-        return self._tests.combined()
+        return self._tests.combined_patterns()
 
     def read(self, strings: pa.Array) -> None:
         """Go on to a dictionary."""
@@ -175,7 +175,7 @@ class StringSet:
 
     def keeps(self) -> bool:
         """Return True if the tables of the tests are cached for this dictionary."""
-        return len(self._tests.tests) * len(self._strings or ()) <= KEPT_BYTES
+        return len(self._tests.tests) * len(self._strings or ()) <= CACHED_BYTES
 
     def rows(self, number: int) -> Bools:
         """Return for each string of the dictionary at hand if a test holds; of NULL the result is arbitrary."""
@@ -204,13 +204,13 @@ class StringSet:
         """Return the indexes of the patterns of a test, or None if it is evaluated by itself."""
         if self._work < TOGETHER_FROM:
             return None
-        combined = self._tests.combined()
+        combined = self._tests.combined_patterns()
         if combined is not self._combined:
             self._combined = combined
             self._begin_dictionary()
         return combined.places[number]
 
-    def _find_patterns(self, nocase: bool) -> list[FoundPatterns]:
+    def _find_patterns(self, nocase: bool) -> list[PatternMatches]:
         """Return the strings of each pattern of a set, in parts of the dictionary."""
         assert self._strings is not None
         assert self._combined is not None
@@ -223,7 +223,7 @@ class StringSet:
             self._n_read[nocase] = len(self._strings)
             n_pairs = sum(len(part.strings) for part in parts)
             if len(parts) > MAX_DICTIONARY_PARTS or (len(parts) > 1 and n_pairs <= FEW_PAIRS * len(self._tests.tests)):
-                parts[:] = [merged(parts)]
+                parts[:] = [merge_parts(parts)]
         return parts
 
 

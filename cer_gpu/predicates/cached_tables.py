@@ -30,7 +30,7 @@ from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.globs.compiling import Compiled, StringSample, grams
 from cer_gpu.expressions.globs.folding import folds
 from cer_gpu.expressions.inputs import Inputs
-from cer_gpu.predicates.cuda.set_steps import KNOWN, TYPE_NUMBERS, SetSteps
+from cer_gpu.predicates.cuda.set_steps import IS_VALID, TYPE_NUMBERS, SetSteps
 from cer_gpu.predicates.late_tests import LateTest
 
 _OUTCOMES = {"=": 2, "<>": 5, "<": 1, "<=": 3, ">": 4, ">=": 6}
@@ -97,7 +97,7 @@ def set_tables(steps: SetSteps) -> SetTables:
     keys: list[list[int]] = []
     for line, test in enumerate(steps.number_tests):
         assert test.column != TYPE_NUMBERS
-        if isinstance(test.column, str) or test.op == KNOWN:
+        if isinstance(test.column, str) or test.op == IS_VALID:
             name = test.column if isinstance(test.column, str) else steps.inputs.columns[test.column.slot][0]
             validity.setdefault(name, [-1, -1])[test.negated] = line
             tests[line, 0] = -1
@@ -115,7 +115,7 @@ def set_tables(steps: SetSteps) -> SetTables:
     strings = [(name, of) for name, of in steps.strings.items() if of.n_tests]
     sets, line_begins, lines, n_patterns, n_numbers = [], [int32([0])], [], 0, 0
     for column, (name, of) in enumerate(strings):
-        combined = of.combined()
+        combined = of.combined_patterns()
         for nocase, globs in combined.sets.items():
             numbers, firsts = combined.askers(nocase)
             line_begins.append(firsts[1:] + n_numbers)
@@ -184,7 +184,7 @@ def patterns_of(tables: SetTables, sample: Array) -> tuple[Any, ...]:
     begins, of_grams = [0], list[list[int]]()
     parts: tuple[list[Array], ...] = ([], [], [], [], [])
     sizes = [0, 0, 0, 0, 0]
-    samples = {False: StringSample(sample), True: StringSample(_folded(sample))}
+    samples = {False: StringSample(sample), True: StringSample(_upper_ascii(sample))}
     for column in range(len(tables.string_columns)):
         for _, nocase, first_pattern, patterns in (each for each in tables.sets if each[0] == column):
             for width, table in grams(patterns, samples[nocase]).items():
@@ -206,7 +206,7 @@ def patterns_of(tables: SetTables, sample: Array) -> tuple[Any, ...]:
     return tuple(chosen), tuple(joined), tuple(tables.globs)
 
 
-def _folded(sample: Array) -> Array:
+def _upper_ascii(sample: Array) -> Array:
     """Return the bytes of strings with ASCII letters in upper case, a sample for the choice of rare grams."""
     small = (sample >= ord("a")) & (sample <= ord("z"))
     return np.where(small, sample - 32, sample).astype(np.uint8)

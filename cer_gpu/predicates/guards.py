@@ -39,7 +39,7 @@ from cer_gpu.predicates.generated import CHUNK, Generated, Slots, generated, slo
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement, open_device
 from cer_gpu.predicates.symbol_table import Selected, SymbolTable, Words
 
-MAX_KNOWN = 1000
+MAX_SEEN_TYPES = 1000
 """Most types to remember, as candidates to propose in place of a missing one."""
 MAX_NAMED_TYPES = 8
 """Most types to list if none is close to the missing one."""
@@ -66,9 +66,9 @@ class SeenEventTypes:
             there = set(values)
             for name in [name for name in list(self._missing) if name in there]:
                 self._missing.pop(name, None)  # another thread may have been first
-        if len(self._names) < MAX_KNOWN:
+        if len(self._names) < MAX_SEEN_TYPES:
             new = (value for value in values if value)
-            self._names.update(dict.fromkeys(islice(new, MAX_KNOWN)))
+            self._names.update(dict.fromkeys(islice(new, MAX_SEEN_TYPES)))
 
     @property
     def notes(self) -> list[str]:
@@ -96,7 +96,7 @@ TIER: str | None = os.environ.get("CER_GPU_PREDICATES")
 INTERPRETED, COMPILED = "interpreted", "compiled"
 
 
-def forced(device: str) -> str:
+def forced_device(device: str) -> str:
     """Return the requested device, or with "auto" that of a forced `TIER`."""
     return device if TIER is None or device != AUTO else CUDA if TIER == CUDA else CPU
 
@@ -224,7 +224,7 @@ class GuardEvaluator:
         seen_types: SeenEventTypes | None = None,
         sides: SideColumns | None = None,
     ) -> None:
-        device = forced(device)
+        device = forced_device(device)
         self.bound = bound
         self.seen_types: SeenEventTypes = seen_types or types_named(
             (g.event_type for g in bound.guards), bound.type_column
@@ -243,7 +243,7 @@ class GuardEvaluator:
     def prefetch(self, blocks: Iterable[Block], symbols: SymbolTable) -> Iterator[Block]:
         """Yield blocks; on a GPU, each is submitted before the previous one is yielded for `select`."""
         try:
-            for ready in prefetch_one(blocks, self._choose, lambda block: self._submitted(block, symbols)):
+            for ready in prefetch_one(blocks, self._choose, lambda block: self._submit(block, symbols)):
                 self._ready = ready
                 yield ready.block
         finally:
@@ -258,7 +258,7 @@ class GuardEvaluator:
             ready = ReadyBlock(block, self.placement.device if block.n_rows else CPU, None)
         begun = time.perf_counter()
         if ready.device == CUDA:
-            relevant = self._cuda().collect(ready.job or self._submitted(block, symbols))
+            relevant = self._cuda().collect(ready.job or self._submit(block, symbols))
             if self._sides is not None:
                 self._sides.take(block, relevant.rows, relevant.sides)
             selected, self.tier = (relevant.symbols, relevant.rows), CUDA
@@ -315,7 +315,7 @@ class GuardEvaluator:
             )
         self.placement.choose(resident)
         device = self.placement.device if block.n_rows else CPU
-        return device, device == CUDA and not self.placement.measuring
+        return device, device == CUDA and not self.placement.is_measuring
 
     def _cuda(self) -> CudaPass:
         """Return the pass on the GPU, compiled at the first use."""
@@ -325,7 +325,7 @@ class GuardEvaluator:
             self._pass = CudaPass(open_device(), self.bound.program, sides)
         return self._pass
 
-    def _submitted(self, block: Block, symbols: SymbolTable) -> Job[SymbolTable]:
+    def _submit(self, block: Block, symbols: SymbolTable) -> Job[SymbolTable]:
         inputs = self.inputs_of(block)
         return self._cuda().submit(
             (inputs,) if self._sides is None else (inputs, self._sides.inputs_of(block)), symbols

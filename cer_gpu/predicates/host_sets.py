@@ -39,7 +39,7 @@ PLAN_EVERY = 8
 ENOUGH_BYTES = 1 << 16
 """Bytes of strings sampled to find rare grams."""
 
-STRINGS_KEPT, STRING_BYTES_KEPT = 1 << 19, 1 << 27
+MAX_CACHED_STRINGS, MAX_STRING_BYTES = 1 << 19, 1 << 27
 """Strings, and bytes of strings, from which on all are dropped before the next piece."""
 
 COMMON = 1 / 32
@@ -52,7 +52,7 @@ _NO_ROWS: Int32 = read_only(np.empty(0, np.int32))
 
 
 @dataclass(frozen=True)
-class FoundRows:
+class GuardRows:
     """Rows of each guard in a block.
 
     Attributes
@@ -257,14 +257,14 @@ class HostSets:
 
     # ---- blocks -----------------------------------------------------------------------------------------------------
 
-    def find(self, block: Block) -> FoundRows:
+    def find(self, block: Block) -> GuardRows:
         """Return the rows that the steps of each guard select, except for guards that all rows satisfy."""
         n_matches, begin, n_rows = 0, 0, block.n_rows
         self._view(block)
         while begin < n_rows:
             size = FIRST_PIECE if self._n_read < FIRST_PIECE else PIECE_ROWS
             end = min(begin + size, n_rows)
-            if self._strings.n[0] > STRINGS_KEPT or self._strings.offsets[self._strings.n[0]] > STRING_BYTES_KEPT:
+            if self._strings.n[0] > MAX_CACHED_STRINGS or self._strings.offsets[self._strings.n[0]] > MAX_STRING_BYTES:
                 self._collect_rows()
                 self._forget_strings()
                 self._view(block)
@@ -280,7 +280,7 @@ class HostSets:
         guards, rows = self._guards[:n_matches], self._rows[:n_matches]
         begins, ordered = np.empty(len(self.tables.begins), np.int64), np.empty(n_matches, np.int32)
         group_rows(guards, begins, ordered)
-        return FoundRows(begins, read_only(rows[ordered]))
+        return GuardRows(begins, read_only(rows[ordered]))
 
     def _find(self, begin: int, end: int, n_matches: int) -> int:
         numbers = NumberTests(self._numbers, *self._number_tests, self._validity_tests)

@@ -222,16 +222,16 @@ class _FewRows(RowsOfBlock):
         """See `Block.coded`."""
         if name not in self._coded:
             if not self._is_small or name in self._makers:
-                self._coded[name] = _coded(self.column(name))
+                self._coded[name] = _encode_column(self.column(name))
             else:
                 if name not in self._encoded:
-                    self._encoded[name] = _coded(self.whole.column(name))
+                    self._encoded[name] = _encode_column(self.whole.column(name))
                 of_all = self._encoded[name]
                 self._coded[name] = DictionaryEncoded(self.at(of_all.codes), of_all.values)
         return self._coded[name]
 
 
-def _coded(array: pa.Array) -> DictionaryEncoded:
+def _encode_column(array: pa.Array) -> DictionaryEncoded:
     if not pa.types.is_dictionary(array.type):
         array = plain_strings(plain_array(array)).dictionary_encode()
     return DictionaryEncoded(codes_of(array, validity(array.indices)), plain_strings(array.dictionary))

@@ -74,14 +74,14 @@ class Costs:
         return best, f"{each[best]:.3g} ns for each event, and {each[other]:.3g} on {other}, measured"
 
     @property
-    def measuring(self) -> bool:
+    def is_measuring(self) -> bool:
         """True while blocks are timed, one after another."""
         return self._n_rows >= ROWS_TO_TRY and min(self._rows.values()) < ROWS_TO_MEASURE
 
     def took(self, name: str, n_rows: int, seconds: float) -> None:
         """Record the time of a block; the first one on a GPU, which compiles kernels, does not count."""
         with self._lock:
-            if self.measuring and (name == CPU or self._warm):
+            if self.is_measuring and (name == CPU or self._warm):
                 self._seconds[name] += seconds
                 self._rows[name] += n_rows
             self._warm = self._warm or name == CUDA
@@ -138,9 +138,9 @@ class Placement:
             )
 
     @property
-    def measuring(self) -> bool:
+    def is_measuring(self) -> bool:
         """True while blocks are timed, when no other work should go on."""
-        return self._costs is not None and self._costs.measuring
+        return self._costs is not None and self._costs.is_measuring
 
     def took(self, name: str, n_rows: int, seconds: float) -> None:
         """Record the time of a block on a device."""

@@ -35,7 +35,15 @@ from cer_gpu.predicates.cached_tables import BoundSet, digest_of, read_set, set_
 from cer_gpu.predicates.cuda.blocks import Job, prefetch_one
 from cer_gpu.predicates.cuda.guard_sets import SetInputs
 from cer_gpu.predicates.cuda.set_steps import SetSteps
-from cer_gpu.predicates.guards import INTERPRETED, MAX_KNOWN, BoundGuards, SeenEventTypes, forced, sets_pass, type_names
+from cer_gpu.predicates.guards import (
+    INTERPRETED,
+    MAX_SEEN_TYPES,
+    BoundGuards,
+    SeenEventTypes,
+    forced_device,
+    sets_pass,
+    type_names,
+)
 from cer_gpu.predicates.host_sets import HostSets
 from cer_gpu.predicates.late_tests import LateTest, LateTests
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement
@@ -224,7 +232,7 @@ class SharedGuards:
     def __init__(
         self, schema: pa.Schema, type_column: str | None, stream_column: str | None, device: str = CPU
     ) -> None:
-        self._begin_guards(GuardList(schema, type_column, stream_column), forced(device))
+        self._begin_guards(GuardList(schema, type_column, stream_column), forced_device(device))
 
     def _begin_guards(self, guards: GuardList, device: str) -> None:
         self.guards: GuardList = guards
@@ -338,7 +346,7 @@ class SharedGuards:
     def _see(self, strings: pa.Array) -> None:
         """Note types that events have."""
         for name in type_names(strings, self.guards.type_column or "") if len(strings) else ():
-            if name and (name in self.guards.types or len(self.types_seen) < MAX_KNOWN):
+            if name and (name in self.guards.types or len(self.types_seen) < MAX_SEEN_TYPES):
                 self.types_seen[name] = None
 
     def _in_question(self, number: int, block: Block) -> Int32 | None:
@@ -440,9 +448,9 @@ class _OnDevice:
     def prefetch(self, blocks: Iterable[Block]) -> Iterator[Block]:
         """Yield blocks whose rows are known; the next one is in flight meanwhile."""
         try:
-            for block, _, job in prefetch_one(blocks, lambda block: (CUDA, block.n_rows > 0), self._submitted):
+            for block, _, job in prefetch_one(blocks, lambda block: (CUDA, block.n_rows > 0), self._submit):
                 if block.n_rows:
-                    self._results, self._block = self._sets.collect(job or self._submitted(block)), block
+                    self._results, self._block = self._sets.collect(job or self._submit(block)), block
                 yield block
         finally:
             self._sets.wait()
@@ -461,7 +469,7 @@ class _OnDevice:
         self._see(values)
         return np.array([-1 if name is None else self._types.get(name, -1) for name in names], np.int32)
 
-    def _submitted(self, block: Block) -> Job[None]:
+    def _submit(self, block: Block) -> Job[None]:
         types, column = None, self.guards.type_column
         if column is not None and self._types:
             coded, valid = block.coded(column), block.valid(column)
@@ -474,7 +482,7 @@ class _OnDevice:
         place = self.places.get(number)
         if place is None or not self.has(block):
             return NO_ROWS
-        return self._sets.tested(place, self._results[place], block)
+        return self._sets.apply_late_tests(place, self._results[place], block)
 
 
 class SharedWords:

@@ -15,7 +15,7 @@ from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.backend.arguments import Counts, Demand, Matches, Window, plain
 from cer_gpu.backend.joins import choosing as k
 from cer_gpu.backend.status import Status
-from cer_gpu.columnar.memory_limit import exceeded
+from cer_gpu.columnar.memory_limit import memory_error
 from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.matches import MAX_POSITIONS, MatchBuffers, OutputBuffers
@@ -135,7 +135,7 @@ class Joining(Runtime):
         n_out, n_values = int(regs[k.N_OUT]), int(regs[k.N_VALUES])
         if not n:
             if self._out.is_widest:
-                raise exceeded(self._gathered_at(events), f"more than {MAX_POSITIONS:,} positions")
+                raise memory_error(self._gathered_at(events), f"more than {MAX_POSITIONS:,} positions")
             with self._gathering(events, self._out.n_bytes_when_wider + _SCRATCH * n_out):
                 self._out.widen(n_out, n_values)
             return

@@ -32,7 +32,7 @@ ROWS = (0, 1, 31, 32, 33, 300, 1025)
 
 def found_by(sets: CudaSets, block: Block, types: np.ndarray | None) -> list[list[int]]:
     found = sets.collect(sets.submit((SetInputs(block.n_rows, block, types),), None))
-    return [sets.tested(k, rows, block).tolist() for k, rows in enumerate(found)]
+    return [sets.apply_late_tests(k, rows, block).tolist() for k, rows in enumerate(found)]
 
 
 def expected_rows(asked, schema: pa.Schema, block: Block, types: np.ndarray | None) -> list[list[int]]:

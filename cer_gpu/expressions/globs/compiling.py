@@ -68,7 +68,7 @@ class Compiled(NamedTuple):
     pattern_of: Int32
 
 
-def compiled(patterns: Sequence[Pattern], nocase: bool) -> Compiled:
+def compile_patterns(patterns: Sequence[Pattern], nocase: bool) -> Compiled:
     """Return the arrays of patterns; with `nocase`, they are compared with strings that are folded."""
     fold: Callable[[str], str] = folded if nocase else str
     signs, begins, is_piece = list[int](), [0], list[bool]()

@@ -13,7 +13,7 @@ from cer_gpu.backend.compaction import group_rows
 from cer_gpu.backend.string_codes.scanning import Grams, find_globs, lay_out, mark_strings
 from cer_gpu.columnar.dictionary_encoding import bytes_of
 from cer_gpu.columnar.memory import Scratch, read_only
-from cer_gpu.expressions.globs.compiling import Compiled, Pattern, StringSample, compiled, grams
+from cer_gpu.expressions.globs.compiling import Compiled, Pattern, StringSample, compile_patterns, grams
 from cer_gpu.expressions.globs.folding import folds
 
 LAID_AT_ONCE = 1 << 20
@@ -22,13 +22,13 @@ LAID_AT_ONCE = 1 << 20
 SAMPLED_BYTES = 1 << 18
 """Bytes of the first strings by which rare grams are chosen."""
 
-FOUND = 1 << 16
+MAX_PAIRS = 1 << 16
 """Capacity of the buffer of pairs of a pattern and a string, if there are not more patterns."""
 
 _NO_FOLDS = NO_STRINGS = read_only(np.empty(0, np.int32))
 
 
-class FoundPatterns(NamedTuple):
+class PatternMatches(NamedTuple):
     """Strings that match each pattern.
 
     Attributes
@@ -74,11 +74,11 @@ class GlobSet:
 
     def __init__(self, patterns: Sequence[Pattern], nocase: bool) -> None:
         self.n_patterns: int = len(patterns)
-        self.compiled: Compiled = compiled(patterns, nocase)
+        self.compiled: Compiled = compile_patterns(patterns, nocase)
         self.folds: Int32 = folds() if nocase else _NO_FOLDS
         self._grams: dict[int, Grams] | None = None  # chosen by the first strings
 
-    def find(self, strings: pa.Array, first: int = 0) -> FoundPatterns:
+    def find(self, strings: pa.Array, first: int = 0) -> PatternMatches:
         """Return which of some strings, none of them NULL, match each pattern.
 
         Parameters
@@ -90,14 +90,14 @@ class GlobSet:
         offsets, data = bytes_of(strings)
         offsets = read_only(offsets.astype(np.int64, copy=False))
         pairs = list[tuple[Int32, Int32]]()
-        begin, laid, space = 0, Scratch(np.uint8), max(FOUND, 2 * self.n_patterns)
+        begin, laid, space = 0, Scratch(np.uint8), max(MAX_PAIRS, 2 * self.n_patterns)
         while begin < len(strings):
             end = int(np.searchsorted(offsets, offsets[begin] + LAID_AT_ONCE, side="right")) - 1
             end = min(max(end, begin + 1), len(strings))
             for patterns, places in self._match_pairs(offsets[begin : end + 1], data, laid, space):
                 pairs.append((patterns, places + np.int32(first + begin)))
             begin = end
-        return grouped(pairs, self.n_patterns)
+        return group_by_pattern(pairs, self.n_patterns)
 
     def grams(self, strings: pa.Array) -> dict[int, Grams]:
         """Return where to look for the patterns, chosen by the first of some strings unless they are chosen already."""
@@ -136,18 +136,18 @@ class GlobSet:
         return pairs
 
 
-def merged(parts: Sequence[FoundPatterns]) -> FoundPatterns:
+def merge_parts(parts: Sequence[PatternMatches]) -> PatternMatches:
     """Return the strings of each pattern, merged from those in consecutive parts of the strings."""
     n_patterns = len(parts[0].begins) - 1
     numbers = np.arange(n_patterns, dtype=np.int32)
-    return grouped([(np.repeat(numbers, np.diff(part.begins)), part.strings) for part in parts], n_patterns)
+    return group_by_pattern([(np.repeat(numbers, np.diff(part.begins)), part.strings) for part in parts], n_patterns)
 
 
-def grouped(pairs: Sequence[tuple[Int32, Int32]], n_patterns: int) -> FoundPatterns:
+def group_by_pattern(pairs: Sequence[tuple[Int32, Int32]], n_patterns: int) -> PatternMatches:
     """Return pairs of patterns and strings, ascending by string for each pattern, by pattern."""
     patterns, strings = (
         read_only(np.concatenate([np.empty(0, np.int32), *(pair[k] for pair in pairs)])) for k in (0, 1)
     )
     begins, rows = np.empty(n_patterns + 1, np.int64), np.empty(len(patterns), np.int32)
     group_rows(patterns, begins, rows)
-    return FoundPatterns(read_only(begins), read_only(strings[rows]))
+    return PatternMatches(read_only(begins), read_only(strings[rows]))

@@ -28,7 +28,7 @@ from cer_gpu.columnar.columns import (
     validity,
 )
 from cer_gpu.errors import EventsError
-from cer_gpu.expressions.combinations import RowsOperand, Uniform, Varying, coded_numbers, combined
+from cer_gpu.expressions.combinations import RowsOperand, Uniform, Varying, coded_numbers, distinct_results
 from cer_gpu.expressions.operators import FUNCTIONS, OPERATORS
 from cer_gpu.expressions.string_functions import A_VALUE, KIND_OF_OPERAND, StringFunction
 from cer_gpu.expressions.terms import F8, I8
@@ -60,8 +60,8 @@ def negative(operand: Any) -> Any:
     if kind not in (INTEGER, FLOAT, DECIMAL, NOTHING):
         raise ArithmeticTypeError(f"arithmetic needs numbers, and not {operand.type}")
     if kind == INTEGER and not pa.types.is_duration(operand.type):
-        operand = _computed(lambda x: x.cast(pa.int64()), operand)
-    return operand if kind == NOTHING else _computed(OPERATORS["negative"].exact, operand)
+        operand = _compute_array(lambda x: x.cast(pa.int64()), operand)
+    return operand if kind == NOTHING else _compute_array(OPERATORS["negative"].exact, operand)
 
 
 def operation(op: str, *operands: Any) -> Any:
@@ -106,8 +106,10 @@ def _of_numbers(op: str, left: Any, right: Any, kinds: set[str | None]) -> Any:
     if FLOAT in kinds or (DECIMAL in kinds and operator.exact is None):
         return operator.of[F8].arrow(left.cast(pa.float64()), right.cast(pa.float64()))
     if DECIMAL in kinds:
-        return _computed(operator.exact, left, right)
-    return _computed(operator.of[I8].arrow, *(_computed(lambda x: x.cast(pa.int64()), x) for x in (left, right)))
+        return _compute_array(operator.exact, left, right)
+    return _compute_array(
+        operator.of[I8].arrow, *(_compute_array(lambda x: x.cast(pa.int64()), x) for x in (left, right))
+    )
 
 
 def _of_times(op: str, left: Any, right: Any) -> Any:
@@ -154,7 +156,7 @@ def _of_several(function: StringFunction, operands: Sequence[Any]) -> Any:
         if _arrow_kind(operand) != KIND_OF_OPERAND[kind]:
             raise ArithmeticTypeError(f"{function.symbol} takes {kind} there, and not {operand.type}")
         read.append(_operand(operand))
-    results, codes = combined(function.compute, read, function.type)
+    results, codes = distinct_results(function.compute, read, function.type)
     return results.take(codes)
 
 
@@ -172,7 +174,7 @@ def _arrow_kind(value: Any) -> str | None:
     return kind_of(value.type)
 
 
-def _computed(function: Any, *operands: Any) -> Any:
+def _compute_array(function: Any, *operands: Any) -> Any:
     try:
         return function(*operands)
     except pa.ArrowInvalid as error:

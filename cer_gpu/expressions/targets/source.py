@@ -80,7 +80,7 @@ class TermWriter(ABC):
 
     # ---- terms --------------------------------------------------------------------------------------------
 
-    def _spelled(self, op: str, dtype: str, **operands: str) -> str:
+    def _spell(self, op: str, dtype: str, **operands: str) -> str:
         """Return an operator on operands of a type."""
         text: str = getattr(spelling(op, dtype), self.TARGET)
         return text.format(**operands)
@@ -98,7 +98,7 @@ class TermWriter(ABC):
                 expression = self._convert_source(term, self._value_name(term.operand))
             case t.Apply():
                 operands = dict(zip("xy", map(self._value_name, term.operands), strict=False))
-                expression = self._spelled(term.op, term.dtype, **operands)
+                expression = self._spell(term.op, term.dtype, **operands)
             case _:
                 raise AssertionError(term)  # it reads several events
         return self._assign_name(term, term.dtype, expression)
@@ -111,7 +111,7 @@ class TermWriter(ABC):
         match term:
             case t.Compare():
                 of = compare_type(term.left.dtype, term.right.dtype)
-                holds = self._spelled(term.op, of, x=self._value_name(term.left), y=self._value_name(term.right))
+                holds = self._spell(term.op, of, x=self._value_name(term.left), y=self._value_name(term.right))
                 truths = [self._negation(holds) if term.negated else holds, *self._all_not_null(term.left, term.right)]
             case t.IsNotNull():
                 truths = self._all_not_null(term.operand) or [self._truth(True)]
@@ -139,6 +139,6 @@ class TermWriter(ABC):
                 name = self._value_name(divisor)
                 key = ("nonzero", name)
                 zero = self.WIDE_ZERO if divisor.dtype == t.WIDE else self.ZERO
-                nonzero = self._spelled("<>", divisor.dtype, x=name, y=zero)
+                nonzero = self._spell("<>", divisor.dtype, x=name, y=zero)
                 names[self._names.get(key) or self._assign_name(key, self.TRUTH, nonzero)] = None
         return list(names)

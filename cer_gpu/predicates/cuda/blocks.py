@@ -68,7 +68,7 @@ class HasRows(Protocol):
     def n_rows(self) -> int: ...  # noqa: D102
 
 
-Found = TypeVar("Found")
+Results = TypeVar("Results")
 State = TypeVar("State")
 
 
@@ -135,7 +135,7 @@ def copy_pieces(pieces: Iterable[tuple[Bytes, Bytes]]) -> None:
             pass
 
 
-class DeviceBlocks(ABC, Generic[Found, State]):
+class DeviceBlocks(ABC, Generic[Results, State]):
     """Evaluation of programs over blocks on one device; a subclass starts the kernels.
 
     Parameters
@@ -165,15 +165,15 @@ class DeviceBlocks(ABC, Generic[Found, State]):
         """Start the kernels on the rows whose inputs are copied, with ``slot.memory["work"]``."""
 
     @abstractmethod
-    def _finish_kernels(self, slot: Slot, n_rows: int, state: State) -> Found:
+    def _finish_kernels(self, slot: Slot, n_rows: int, state: State) -> Results:
         """Wait for the kernels, and return their results, in memory that the slot reuses."""
 
     @abstractmethod
-    def _join_results(self, pieces: list[Found], begins: list[int]) -> Found:
+    def _join_results(self, pieces: list[Results], begins: list[int]) -> Results:
         """Return the results of several pieces of a block, that begin at some rows, as one, in memory of its own."""
 
     @abstractmethod
-    def _copy_results(self, results: Found) -> Found:
+    def _copy_results(self, results: Results) -> Results:
         """Return a copy of results."""
 
     def submit(self, rows: tuple[HasRows, ...], state: State) -> Job[State]:
@@ -192,7 +192,7 @@ class DeviceBlocks(ABC, Generic[Found, State]):
         self._in_flight.append(job)
         return job
 
-    def collect(self, job: Job[State]) -> Found:
+    def collect(self, job: Job[State]) -> Results:
         """Return the results of the kernels for a block, in memory that is reused from the next `submit` on."""
         self._in_flight = [other for other in self._in_flight if other is not job]
         end, slot, n = job.end, job.slot, job.rows[0].n_rows
@@ -236,15 +236,15 @@ class DeviceBlocks(ABC, Generic[Found, State]):
         at, offset = [], 0
         for numbers, _ in of_programs:
             at.append(offset)
-            offset = aligned(offset + (0 if len(numbers) <= MAX_BY_VALUE else numbers.nbytes))
+            offset = align(offset + (0 if len(numbers) <= MAX_BY_VALUE else numbers.nbytes))
         offsets: dict[tuple[int, int], tuple[int, Bytes]] = {}  # by address and length of an array of the host
         for _, pieces in of_programs:
             for _, data in pieces:
                 key = data.ctypes.data, len(data)
                 if key not in offsets:
                     offsets[key] = offset, data
-                    offset = aligned(offset + len(data))
-        inputs, pinned = self._reserve(slot, "inputs", offset), self._pinned(slot, "inputs", offset)
+                    offset = align(offset + len(data))
+        inputs, pinned = self._reserve(slot, "inputs", offset), self._pinned_buffer(slot, "inputs", offset)
         copy_pieces([(pinned[first : first + len(data)], data) for first, data in offsets.values()])
         arguments = list[Argument]()
         for first, (numbers, pieces) in zip(at, of_programs, strict=True):
@@ -273,7 +273,7 @@ class DeviceBlocks(ABC, Generic[Found, State]):
             memory = slot.memory[what] = self._device.allocate(n_bytes)
         return memory
 
-    def _pinned(self, slot: Slot, what: str, n_bytes: int) -> Bytes:
+    def _pinned_buffer(self, slot: Slot, what: str, n_bytes: int) -> Bytes:
         """Return `n_bytes` of the pinned memory of a slot."""
         data = slot.pinned.get(what)
         if data is None or len(data) < n_bytes:
@@ -322,6 +322,6 @@ def _device_inputs(
     return numbers, pieces
 
 
-def aligned(n_bytes: int) -> int:
+def align(n_bytes: int) -> int:
     """Return a number of bytes rounded up to the alignment of device memory."""
     return -(-n_bytes // _ALIGNMENT) * _ALIGNMENT

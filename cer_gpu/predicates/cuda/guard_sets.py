@@ -27,8 +27,8 @@ from cer_gpu.columnar.dictionary_encoding import bytes_of
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.globs.glob_sets import GlobSet
-from cer_gpu.predicates.cuda.blocks import DeviceBlocks, Slot, aligned
-from cer_gpu.predicates.cuda.set_steps import KNOWN, TYPE_NUMBERS, SetSteps
+from cer_gpu.predicates.cuda.blocks import DeviceBlocks, Slot, align
+from cer_gpu.predicates.cuda.set_steps import IS_VALID, TYPE_NUMBERS, SetSteps
 from cer_gpu.predicates.late_tests import LateTests
 
 PIECE = 1 << 22
@@ -99,7 +99,7 @@ KERNELS = (
 SPAN = 16
 """CER_SPAN of `kernels/guard_sets.cu`."""
 
-_OPERATORS = {op: k for k, op in enumerate((*t.COMPARISONS, KNOWN))}
+_OPERATORS = {op: k for k, op in enumerate((*t.COMPARISONS, IS_VALID))}
 _STORED = {stored: k for k, stored in enumerate(t.STORED)}
 _NO_VALUES = 0, 0, _STORED["u1"], 1
 """Address, first bit, type and step of values that are not read."""
@@ -167,7 +167,7 @@ class _Inputs:
         data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         place = self.size
         self.arrays.append(data)
-        self.size += aligned(len(data))
+        self.size += align(len(data))
         return place
 
 
@@ -217,9 +217,9 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
 
     def _work(self, n_rows: int) -> _Work:
         n_words, n_guards = _n_words(n_rows), self.steps.n_guards
-        bits = aligned(4 * n_words * self.steps.n_lines)
-        counts = bits + aligned(4 * n_words * n_guards)
-        return _Work(n_words, bits, counts, counts + aligned(4 * n_guards))
+        bits = align(4 * n_words * self.steps.n_lines)
+        counts = bits + align(4 * n_words * n_guards)
+        return _Work(n_words, bits, counts, counts + align(4 * n_guards))
 
     def _memory_size(self, n_rows: int) -> int:
         return self._work(n_rows).size
@@ -248,7 +248,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
             if test.column not in values:
                 values[test.column] = self._add_values(test.column, source, begin, end, inputs, valid_bits)
             (valid, first_valid), (at, first, stored, step) = values[test.column]
-            is_read = test.op != KNOWN
+            is_read = test.op != IS_VALID
             tests[k] = (
                 at,
                 first,
@@ -269,7 +269,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
             if name not in self._patterns:
                 self._patterns[name] = self._patterns_of(name, column)
         memory = self._reserve(slot, "inputs", max(inputs.size, 1))
-        places = np.cumsum([0, *(aligned(len(data)) for data in inputs.arrays)]).tolist()
+        places = np.cumsum([0, *(align(len(data)) for data in inputs.arrays)]).tolist()
         self._staging.copy([(memory.address + place, data) for place, data in zip(places, inputs.arrays, strict=False)])
         tests[addresses] += np.uint64(memory.address)
         for each in strings.values():
@@ -302,7 +302,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
     def _patterns_of(self, name: str, column: pa.Array) -> list[_Patterns]:
         """Return the patterns of a column on the device; their grams are chosen by the first strings."""
         strings = plain_strings(column.dictionary) if pa.types.is_dictionary(column.type) else column
-        combined = self.steps.strings[name].combined()
+        combined = self.steps.strings[name].combined_patterns()
         return [self._of_set(each, combined.askers(nocase), strings) for nocase, each in combined.sets.items()]
 
     def _of_set(self, of: GlobSet, askers: tuple[Int32, Int32], strings: pa.Array) -> _Patterns:
@@ -348,8 +348,8 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
             plan.launch("cer_test_numbers", len(tests) * work.n_words, tests.reshape(-1).tolist(), *arguments)
         spaces = [self._string_memory(name, of) for name, of in strings.items()]
         space = _Space(*(max(sizes) for sizes in zip(*spaces, strict=True))) if spaces else _Space()
-        scratch = self._reserve(slot, "scratch", max(sum(map(aligned, space)), 1)).address
-        places = [scratch + int(place) for place in np.cumsum([0, *map(aligned, space[:-1])])]
+        scratch = self._reserve(slot, "scratch", max(sum(map(align, space)), 1)).address
+        places = [scratch + int(place) for place in np.cumsum([0, *map(align, space[:-1])])]
         for name, of in strings.items():
             lines = base + 4 * work.n_words * self.steps.first_line(name)
             self._read_strings(plan, name, of, _Space(*places), lines, work.n_words, n_rows)
@@ -357,14 +357,14 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
         n_warps = -(-n_guards * work.n_words // 32)
         plan.launch("cer_find_guards", n_warps, None, self._begins, self._flat, *guards)
         numbers = np.array(plan.numbers or [0], np.uint64)
-        pinned = self._pinned(slot, "numbers", numbers.nbytes)
+        pinned = self._pinned_buffer(slot, "numbers", numbers.nbytes)
         pinned[:] = numbers.view(np.uint8)
         at = self._reserve(slot, "numbers", numbers.nbytes).address
         slot.queue.write(at, pinned)
         for kernel, n_warps, place, others in plan.launches:
             read = () if place is None else (at + 8 * place,)
             slot.queue.launch(self._kernels[kernel], n_warps, *read, *others)
-        slot.queue.read(self._pinned(slot, "counts", 4 * n_guards), base + work.counts)
+        slot.queue.read(self._pinned_buffer(slot, "counts", 4 * n_guards), base + work.counts)
 
     def _string_memory(self, name: str, of: _Strings) -> _Space:
         """Return the bytes that the tests of the strings of a column need."""
@@ -417,7 +417,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
         """Return the rows of each guard: as rows, or where these are many, or exceed the memory, from their bits."""
         slot.queue.wait()
         work, base, n_guards = self._work(n_rows), slot.memory["work"].address, self.steps.n_guards
-        counts = self._pinned(slot, "counts", 4 * n_guards).view(np.uint32)
+        counts = self._pinned_buffer(slot, "counts", 4 * n_guards).view(np.uint32)
         by_bits = counts > work.n_words
         firsts = np.concatenate([[0], np.cumsum(np.where(by_bits, 0, counts), dtype=np.int64)])
         n = int(firsts[-1])
@@ -432,7 +432,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
             for first, end in zip(firsts[:-1].tolist(), firsts[1:].tolist(), strict=True)
         ]
         for guard in np.flatnonzero(by_bits).tolist():
-            bits = self._pinned(slot, "bits", 4 * work.n_words)
+            bits = self._pinned_buffer(slot, "bits", 4 * work.n_words)
             slot.queue.read(bits, base + work.bits + 4 * work.n_words * guard)
             slot.queue.wait()
             rows = np.flatnonzero(np.unpackbits(bits, bitorder="little", count=n_rows))
@@ -443,7 +443,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
         """Return the rows of all guards, one after the other, from their bits on the device."""
         n_guards, n = len(firsts) - 1, int(firsts[-1])
         memory = self._reserve(slot, "rows", firsts.nbytes + 4 * n).address
-        staged, rows = self._pinned(slot, "firsts", firsts.nbytes), self._pinned(slot, "rows", 4 * n)
+        staged, rows = self._pinned_buffer(slot, "firsts", firsts.nbytes), self._pinned_buffer(slot, "rows", 4 * n)
         staged[:] = firsts.view(np.uint8)
         slot.queue.write(memory, staged)
         to = memory + firsts.nbytes
@@ -452,7 +452,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
         slot.queue.wait()
         return read_only(rows.view(np.int32).copy())
 
-    def tested(self, number: int, rows: Int32, block: Block) -> Int32:
+    def apply_late_tests(self, number: int, rows: Int32, block: Block) -> Int32:
         """Return the rows of a block that satisfy a guard, among those selected by the kernels."""
         late = self.steps.late.get(number)
         return rows if late is None else self._late.rows(number, rows, block, late)

@@ -21,7 +21,7 @@ from cer_gpu.backend.device import MAX_BY_VALUE, Bytes, Device, Memory, OutOfDev
 from cer_gpu.backend.kernel_source import read_kernel_source
 from cer_gpu.expressions.targets.cuda import TYPES, CudaWriter, Places, places
 from cer_gpu.expressions.terms import IN_ORDER, NO_SIDES, GuardProgram, Sides
-from cer_gpu.predicates.cuda.blocks import DeviceBlocks, Reads, Slot, aligned
+from cer_gpu.predicates.cuda.blocks import DeviceBlocks, Reads, Slot, align
 from cer_gpu.predicates.generated import slots_of
 from cer_gpu.predicates.symbol_table import SymbolTable
 
@@ -149,7 +149,7 @@ class CudaWords(DeviceBlocks[list[Words], None]):
         """Return where the words of each program end in the memory of a slot, from 0 on, each at an aligned place."""
         ends = [0]
         for program in self._programs:
-            ends.append(aligned(ends[-1] + _n_bytes(program, n_rows)))
+            ends.append(align(ends[-1] + _n_bytes(program, n_rows)))
         return ends
 
     def _memory_size(self, n_rows: int) -> int:
@@ -159,12 +159,12 @@ class CudaWords(DeviceBlocks[list[Words], None]):
         at, ends = slot.memory["work"].address, self._word_ends(n_rows)
         for kernel, inputs, first in zip(self._kernels, slot.inputs, ends, strict=False):
             slot.queue.launch(kernel, -(-n_rows // 32), inputs, 0, n_rows, at + first)
-        slot.queue.read(self._pinned(slot, "words", ends[-1]), at)
+        slot.queue.read(self._pinned_buffer(slot, "words", ends[-1]), at)
 
     def _finish_kernels(self, slot: Slot, n_rows: int, state: None) -> list[Words]:
         slot.queue.wait()
         ends = self._word_ends(n_rows)
-        data = self._pinned(slot, "words", ends[-1])
+        data = self._pinned_buffer(slot, "words", ends[-1])
         results = []
         for program, first in zip(self._programs, ends, strict=False):
             words = data[first : first + _n_bytes(program, n_rows)].view(program.word)
@@ -269,7 +269,7 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
         """Start the kernels on the tiles from `first_tile` on, and the copy of their totals."""
         table = self._table_for(slot, symbols)
         work, base, kernels = _Work(n_rows), slot.memory["work"].address, self._kernels
-        never = self._pinned(slot, "never", 8)
+        never = self._pinned_buffer(slot, "never", 8)
         never.view(np.uint64)[0] = _NEVER
         slot.queue.write(base, never)
         outputs = (base + work.symbols, base + work.rows, base + work.counts)
@@ -286,7 +286,7 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
             work.n_tiles,
             *(*outputs, offsets, totals, work.n_tiles, base + work.packed_symbols, base + work.packed_rows),
         )
-        header = self._pinned(slot, "header", 16)
+        header = self._pinned_buffer(slot, "header", 16)
         slot.queue.read(header[:8], base)
         slot.queue.read(header[8:], totals + 8 * work.n_groups)
 
@@ -295,7 +295,7 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
         work, base = _Work(n_rows), slot.memory["work"].address
         while True:
             slot.queue.wait()
-            header = self._pinned(slot, "header", 16).view(np.uint64)
+            header = self._pinned_buffer(slot, "header", 16).view(np.uint64)
             if header[0] == _NEVER:
                 break
             tile = int(header[0])
@@ -305,8 +305,8 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
             except OutOfDeviceMemory as error:
                 raise self._out_of_memory(n_rows, error) from None
         n = int(header[1])
-        packed = self._pinned(slot, "found", 8 * n)
-        sides = self._pinned(slot, "sides", 8 * n * self._width)
+        packed = self._pinned_buffer(slot, "found", 8 * n)
+        sides = self._pinned_buffer(slot, "sides", 8 * n * self._width)
         if n:
             slot.queue.read(packed[: 4 * n], base + work.packed_symbols)
             slot.queue.read(packed[4 * n :], base + work.packed_rows)
@@ -351,7 +351,7 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
         n_parts = self._program.n_parts
         n_bytes = n_rows * n_parts * self._dtype.itemsize
         memory = self._device.allocate(n_bytes)
-        words = self._pinned(slot, "words", n_bytes)
+        words = self._pinned_buffer(slot, "words", n_bytes)
         slot.queue.launch(
             self._kernels["cer_query_words"], -(-n_rows // 32), slot.inputs[0], first, n_rows, memory.address
         )
@@ -364,11 +364,11 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
         table = self._table
         if table is None or table.symbols is not symbols or table.version != symbols.version:
             version, (keys, values) = symbols.version, symbols.arrays()
-            memory = self._device.allocate(aligned(keys.nbytes) + values.nbytes)
-            pinned = self._pinned(slot, "table", keys.nbytes + values.nbytes)
+            memory = self._device.allocate(align(keys.nbytes) + values.nbytes)
+            pinned = self._pinned_buffer(slot, "table", keys.nbytes + values.nbytes)
             pinned[: keys.nbytes] = keys.reshape(-1).view(np.uint8)
             pinned[keys.nbytes :] = values.view(np.uint8)
-            at = memory.address + aligned(keys.nbytes)
+            at = memory.address + align(keys.nbytes)
             slot.queue.write(memory.address, pinned[: keys.nbytes])
             slot.queue.write(at, pinned[keys.nbytes :])
             slot.queue.wait()
@@ -397,10 +397,10 @@ class _Work:
         self.n_tiles = -(-n_rows // TILE_ROWS)
         self.n_groups = -(-self.n_tiles // GROUP_TILES)
         self.totals = 8
-        self.counts = aligned(self.totals + 8 * (self.n_groups + 1))
-        self.offsets = aligned(self.counts + 4 * self.n_tiles)
-        self.symbols = aligned(self.offsets + 4 * self.n_tiles)
-        self.rows = aligned(self.symbols + 4 * n_rows)
-        self.packed_symbols = aligned(self.rows + 4 * n_rows)
-        self.packed_rows = aligned(self.packed_symbols + 4 * n_rows)
+        self.counts = align(self.totals + 8 * (self.n_groups + 1))
+        self.offsets = align(self.counts + 4 * self.n_tiles)
+        self.symbols = align(self.offsets + 4 * self.n_tiles)
+        self.rows = align(self.symbols + 4 * n_rows)
+        self.packed_symbols = align(self.rows + 4 * n_rows)
+        self.packed_rows = align(self.packed_symbols + 4 * n_rows)
         self.size = self.packed_rows + 4 * n_rows

@@ -39,7 +39,7 @@ from cer_gpu.expressions.string_sets import StringSet, TestTable
 from cer_gpu.expressions.string_tests import OneOfPatterns
 from cer_gpu.predicates.late_tests import LateTest
 
-KNOWN = "known"
+IS_VALID = "known"
 """Operator of a test of validity."""
 
 TYPE_NUMBERS = "types"
@@ -54,7 +54,7 @@ class NumberTest(NamedTuple):
     column : Column, str or "types"
         A column of numbers, the name of one whose validity alone is tested, or the numbers of types.
     op : str
-        A comparison, or `KNOWN`.
+        A comparison, or `IS_VALID`.
     bits : int
         The 64 bits of a constant of the type of the numbers.
     negated : bool
@@ -215,7 +215,7 @@ class SetSteps:
 
     def _steps_of_validity(self, name: str, negated: bool = False) -> _Steps:
         self.columns.add(name)
-        return self._of_numbers(NumberTest(name, KNOWN, negated=negated))
+        return self._of_numbers(NumberTest(name, IS_VALID, negated=negated))
 
     def _of_text(self, name: str, test: OneOfPatterns) -> _Steps:
         self.columns.add(name)
