@@ -462,7 +462,7 @@ NUMPY_TYPES = {
     pa.from_numpy_dtype(np.dtype(name)): np.dtype(name)
     for name in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 }
-"""NumPy's type of the numbers of each type; Arrow before 26 imports pandas to tell it."""
+"""NumPy's type of the numbers of each type; Arrow before 26 imports pandas to determine it."""
 
 
 def stored_values(array: pa.Array) -> Array:

@@ -74,7 +74,7 @@ def _physical() -> Iterator[int]:
 
 
 def _of_cgroups() -> Iterator[int]:
-    """Yield the limits of the control groups of this process, and of those around them."""
+    """Yield the limits of the control groups of this process, and of their parents."""
     try:
         lines = _OWN_CGROUPS.read_text().splitlines()
     except (OSError, UnicodeDecodeError):  # only on Linux
@@ -159,5 +159,5 @@ HALF_OF_MACHINE = MemoryLimit()
 
 
 def memory_error(what: str, needed: str) -> OutOfMemoryError:
-    """Return the error for matches that need too much at once."""
+    """Return the error for matches that need too much memory."""
     return OutOfMemoryError(f"{what} {needed}\nhint: {_HINT}")

@@ -16,7 +16,7 @@ from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.errors import EventsError
 
 BLOCK_ROWS = 1 << 18
-"""Rows of a block, evaluated at once: the temporaries of the predicates stay in the cache."""
+"""Rows of a block, so few that the temporaries of the predicates stay in the cache."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class SymbolParts(Protocol):
 
 
 class StepKeys:
-    """Keys over one schema: those of PARTITION BY, and one of each of several lists of columns.
+    """Keys over one schema: the keys of PARTITION BY, and one of each of several lists of columns.
 
     Parameters
     ----------

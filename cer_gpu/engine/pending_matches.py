@@ -283,7 +283,7 @@ class PendingMatches:
         return matches, keys
 
     def _choose_at_ends(self, matches: MatchBuffers, rows: Int64) -> Int64:
-        """Return those of the matches, all of their ends, that the strategy chooses."""
+        """Return the matches that the strategy chooses, among all of their ends."""
         order = np.lexsort((rows, matches.spans[1]))
         sorted_ = _take_matches(matches, order)
         # the loop moves rows: their numbers take the place of times

@@ -1,4 +1,4 @@
-"""Results that are pending until the watermark, or the end of the stream, decides them; notes on those."""
+"""Results that are pending until the watermark, or the end of the stream, decides them; and notes on them."""
 
 from __future__ import annotations
 

@@ -343,7 +343,7 @@ class Pipeline:
         return self.partitioner.keys_at(matches.ends, batch)
 
     def _result_rows(self, matches: FoundBuffers, keys: list[Any], batch: Batch | None) -> Any:
-        """Return matches as rows; those that end in no batch were pending."""
+        """Return matches as rows; without a batch, they were pending."""
         return self._retained.with_row_numbers(self.output.rows(matches, keys), batch)
 
     def rest(self, batch: Batch | None) -> Any:

@@ -37,9 +37,9 @@ class QueryExecution(ABC):
     n_matches : int
         Number of matches, or rows, so far.
     n_suppressed_elsewhere : int
-        Number of those that other threads have suppressed (`n_suppressed`).
+        Number of matches that other threads have suppressed (`n_suppressed`).
     n_undecided_elsewhere : int
-        Number of those that other threads counted (`n_undecided`).
+        Number of matches that other threads counted as undecided (`n_undecided`).
     n_without_key_elsewhere : int
         The same of events (`n_without_key`).
     among_threads : bool

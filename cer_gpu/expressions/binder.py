@@ -376,7 +376,7 @@ class Binder(ExpressionKinds):
         return self._wide_length(side, unit), unit
 
     def _wide_length(self, side: s.Expression, unit: Fraction) -> t.Value:
-        """Return times and durations as wide integers, in units of which a second has `per_second`."""
+        """Return times and durations as wide integers, with `unit` units to a second."""
         if isinstance(side, s.Attribute):
             return t.ToWide(self.stored(side), int(unit / per_second(self.column(side))))
         assert isinstance(side, s.Arithmetic)
@@ -474,7 +474,7 @@ class Binder(ExpressionKinds):
         return t.Compare(op, x, self.inputs.constant(y, x.dtype), negated)
 
     def floats_compared(self, op: str, x: t.Value, y: t.Value | float, negated: bool) -> t.BoundPredicate:
-        """Compare numbers of which one is a float: as floats."""
+        """Compare numbers as floats if one of them is a float."""
         return t.Compare(op, float_term(self.inputs, x), float_term(self.inputs, y), negated)
 
 

@@ -25,7 +25,7 @@ def arrow_rows(result: pa.Array, negated: bool) -> Bools:
 
 @dataclass(frozen=True)
 class NullRows:
-    """The rows of a column that are NULL, or those that are not."""
+    """The rows of a column that are NULL, or that are not NULL."""
 
     name: str
     negated: bool

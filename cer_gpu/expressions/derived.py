@@ -162,7 +162,7 @@ def call_of_several(call: s.Call, binder: ExpressionBinder, derived: Derive) -> 
     call = s.Call(call.function, tuple(operands), call.span)
     of = {(a.variable and a.variable.name, a.event): a for a in s.attributes(call)}
     if len(of) > 1 and call.function in TESTS:
-        return call  # `cer_gpu.expressions.relations` binds it, where a predicate stands
+        return call  # `cer_gpu.expressions.relations` binds it, in place of a predicate
     if len(of) > 1:
         raise binder.error(
             f"{call.function} reads one event, and this one several",
@@ -358,7 +358,7 @@ def _replace_call(node: Any, parts: list[Any], binder: ExpressionBinder) -> Any:
 
 
 def _distance(op: str, distance: s.Call, length: s.Duration, span: s.Span) -> s.Predicate:
-    """Return ``abs(difference) op length`` without the function: the difference lies between two lengths, or not."""
+    """Return ``abs(difference) op length`` without the function: the difference is between two lengths, or not."""
     (difference,) = distance.operands
     kind = s.And if op in ("<", "<=", "<>") else s.Or
     opposite = replace(length, length=-length.length)

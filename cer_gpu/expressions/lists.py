@@ -30,7 +30,7 @@ MAX_STRINGS = 64
 """Most strings whose elements are concatenated one by one."""
 
 FEW_ELEMENTS_OF = 8
-"""Elements of a block for each that passes, from which on those of a string are looked up."""
+"""Ratio of the elements of a block to those that pass, above which the elements of a string are looked up."""
 
 
 @dataclass(frozen=True)

@@ -387,7 +387,7 @@ class RelationBinder(Binder):
         return t.OfEvent(argument_of(attribute), self.single.stored(of_event(attribute), read))
 
     def floats_compared(self, op: str, x: t.Value, y: t.Value | float, negated: bool) -> t.BoundPredicate:
-        """Compare numbers of which one is a float: a float with an integer exactly."""
+        """Compare numbers if one of them is a float: a float with an integer exactly."""
         if not isinstance(y, t.Value):
             exact = isinstance(y, int) and -(2**63) <= y < 2**64  # more bits are read as a float
             y = self.inputs.constant(y, t.WIDE) if exact else self.inputs.constant(float(y), t.F8)
@@ -421,7 +421,7 @@ class RelationBinder(Binder):
     # ---- equal values -------------------------------------------------------------------------------------
 
     def key_columns(self, expressions: Sequence[s.Expression]) -> list[SideColumn]:
-        """Return columns for the equal values of one variable: those of comparisons where all of these agree."""
+        """Return columns for the equal values of one variable: the columns of comparisons, if all of these agree."""
         if len(expressions) == 2:
             pair = self._equal_columns(*expressions)
             return list(pair) if pair is not None else [self._exact_column(each) for each in expressions]
@@ -462,7 +462,7 @@ class RelationBinder(Binder):
             )
 
     def _exact_column(self, expression: s.Expression) -> SideColumn:
-        """Return a column of an expression over one event that equals those of any types for equal values."""
+        """Return a column of an expression over one event that equals columns of any type for equal values."""
         x = of_event(self.derive(expression))
         if self.single.is_distance(x):
             return ExactString(*self.single.length_of_event(x))

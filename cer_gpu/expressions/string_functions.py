@@ -37,7 +37,7 @@ class StringFunction:
     type : pyarrow.DataType
         Type of the results.
     compute : callable
-        The result for values none of which is NULL; None for NULL.
+        The result for values that are not NULL; None for NULL.
     example : str
     repeats : bool
         True: the last operand may be there any number of times.
@@ -72,7 +72,7 @@ class StringFunction:
 
 
 def to_lower(text: str) -> str:
-    """Return a string in small letters, character by character, as ``lower`` does it: of the same length."""
+    """Return a string in lower case, character by character as by ``lower``, so of the same length."""
     if text.isascii():
         return text.lower()
     return "".join(small if len(small := character.lower()) == 1 else small[0] for character in text)
@@ -181,4 +181,4 @@ STRING_FUNCTIONS = (
 """Records of the functions."""
 
 NOCASE = {f"{name}~": name for name in ("indexof", "startswith", "endswith", "contains")}
-"""Functions without regard to letter case that are those of strings in small letters."""
+"""Case-insensitive functions that equal the case-sensitive ones of strings in lower case."""

@@ -127,7 +127,7 @@ _IPV4 = rf"\A(?P<a>{_OCTET})\.(?P<b>{_OCTET})\.(?P<c>{_OCTET})\.(?P<d>{_OCTET})\
 
 
 def _cidr(patterns: Sequence[str], nocase: bool) -> StringMatcher:
-    """Find the addresses within networks; a string that is no address lies in none of them."""
+    """Find the addresses within networks; a string that is no address is in none of them."""
     networks = [network(pattern) for pattern in patterns]
     four = [each for each in networks if isinstance(each, ipaddress.IPv4Network)]
     six = [each for each in networks if isinstance(each, ipaddress.IPv6Network)]

@@ -65,7 +65,7 @@ class SetTables:
         As of `cer_gpu.backend.string_codes.coding.Patterns`.
     globs : Globs
     chosen : dict from bool to tuple
-        `Patterns` by grams that were chosen without strings (False), and by some strings (True), once they are.
+        `Patterns` by whether their grams were chosen with a sample of strings, once computed.
     """
 
     n_lines: int

@@ -46,7 +46,7 @@ class Slots:
     columns : tuple of Column
     tables, external : tuple of int
     constants : tuple of str
-        Types of which there are constants.
+        Types of the constants.
     """
 
     columns: tuple[Column, ...]

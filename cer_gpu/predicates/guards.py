@@ -124,7 +124,7 @@ class BoundGuards:
         Columns that are made before they are evaluated.
     n_guards : int
     of_any_type : list of int
-        Guards of events of any type, and of those that have none.
+        Guards of events of any type, or of none.
     program : GuardProgram or None
         Tests as terms, or None if no event has a type, so there is nothing to evaluate.
 

@@ -159,7 +159,7 @@ class HostSets:
         self._number_tests = tables.constants, class_begins, int32(of_class[order]), read, read_only(constants)
 
     def _classes_of(self, line: int) -> tuple[int, Int64]:
-        """Return a line of numbers with the classes of which it holds."""
+        """Return a line of numbers with the classes for which it holds."""
         column, constant, outcomes, of_nan, _ = self.tables.tests[line].tolist()
         first, n = (int(self._numbers[column, k]) for k in (kernels.CLASSES, kernels.N_CONSTANTS))
         parts = [np.empty(0, np.int64)]

@@ -56,7 +56,7 @@ FROM_GUARDS = 64
 """Guards of a set from which on their arrays are cached for later processes."""
 
 SPARSE = 4
-"""Rows of a block to one that satisfies a guard, from which on the others are not looked up for partitions."""
+"""Ratio of the rows of a block to those that satisfy a guard, above which only these are looked up for partitions."""
 
 NO_ROWS: Int32 = read_only(np.empty(0, np.int32))
 
@@ -226,7 +226,7 @@ class SharedGuards:
     Attributes
     ----------
     types_seen : dict from str to None
-        Types that events have, as many as hints need, and those that guards name.
+        Types seen in events, as many as hints need, and the types in guards.
     """
 
     def __init__(

@@ -182,7 +182,7 @@ class StringSample:
 
 
 def grams(of: Compiled, sample: StringSample) -> dict[int, Grams]:
-    """Return where to look for the patterns: a table for each width of grams; 0: for those without any."""
+    """Return where to look for the patterns: a table for each width of grams (0: patterns without grams)."""
     n_patterns = len(of.globs.begins) - 1
     lengths = np.diff(of.piece_begins)
     longest = np.zeros(n_patterns, np.int64)

@@ -273,7 +273,7 @@ def _bits(constant: float, dtype: str) -> int:
 
 
 def _join_steps(parts: Sequence[_Steps], by: int) -> _Steps:
-    """Return the steps of several tests, of which all hold (AND), or one does (OR)."""
+    """Return the steps of the conjunction (AND) or disjunction (OR) of several tests."""
     exact = all(part.exact for part in parts)
     if by == AND:
         parts = [part for part in parts if not part.is_all]
