@@ -18,8 +18,8 @@ from cer_gpu.engine.evaluation_options import (
     EvaluationOptions,
     Lateness,
     Sort,
+    accepts_options,
     options_by_name,
-    taking,
 )
 from cer_gpu.engine.evaluator import BaseEvaluator, Evaluator, ResultFormatter
 from cer_gpu.engine.execution_group import NamedBatches
@@ -82,7 +82,7 @@ class Evaluable(ABC):
     ) -> BaseEvaluator[Any, Any]:
         """Return an evaluator, whose pieces of results a formatter may make; options were checked."""
 
-    @taking(OF_ARRIVALS)
+    @accepts_options(OF_ARRIVALS)
     def evaluator(self, options: EvaluationOptions) -> Any:
         """Return an evaluator for a stream that arrives batch by batch, with options of `cer_gpu.EvaluationOptions`.
 
@@ -392,12 +392,12 @@ class CompiledQuery(Evaluable):
         matches = self._match_source(source, evaluator, options.threads)
         return pa.RecordBatchReader.from_batches(schema, _with_warnings(matches, evaluator))
 
-    @taking(OF_EVENTS)
+    @accepts_options(OF_EVENTS)
     def evaluate(self, events: Any, options: EvaluationOptions) -> pa.Table:
         """Find all matches, as `cer_gpu.Query.evaluate`."""
         return reading_again(lambda source: self._reader(source, options).read_all(), events)
 
-    @taking(OF_EVENTS)
+    @accepts_options(OF_EVENTS)
     def stream(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
         """Find all matches batch by batch, in bounded memory where the query allows it.
 
@@ -418,7 +418,7 @@ class CompiledQuery(Evaluable):
         """
         return self._reader(events, options)
 
-    @taking(OF_COUNTS)
+    @accepts_options(OF_COUNTS)
     def count(self, events: Any, options: EvaluationOptions) -> int:
         """Return the number of matches, without listing them where that can be spared.
 

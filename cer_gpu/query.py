@@ -18,7 +18,7 @@ from cer_gpu.ceql.variables import variables
 from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.fields import attribute_type, column_type
-from cer_gpu.engine.evaluation_options import OF_EVENTS, EvaluationOptions, Sort, options_by_name, taking
+from cer_gpu.engine.evaluation_options import OF_EVENTS, EvaluationOptions, Sort, accepts_options, options_by_name
 from cer_gpu.engine.execution import StreamingExecution
 from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.errors import (
@@ -333,7 +333,7 @@ class Query(CompiledQuery):
         resolved = self._output(output)
         return resolved.schema_of(self._bind(schema).result_columns(resolved))
 
-    @taking(OF_EVENTS)
+    @accepts_options(OF_EVENTS)
     def evaluate(self, events: Any, options: EvaluationOptions) -> pa.Table:
         """Find all matches.
 

@@ -31,10 +31,10 @@ from cer_gpu.engine.evaluation_options import (
     RAISE,
     SKIP,
     EvaluationOptions,
+    accepts_options,
     check_errors,
     checking_names,
     options_by_name,
-    taking,
 )
 from cer_gpu.engine.evaluator import BaseEvaluator, ResultFormatter
 from cer_gpu.engine.execution import StreamingExecution
@@ -245,7 +245,7 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
             for name, query in self.items()
         )
 
-    @taking(OF_EVENTS)
+    @accepts_options(OF_EVENTS)
     def evaluate(self, events: Any, options: EvaluationOptions) -> dict[str, pa.Table]:
         """Find all matches of all queries.
 
@@ -267,7 +267,7 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
                 batches[name].append(rows)
         return {name: pa.Table.from_batches(batches[name], schema) for name, schema in schemas.items()}
 
-    @taking(OF_EVENTS)
+    @accepts_options(OF_EVENTS)
     def stream(self, events: Any, options: EvaluationOptions) -> pa.RecordBatchReader:
         """Find all matches of all queries batch by batch, in bounded memory where the queries allow it.
 
@@ -290,7 +290,7 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
             schema, named(self._find_matches(source, evaluator, options.threads), schema)
         )
 
-    @taking(OF_COUNTS)
+    @accepts_options(OF_COUNTS)
     def count(self, events: Any, options: EvaluationOptions) -> dict[str, int]:
         """Return the number of matches of each query, as `Query.count`."""
         return reading_again(lambda source: self._count_all(source, options), events)

@@ -32,7 +32,7 @@ BY_HAND = ("DeviceEvents", "EvaluationOptions", "FieldColumns", "Rule")
 """Classes that callers construct; functions give the others."""
 INTERNAL = {
     *("start_position", "check_time", "compiled_by", "key_shard", "distribution_for", "engine", "expect"),
-    *("next_deadline", "report_from", "given", "total_matches"),
+    *("next_deadline", "report_from", "from_names", "total_matches"),
     *("defers_events", "identities", "physical", "physical_plan", "pipeline", "placement", "stages", "syntax"),
     *("window_attribute", "window_kind", "compiled", "identity", "compile_options", "is_spaced"),
 }

@@ -84,7 +84,7 @@ def match_stage(query: Any, **options: Any) -> Callable[[Iterator[pa.RecordBatch
     CerError
         On the worker, the errors of ``query.evaluator``: a missing column, a time that decreases.
     """
-    evaluation = EvaluationOptions.given(options, OF_ARRIVALS)
+    evaluation = EvaluationOptions.from_names(options, OF_ARRIVALS)
     return MatchStage(_work(query, evaluation.output), evaluation)
 
 

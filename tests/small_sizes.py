@@ -72,7 +72,7 @@ SMALL = (
     (string_sets, "TOGETHER_FROM", 0),
     (string_sets, "MAX_DICTIONARY_PARTS", 2),
     (glob_sets, "LAID_AT_ONCE", 4),
-    (glob_sets, "FOUND", 2),
+    (glob_sets, "MAX_PAIRS", 2),
     (symbol_table, "MAX_WORDS", 3),
     (funnel, "_INITIAL_SIZE", 2),
     (funnel, "_MAX_AT_ONCE", 2),

@@ -22,7 +22,7 @@ from cer_gpu.ceql.traversal import walk
 from cer_gpu.columnar.columns import Block
 from cer_gpu.compilation import compile_for_set as alone
 from cer_gpu.predicates import shared_guards
-from cer_gpu.predicates.kept_tables import from_plain, to_plain
+from cer_gpu.predicates.cached_tables import from_plain, to_plain
 from cer_gpu.preparing import over_schema, sets
 from cer_gpu.sigma.loaded import SigmaRules
 from cer_gpu.sigma.loading import read_rules_of, write_rules

@@ -84,7 +84,7 @@ def test_a_set_finds_the_tables_of_its_queries(seed, monkeypatch):
     monkeypatch.setattr(cer_gpu.predicates.shared_guards, "SPARSE", rng.choice([0, 1, 4]))
     monkeypatch.setattr(host_sets, "PIECE_ROWS", rng.choice([64, 1 << 13]))
     monkeypatch.setattr(host_sets, "FIRST_PIECE", rng.choice([1, 20, 512]))
-    monkeypatch.setattr(host_sets, "STRINGS_KEPT", rng.choice([0, 1 << 19]))
+    monkeypatch.setattr(host_sets, "MAX_CACHED_STRINGS", rng.choice([0, 1 << 19]))
     monkeypatch.setattr(cer_gpu.engine.shared_state, "MAX_SHARED", rng.choice([1, 3, 1000]))
     monkeypatch.setattr(cer_gpu.partition.partitions, "SWEEP_PARTITIONS_FROM", rng.choice([2, 4, 1000]))
     monkeypatch.setattr(matches, "OUTPUT_ROWS", rng.choice([2, 16, 1 << 17]))
@@ -244,7 +244,7 @@ def test_partitions_are_found_of_events_that_some_query_reads():
         expected = queries["rare"].evaluate(events, threads=1)
         assert found["rare"].to_pylist() == expected.to_pylist()
         (shared,) = (each for each in evaluator._group.shared._partitions.values() if each.all.n)
-        assert (True in shared._known) == ("all" in names)
+        assert (True in shared._cached) == ("all" in names)
 
 
 def test_an_error_ends_the_stream_of_all_queries():

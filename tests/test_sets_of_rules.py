@@ -76,7 +76,7 @@ def assert_found_alone(seed, monkeypatch, names=None):
     rng = random.Random(seed)
     monkeypatch.setattr(host_sets, "FIRST_PIECE", rng.choice([1, 50, 512]))
     monkeypatch.setattr(host_sets, "PIECE_ROWS", rng.choice([64, 1 << 13]))
-    monkeypatch.setattr(host_sets, "STRINGS_KEPT", rng.choice([3, 1 << 19]))
+    monkeypatch.setattr(host_sets, "MAX_CACHED_STRINGS", rng.choice([3, 1 << 19]))
     typed, n_rules = bool(seed % 2), [60, 5, 300, 1][seed // 2 % 4]
     texts = {f"r{k}": rule(rng, typed=typed) for k in range(n_rules)}
     texts = {name: texts[name] for name in names or texts}

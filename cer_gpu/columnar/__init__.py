@@ -1,1 +1,1 @@
-"""Arrow memory as NumPy views: columns, texts as codes, clocks, and memory for results."""
+"""Arrow memory as NumPy views: columns, strings as codes, clocks, and memory for results."""

@@ -1,4 +1,4 @@
-"""Recycled memory for results, reused once nothing refers to them, and memory of evaluations that take turns.
+"""Memory for results, recycled once nothing refers to them, and buffers leased to evaluations that run in turn.
 
 Fresh pages cost more than the writes to them, and recently written memory is still in the cache.
 """
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-_TURN: ContextVar[BufferLease | None] = ContextVar("turn", default=None)
+_LEASE: ContextVar[BufferLease | None] = ContextVar("lease", default=None)
 
 MAX_FREE = 4
 """Most free arrays of one size to keep: one is filled while another is read, and threads need some more."""
@@ -41,92 +41,92 @@ class Recycler:
         return np.ndarray(shape, kind, lent)
 
     def forget(self, sizes: Iterable[int]) -> None:
-        """Give back the free memory of sizes, in bytes, that are not asked for again, and what of them is lent."""
+        """Release memory of sizes (in bytes) that are no longer requested: free memory now, lent memory after use."""
         for n_bytes in sizes:
             self._free.pop(n_bytes, None)
         pa.default_memory_pool().release_unused()
 
 
 class BufferSlot:
-    """Buffer slot shared by executions that run one at a time; its contents do not survive a turn."""
+    """Buffer slot shared by executions that run one at a time; its contents do not survive a lease."""
 
     def __init__(self) -> None:
         self.memory: Any = None
 
 
 class BufferLease:
-    """One of several evaluations that take turns, each of which reads a whole block before the next one does.
+    """Lease of buffers to one of several evaluations, each of which reads a whole block before the next one does.
 
-    Objects made under ``with turn:`` use the same memory as their like in the other evaluations.
+    Objects created under ``with lease:`` use the same memory as those of the same kind in the other evaluations.
 
     Parameters
     ----------
-    cells
-        The memory that they have in common; empty at first.
+    slots
+        The memory that the evaluations share; empty at first.
     """
 
-    def __init__(self, cells: dict[Hashable, BufferSlot]) -> None:
-        self._cells = cells
-        self._n_made = 0
+    def __init__(self, slots: dict[Hashable, BufferSlot]) -> None:
+        self._slots = slots
+        self._n_users = 0
         self._token: Token[BufferLease | None] | None = None
 
     def __enter__(self) -> BufferLease:
         """Begin."""
-        self._token = _TURN.set(self)
+        self._token = _LEASE.set(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         """End."""
         assert self._token is not None
-        _TURN.reset(self._token)
+        _LEASE.reset(self._token)
 
-    def cells(self) -> BufferSlots:
-        """Return the cells of one more object that has such memory."""
-        self._n_made += 1
-        return BufferSlots(self._cells, self._n_made)
+    def slots(self) -> BufferSlots:
+        """Return the slots of one more object with such memory."""
+        self._n_users += 1
+        return BufferSlots(self._slots, self._n_users)
 
 
 class BufferSlots:
-    """Cells of one object, by their sizes and types.
+    """Slots of one object, by their sizes and types.
 
     Attributes
     ----------
     recycler : Recycler
-        That of the objects whose cells these are.
+        Allocator of the results of the objects with these slots.
     """
 
-    def __init__(self, cells: dict[Hashable, BufferSlot], number: int) -> None:
-        self._cells, self._number = cells, number
+    def __init__(self, slots: dict[Hashable, BufferSlot], number: int) -> None:
+        self._slots, self._number = slots, number
 
     def __getitem__(self, key: Hashable) -> BufferSlot:
-        """Return a cell, which is empty at first."""
-        place = self._number, key
-        cell = self._cells.get(place)
-        if cell is None:
-            cell = self._cells[place] = BufferSlot()
-        return cell
+        """Return a slot, which is empty at first."""
+        index = self._number, key
+        slot = self._slots.get(index)
+        if slot is None:
+            slot = self._slots[index] = BufferSlot()
+        return slot
 
     @property
     def recycler(self) -> Recycler:
         """Allocator of results."""
-        cell = self[Recycler]
-        if cell.memory is None:
-            cell.memory = Recycler()
-        found: Recycler = cell.memory
-        return found
+        slot = self[Recycler]
+        if slot.memory is None:
+            slot.memory = Recycler()
+        memory: Recycler = slot.memory
+        return memory
 
 
 def leased_slots() -> BufferSlots:
-    """Return cells for an object made now: in common with other evaluations, within a `BufferLease`, else its own."""
-    turn = _TURN.get()
-    return BufferSlots({}, 0) if turn is None else turn.cells()
+    """Return slots for a new object: shared with other evaluations within a `BufferLease`, otherwise its own."""
+    lease = _LEASE.get()
+    return BufferSlots({}, 0) if lease is None else lease.slots()
 
 
 @contextmanager
 def outside_turns() -> Iterator[None]:
-    """Make objects with memory of their own, within a turn, too: several evaluations read them."""
-    token = _TURN.set(None)
+    """Give new objects memory of their own, even within a lease, as several evaluations read them."""
+    token = _LEASE.set(None)
     try:
         yield
     finally:
-        _TURN.reset(token)
+        _LEASE.reset(token)

@@ -23,11 +23,11 @@ UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 class ZoneError(ValueError):
-    """A moment written with an offset from UTC, for a type without a time zone."""
+    """Timestamp with an offset from UTC, for a type without a time zone."""
 
 
 def per_second(data_type: pa.DataType) -> Fraction:
-    """Return the number of units of a type of moments or durations in a second."""
+    """Return the number of units of a type of timestamps or durations in a second."""
     if pa.types.is_date(data_type):
         return Fraction(1, 86400) if pa.types.is_date32(data_type) else Fraction(10**3)
     return Fraction(UNITS_PER_SECOND[data_type.unit])
@@ -46,7 +46,7 @@ def read_timestamp(text: str, data_type: pa.DataType) -> Fraction:
     Raises
     ------
     ValueError
-        When the text has another form; ZoneError: only its offset from UTC does not fit.
+        When the text has another form; ZoneError: only its offset from UTC is invalid for the type.
     """
     # datetime would drop digits beyond microseconds
     fraction = re.search(r"(?<=:\d\d)[.,]\d+", text)
@@ -106,7 +106,7 @@ class Clock:
         Raises
         ------
         TimeOrderError
-            When a value decreases or is missing; it names both values, and the event by given position or number.
+            When a value decreases or is missing; it names both values, and the event by its position column or number.
         EventsError
             When the type of the column changes between blocks.
         """
@@ -206,7 +206,7 @@ def times_to_arrow(times: Int64, data_type: pa.DataType) -> pa.Array:
 
 
 def key_to_time(key: int, data_type: pa.DataType) -> pa.Scalar:
-    """Return the integer or moment of a type that has this key (`ordered`)."""
+    """Return the integer or timestamp of a type that has this key (`ordered`)."""
     values = np.array([key], np.uint64)
     if not pa.types.is_unsigned_integer(data_type):
         values ^= np.uint64(1 << 63)

@@ -35,9 +35,9 @@ class SelectedRows(NamedTuple):
     rows: Int32
     some: Callable[[], Int32 | None] | None = None
 
-    def at(self, kept: Int64) -> SelectedRows:
+    def at(self, indexes: Int64) -> SelectedRows:
         """Return some of the events."""
-        return SelectedRows(self.symbols[kept], self.rows[kept], self.some)
+        return SelectedRows(self.symbols[indexes], self.rows[indexes], self.some)
 
 
 INTEGER, FLOAT, DECIMAL, STRING, BOOLEAN, TEMPORAL, NOTHING = (
@@ -78,14 +78,14 @@ def kind_of(data_type: pa.DataType) -> str | None:
 
 
 def is_string(data_type: pa.DataType) -> bool:
-    """Return True if an Arrow type is one of the three layouts of UTF-8 text."""
+    """Return True if an Arrow type is one of the three layouts of UTF-8 strings."""
     return bool(
         pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type)
     )
 
 
 def types_within(data_type: pa.DataType) -> Iterator[pa.DataType]:
-    """Yield a type and all types that it is made of."""
+    """Yield a type and all types nested in it."""
     yield data_type
     inner = [data_type.field(i).type for i in range(data_type.num_fields)]
     if isinstance(data_type, pa.BaseExtensionType):
@@ -97,7 +97,7 @@ def types_within(data_type: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def plain_type(data_type: pa.DataType) -> pa.DataType:
-    """Return the type in which values of a column are kept: without dictionary, runs or views, which Arrow cannot move.
+    """Return the type in which a column is stored: without dictionary, runs or views, which Arrow cannot move.
 
     Nor is there a dictionary within structs and lists: Arrow cannot concatenate batches with different dictionaries if
     one holds a NULL.
@@ -165,9 +165,9 @@ def as_type(column: pa.Array, kind: pa.DataType, whose: str) -> pa.Array:
         column = plain_array(column)
         if column.type == kind:
             return column
-        found = column.cast(kind)
-        if not pa.types.is_floating(kind) or _holds_numbers(found, column):
-            return found
+        result = column.cast(kind)
+        if not pa.types.is_floating(kind) or _holds_numbers(result, column):
+            return result
         reason = "a value has more digits"
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         reason = str(error)
@@ -178,13 +178,13 @@ def as_type(column: pa.Array, kind: pa.DataType, whose: str) -> pa.Array:
 
 
 def _holds_numbers(floats: pa.Array, column: pa.Array) -> bool:
-    """Return True if floats made of a column are its numbers; Arrow itself looks at integers alone."""
+    """Return True if casting a column to floats was exact; Arrow itself checks integers alone."""
     if pa.types.is_decimal(column.type):
         return bool(floats.cast(column.type).equals(column))
     if not pa.types.is_floating(column.type) or column.type.bit_width <= floats.type.bit_width:
         return True
-    back, given = (each.to_numpy(zero_copy_only=False) for each in (floats.cast(column.type), column))
-    return np.array_equal(back, given, equal_nan=True)
+    back, original = (each.to_numpy(zero_copy_only=False) for each in (floats.cast(column.type), column))
+    return np.array_equal(back, original, equal_nan=True)
 
 
 def has_arrays(data_type: pa.DataType) -> bool:
@@ -195,7 +195,7 @@ def has_arrays(data_type: pa.DataType) -> bool:
     )
 
 
-@cache  # all queries of a set ask for the same types
+@cache  # all queries of a set request the same types
 def _is_movable(data_type: pa.DataType) -> bool:
     with suppress(pa.ArrowNotImplementedError):
         if has_arrays(data_type):
@@ -211,7 +211,7 @@ def check_movable(name: str, data_type: pa.DataType, done: str) -> None:
     ----------
     name
     data_type
-        Type in which the values are kept (`plain_type`).
+        Type in which the values are stored (`plain_type`).
     done
         Participle for the message: events with such a column cannot be `done`.
 
@@ -273,7 +273,7 @@ class Block:
         return self if self._source is None else self._source
 
     def derive(self, makers: Mapping[str, Callable[[Block], pa.Array]]) -> None:
-        """Add columns that are made from the others at their first use."""
+        """Add columns that are computed from the others at their first use."""
         self._makers = makers
 
     def put(self, name: str, column: pa.Array) -> None:
@@ -301,9 +301,9 @@ class Block:
         return self._valid[name]
 
     def numbers(self, name: str) -> Array:
-        """Return the values of an integer, float, boolean or moment column; those of NULL rows are arbitrary.
+        """Return the values of an integer, float, boolean or temporal column; those of NULL rows are arbitrary.
 
-        Integers keep their width; float16 and float32 become float64; moments are counted in their unit, and
+        Integers keep their width; float16 and float32 become float64; timestamps are counted in their unit, and
         decimals of at most 18 digits in units of their last digit.
         """
         if name not in self._numbers:
@@ -377,7 +377,7 @@ class RowsOfBlock(Block):
         self.whole, self._rows, self.n_rows = whole, rows, len(rows)
 
     def at(self, values: Array) -> Array:
-        """Return the values at these rows, given those of all rows of the block."""
+        """Return the values at these rows from those of all rows of the block."""
         return values[self._rows]
 
     def column(self, name: str) -> pa.Array:
@@ -408,15 +408,15 @@ def _coded_together(arrays: list[pa.Array], coder: DictionaryEncoder) -> tuple[l
     coded = [array.dictionary if pa.types.is_dictionary(array.type) else array for array in arrays]
     # in one call: a coder may give other codes in the next
     numbers, values = coder.encode(pa.concat_arrays([each.cast(pa.large_string()) for each in coded]))
-    found, begin = [], 0
+    encoded, begin = [], 0
     for array, each in zip(arrays, coded, strict=True):
         own, valid = numbers[begin : begin + len(each)], validity(array)
         if pa.types.is_dictionary(array.type):
             codes = codes_of(array, validity(array.indices))
             own = own[codes] if len(own) else np.zeros(len(array), np.int32)
-        found.append(read_only(own if valid is None else np.where(valid, own, np.int32(-1))))
+        encoded.append(read_only(own if valid is None else np.where(valid, own, np.int32(-1))))
         begin += len(each)
-    return found, values
+    return encoded, values
 
 
 def plain_strings(values: pa.Array) -> pa.Array:
@@ -449,11 +449,11 @@ def validity(array: pa.Array) -> Bools | None:
 
 
 def codes_of(array: pa.DictionaryArray, valid: Bools | None) -> Array:
-    """Return the codes of a dictionary array, as `known_codes`."""
-    return known_codes(numbers_of(array.indices), valid)
+    """Return the codes of a dictionary array, as `codes_or_zero`."""
+    return codes_or_zero(numbers_of(array.indices), valid)
 
 
-def known_codes(codes: Array, valid: Bools | None) -> Array:
+def codes_or_zero(codes: Array, valid: Bools | None) -> Array:
     """Return codes with 0 for NULL rows, whose own may lie outside the dictionary."""
     return codes if valid is None else np.where(valid, codes, 0)
 
@@ -462,7 +462,7 @@ NUMPY_TYPES = {
     pa.from_numpy_dtype(np.dtype(name)): np.dtype(name)
     for name in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 }
-"""NumPy's type of the numbers of each type; Arrow before 26 imports pandas to tell it."""
+"""NumPy's type of the numbers of each type; Arrow before 26 imports pandas to determine it."""
 
 
 def stored_values(array: pa.Array) -> Array:

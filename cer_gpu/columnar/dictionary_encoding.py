@@ -1,4 +1,4 @@
-"""Encoding of plain string columns as codes into a dictionary that is kept from block to block."""
+"""Encoding of plain string columns as codes into a dictionary that is cached from block to block."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cer_gpu.backend.strings import encode_strings, hash_strings
 from cer_gpu.columnar.memory import Scratch
 
 FEW_VALUES = 4
-"""Values of a dictionary for each one that is asked for, from which on only these are computed."""
+"""Ratio of the values of a dictionary to those requested, above which only the requested ones are computed."""
 
 
 class DictionaryCache:
-    """Table computed from the dictionary of a string column, and kept until the dictionary changes.
+    """Table computed from the dictionary of a string column, and cached until the dictionary changes.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class DictionaryCache:
 
     def __init__(self, compute: Callable[[pa.Array], Array], of_null: Array | None = None) -> None:
         self._compute, self._of_null = compute, of_null
-        self._values: pa.Array | None = None  # kept alive, so that no other array gets its address
+        self._values: pa.Array | None = None  # referenced, so that no other array gets its address
         self._table: Array | None = None
 
     def fresh(self) -> DictionaryCache:
@@ -50,21 +50,21 @@ class DictionaryCache:
 
     @property
     def is_expensive(self) -> bool:
-        """True if asking for few values may cost much less than asking for all."""
+        """True if computing few values may cost much less than computing all."""
         return True
 
     def at(self, values: pa.Array, codes: Array) -> Array:
         """Return the rows of a dictionary's table at some codes."""
-        known = self._table is not None and self._values is not None and same_memory(values, self._values)
-        if not known and FEW_VALUES * len(codes) < len(values):
+        is_cached = self._table is not None and self._values is not None and same_memory(values, self._values)
+        if not is_cached and FEW_VALUES * len(codes) < len(values):
             few, places = np.unique(codes, return_inverse=True)
-            found: Array = self._compute(values.take(pa.array(few)))[places]
-            return found
+            results: Array = self._compute(values.take(pa.array(few)))[places]
+            return results
         at: Array = self(values)[codes]
         return at
 
     def codes(self, values: pa.Array) -> Array:
-        """Return the values of a dictionary, ascending, of which the table, of truths, is True."""
+        """Return the codes of the values for which the table, of booleans, is True, ascending."""
         return np.flatnonzero(self(values)[:-1])
 
 
@@ -131,10 +131,10 @@ class DictionaryEncoder:
         if not array.null_count:
             self._fill(*bytes_of(array), codes)
             return codes
-        known = array.drop_null()  # most columns of a log have no value in most rows
-        codes_of_known = np.zeros(len(known), np.int32)
-        self._fill(*bytes_of(known), codes_of_known)
-        codes[np.asarray(array.is_valid())] = codes_of_known
+        present = array.drop_null()  # most columns of a log have no value in most rows
+        present_codes = np.zeros(len(present), np.int32)
+        self._fill(*bytes_of(present), present_codes)
+        codes[np.asarray(array.is_valid())] = present_codes
         return codes
 
     def values(self) -> pa.Array:
@@ -147,14 +147,14 @@ class DictionaryEncoder:
 
     @property
     def stored(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-        """The offsets of the values by code, and their bytes, perhaps with room behind them; valid until the next."""
+        """The offsets of the values by code, and their bytes, perhaps with unused space, valid until the next call."""
         return self._offsets, self._bytes
 
     def _fill(self, offsets: npt.NDArray[Any], data: npt.NDArray[np.uint8], codes: npt.NDArray[np.int32]) -> None:
-        row, known = 0, self._n_values
+        row, n_before = 0, self._n_values
         mixed = self._mixed.empty(len(codes))
         hash_strings(offsets, data, mixed)
-        n_placed = known
+        n_placed = n_before
         while True:
             values = self._slots, self._hashes, self._offsets, self._bytes
             row, self._n_values = encode_strings(offsets, data, mixed, row, codes, *values, n_placed, self._n_values)
@@ -162,11 +162,11 @@ class DictionaryEncoder:
                 break
             self._grow_values(int(offsets[row + 1] - offsets[row]))
             n_placed = self._n_values if self._slots is values[0] else 0
-        if self._n_values > known:
+        if self._n_values > n_before:
             self._values = None
 
     def _grow_values(self, length: int) -> None:
-        """Make room for one more value of `length` bytes, in each array that is too small."""
+        """Reserve space for one more value of `length` bytes, in each array that is too small."""
         n = self._n_values
         if 2 * n >= len(self._slots):
             self._slots = np.full(4 * len(self._slots), -1, np.int32)
@@ -174,8 +174,8 @@ class DictionaryEncoder:
             self._offsets = np.concatenate([self._offsets, np.zeros_like(self._offsets)])
             self._hashes = np.concatenate([self._hashes, np.zeros_like(self._hashes)])
         if self._offsets[n] + length > len(self._bytes):
-            room = max(len(self._bytes), length)
-            self._bytes = np.concatenate([self._bytes, np.zeros(room, np.uint8)])
+            n_added = max(len(self._bytes), length)
+            self._bytes = np.concatenate([self._bytes, np.zeros(n_added, np.uint8)])
 
 
 def hashes_of(array: pa.Array) -> npt.NDArray[np.uint64]:

@@ -12,18 +12,18 @@ from cer_gpu.ceql.syntax import Span
 from cer_gpu.errors import QueryTypeError, did_you_mean
 
 _ADDED = "$"
-"""Beginning of the names of columns that are added to events, as those of row numbers: no hint has them."""
+"""Prefix of the names of columns added to events, such as row numbers, which hints leave out."""
 
 
 def attribute_type(schema: pa.Schema, attribute: str) -> pa.DataType | None:
     """Return the type of a column or field, or None if there is none, or more than one, of that name."""
-    found: pa.Schema | pa.DataType = schema
+    data_type: pa.Schema | pa.DataType = schema
     for name in names_in(schema, attribute):
-        holder = _nested_schema(found)
+        holder = _nested_schema(data_type)
         if holder is None or len(holder.get_all_field_indices(name)) != 1:
             return None
-        found = holder.field(name).type
-    return found
+        data_type = holder.field(name).type
+    return data_type
 
 
 def column_type(schema: pa.Schema, attribute: str, text: str | None, span: Span | None) -> pa.DataType:
@@ -34,12 +34,12 @@ def column_type(schema: pa.Schema, attribute: str, text: str | None, span: Span 
     QueryTypeError
         When there is no column or field, or more than one, of that name.
     """
-    found = attribute_type(schema, attribute)
-    if found is None:
-        message, hint = _missing(schema, attribute)
+    data_type = attribute_type(schema, attribute)
+    if data_type is None:
+        message, hint = _describe_missing(schema, attribute)
         start, end = span or (None, None)
         raise QueryTypeError(message, text, start, end, hint)
-    return found.value_type if pa.types.is_dictionary(found) else found
+    return data_type.value_type if pa.types.is_dictionary(data_type) else data_type
 
 
 def fields_hint(attribute: str, data_type: pa.DataType) -> str | None:
@@ -60,14 +60,14 @@ def array_of(batch: pa.RecordBatch, attribute: str) -> pa.Array:
 
 
 def with_column(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
-    """Return a batch with a column for a field whose path a name with dots tells, unless there is one."""
+    """Return a batch with a column for the field at a dotted path, unless there is one."""
     if name in batch.schema.names or len(names_in(batch.schema, name)) == 1:
         return batch
     return batch.append_column(name, array_of(batch, name))
 
 
 def is_field_column(schema: pa.Schema, name: str) -> bool:
-    """Return True if a column is one that `with_column` adds: the field that its name tells is there, too."""
+    """Return True if a column is one that `with_column` adds: the schema also has the field at its path."""
     return "." in name and name in schema.names and len(_path_with_dots(schema, name)) > 1
 
 
@@ -77,20 +77,20 @@ def columns_with(schema: pa.Schema, attributes: Iterable[str]) -> list[str]:
 
 
 def narrowest(schema: pa.Schema, attributes: Collection[str]) -> list[str]:
-    """Return attributes without those inside of others, in the order of the columns."""
+    """Return attributes without those nested in others, in the order of the columns."""
     paths = {names_in(schema, attribute) for attribute in attributes}
-    kept: dict[str, list[tuple[str, ...]]] = {}
+    by_column: dict[str, list[tuple[str, ...]]] = {}
     for path in sorted(paths):
         if not any(path[:n] in paths for n in range(1, len(path))):
-            kept.setdefault(path[0], []).append(path)
-    return [path_of(path) for name in schema.names for path in kept.get(name, ())]
+            by_column.setdefault(path[0], []).append(path)
+    return [path_of(path) for name in schema.names for path in by_column.get(name, ())]
 
 
 def retyped(schema: pa.Schema, types: Mapping[str, pa.DataType]) -> pa.Schema:
     """Return a schema with other types of some columns, and at its end with those of them that it lacks."""
     own = dict(types)
-    known = [field.with_type(own.pop(field.name, field.type)) for field in schema]
-    return pa.schema([*known, *own.items()])
+    fields = [field.with_type(own.pop(field.name, field.type)) for field in schema]
+    return pa.schema([*fields, *own.items()])
 
 
 def batch_of(attributes: Sequence[str], arrays: Sequence[pa.Array]) -> pa.RecordBatch:
@@ -102,13 +102,13 @@ def batch_of(attributes: Sequence[str], arrays: Sequence[pa.Array]) -> pa.Record
         for each in above:
             holder = holder.setdefault(each, {})  # type: ignore[assignment]
         holder[name] = array
-    return pa.RecordBatch.from_arrays([_nested(each) for each in tree.values()], names=list(tree))
+    return pa.RecordBatch.from_arrays([_struct_array(each) for each in tree.values()], names=list(tree))
 
 
-def _nested(tree: object) -> pa.Array:
+def _struct_array(tree: object) -> pa.Array:
     if not isinstance(tree, Mapping):
         return tree
-    return pa.StructArray.from_arrays([_nested(each) for each in tree.values()], names=list(tree))
+    return pa.StructArray.from_arrays([_struct_array(each) for each in tree.values()], names=list(tree))
 
 
 def names_in(schema: pa.Schema, attribute: str) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ def names_in(schema: pa.Schema, attribute: str) -> tuple[str, ...]:
 
 
 def _path_with_dots(schema: pa.Schema, attribute: str) -> tuple[str, ...]:
-    """Return the path to the one field of a struct that a name with dots tells, else the name alone."""
+    """Return the path to the one field of a struct with this dotted name, else the name alone."""
     parts = attribute.split(".")
     for n in range(len(parts) - 1, 0, -1):
         column = ".".join(parts[:n])
@@ -148,22 +148,22 @@ def _nested_schema(holder: pa.Schema | pa.DataType) -> pa.Schema | pa.StructType
     return holder if pa.types.is_struct(holder) else None
 
 
-def _missing(schema: pa.Schema, attribute: str) -> tuple[str, str | None]:
+def _describe_missing(schema: pa.Schema, attribute: str) -> tuple[str, str | None]:
     """Return the message and the hint for an attribute that is not there."""
     names = names_of(attribute)
-    found: pa.Schema | pa.DataType = schema
+    data_type: pa.Schema | pa.DataType = schema
     for depth, name in enumerate(names):
-        holder, above = _nested_schema(found), dotted(path_of(names[:depth])) if depth else ""
+        holder, above = _nested_schema(data_type), dotted(path_of(names[:depth])) if depth else ""
         if holder is None:
-            return f"column {above!r} is {found}, and has no field {name!r}", _in_backquotes(schema, attribute)
-        n_found = len(holder.get_all_field_indices(name))
-        if n_found != 1:
+            return f"column {above!r} is {data_type}, and has no field {name!r}", _in_backquotes(schema, attribute)
+        n_fields = len(holder.get_all_field_indices(name))
+        if n_fields != 1:
             kind, whose = ("field", f"the struct {above!r} has") if depth else ("column", "the events have")
-            how_many = f"no {kind}" if not n_found else f"{n_found} {kind}s"
-            known = [field.name for field in holder if depth or not field.name.startswith(_ADDED)]
-            hint = _in_backquotes(schema, attribute) or did_you_mean(name, known, f"{kind}s")
-            return f"{whose} {how_many} {name!r}", "rename all but one" if n_found else hint
-        found = holder.field(name).type
+            how_many = f"no {kind}" if not n_fields else f"{n_fields} {kind}s"
+            field_names = [field.name for field in holder if depth or not field.name.startswith(_ADDED)]
+            hint = _in_backquotes(schema, attribute) or did_you_mean(name, field_names, f"{kind}s")
+            return f"{whose} {how_many} {name!r}", "rename all but one" if n_fields else hint
+        data_type = holder.field(name).type
     raise AssertionError(attribute)
 
 

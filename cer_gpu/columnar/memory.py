@@ -1,7 +1,7 @@
 """Memory that is reused from block to block, and memory that grows.
 
 Fresh memory costs a fault for each page, so large arrays ask for large pages; and the allocator keeps memory that is
-given back, so arrays that grow would leave holes.
+freed, so growing arrays would fragment it.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array
 
 
-def room(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def allocate(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Return an uninitialised array, whose pages take memory only once written to; raises MemoryError."""
     n_bytes = prod(shape) * np.dtype(dtype).itemsize
-    return np.empty(shape, dtype) if n_bytes < LARGE else np.ndarray(shape, dtype, _mapped(n_bytes))
+    return np.empty(shape, dtype) if n_bytes < LARGE else np.ndarray(shape, dtype, _map_memory(n_bytes))
 
 
 def zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return an array of zeros, of which pages take memory, and time, once they are used; raises MemoryError."""
-    made = room(shape, dtype)
-    if made.nbytes < LARGE:
-        made[...] = 0
-    return made  # what the system maps is empty
+    """Return an array of zeros, whose pages take memory, and time, only once used; raises MemoryError."""
+    array = allocate(shape, dtype)
+    if array.nbytes < LARGE:
+        array[...] = 0
+    return array  # what the system maps is empty
 
 
-def _mapped(n_bytes: int) -> mmap.mmap:
+def _map_memory(n_bytes: int) -> mmap.mmap:
     """Return memory mapped from the system."""
     try:
         memory = mmap.mmap(-1, n_bytes, **_PRIVATE)
@@ -94,7 +94,7 @@ class GrowableArray:
                 memory.resize(n * before[1] * 8)
                 before = (n, before[1])
             except (BufferError, OSError, SystemError, ValueError):
-                pass  # no room to grow in place, or another view of the memory
+                pass  # no space to grow in place, or another view of the memory
             self.array = _rows_of(memory, before)
         if before[0] < n:
             old = self.array
@@ -104,7 +104,7 @@ class GrowableArray:
     def _reserve_rows(self, n: int, width: int) -> npt.NDArray[np.int64]:
         if 8 * n * width < LARGE:
             return np.empty((n, width), np.int64)
-        self._memory = _mapped(8 * n * width)
+        self._memory = _map_memory(8 * n * width)
         return _rows_of(self._memory, (n, width))
 
 
@@ -139,7 +139,7 @@ class Scratch:
         """Return `n` uninitialised rows; the next call returns the same memory."""
         memory: npt.NDArray[Any] = self._cell.memory
         if n > len(memory):
-            memory = self._cell.memory = room((1 << (n - 1).bit_length(), *self._row), self._dtype)
+            memory = self._cell.memory = allocate((1 << (n - 1).bit_length(), *self._row), self._dtype)
         return memory[:n]
 
 

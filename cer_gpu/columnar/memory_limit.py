@@ -22,7 +22,7 @@ _HINT = "a shorter WITHIN, SELECT ANY, or a larger max_memory (--max-memory)"
 
 
 def size_in_bytes(size: str | int, option: str = "max_memory") -> int:
-    """Return a size in bytes: a number of them, or a text such as ``"500MB"`` (of 1000) or ``"2GiB"`` (of 1024).
+    """Return a size in bytes: a number of them, or a string such as ``"500MB"`` (of 1000) or ``"2GiB"`` (of 1024).
 
     Parameters
     ----------
@@ -35,9 +35,9 @@ def size_in_bytes(size: str | int, option: str = "max_memory") -> int:
     OptionError
     """
     if isinstance(size, str):
-        found = _SIZE.fullmatch(size.strip())
-        unit = _UNITS.get(found[2].lower()) if found else None
-        n_bytes = int(float(found[1]) * unit) if found and unit else 0
+        parsed = _SIZE.fullmatch(size.strip())
+        unit = _UNITS.get(parsed[2].lower()) if parsed else None
+        n_bytes = int(float(parsed[1]) * unit) if parsed and unit else 0
     else:
         n_bytes = size if type(size) is int else 0
     if n_bytes < 1:
@@ -56,12 +56,12 @@ def shown_size(n_bytes: int) -> str:
 
 
 def machine_memory() -> int | None:
-    """Return the bytes of memory that this process can have; None: the system does not tell.
+    """Return the bytes of memory that this process can have, or None if the system does not report it.
 
     The least of the physical memory, the limits of its control groups, and that of its address space.
     """
-    found = [*_physical(), *_of_cgroups(), *_of_address_space()]
-    return min(found, default=None)
+    limits = [*_physical(), *_of_cgroups(), *_of_address_space()]
+    return min(limits, default=None)
 
 
 def _physical() -> Iterator[int]:
@@ -74,7 +74,7 @@ def _physical() -> Iterator[int]:
 
 
 def _of_cgroups() -> Iterator[int]:
-    """Yield the limits of the control groups of this process, and of those around them."""
+    """Yield the limits of the control groups of this process, and of their parents."""
     try:
         lines = _OWN_CGROUPS.read_text().splitlines()
     except (OSError, UnicodeDecodeError):  # only on Linux
@@ -114,23 +114,23 @@ class MemoryLimit:
 
     Parameters
     ----------
-    asked
-        A size, as text or in bytes; None: half of the memory of the machine.
+    requested
+        A size, as a string or in bytes; None: half of the memory of the machine.
     """
 
-    asked: str | int | None = None
+    requested: str | int | None = None
 
     @property
     def n_bytes(self) -> int | None:
-        """The limit in bytes, or None if there is none, as the system does not tell its memory."""
-        if self.asked is not None:
-            return size_in_bytes(self.asked)
+        """The limit in bytes, or None if there is none, as the system does not report its memory."""
+        if self.requested is not None:
+            return size_in_bytes(self.requested)
         machine = machine_memory()
         return None if machine is None else machine // 2
 
     @contextmanager
-    def room_for(self, n_bytes: int, what: Callable[[], str]) -> Iterator[None]:
-        """Let a block take memory, so that there are `n_bytes` in all, if the limit and the system allow it.
+    def reserve(self, n_bytes: int, what: Callable[[], str]) -> Iterator[None]:
+        """Let a block allocate memory, `n_bytes` in all, if the limit and the system allow it.
 
         Parameters
         ----------
@@ -142,22 +142,22 @@ class MemoryLimit:
         ------
         OutOfMemoryError
         """
-        # to ask the machine costs more than a little memory matters
-        most = None if self.asked is None and n_bytes < _LITTLE else self.n_bytes
-        if most is not None and n_bytes > most:
-            of = "" if self.asked is not None else ", half of the memory of the machine"
-            raise exceeded(what(), f"more than max_memory ({shown_size(most)}{of})")
+        # querying the system is not worth it for little memory
+        limit = None if self.requested is None and n_bytes < _LITTLE else self.n_bytes
+        if limit is not None and n_bytes > limit:
+            of = "" if self.requested is not None else ", half of the memory of the machine"
+            raise memory_error(what(), f"more than max_memory ({shown_size(limit)}{of})")
         try:
             yield
         except OutOfMemoryError:
             raise
         except MemoryError:
-            raise exceeded(what(), "more memory than is left") from None
+            raise memory_error(what(), "more memory than is left") from None
 
 
 HALF_OF_MACHINE = MemoryLimit()
 
 
-def exceeded(what: str, needed: str) -> OutOfMemoryError:
-    """Return the error for matches that need too much at once."""
+def memory_error(what: str, needed: str) -> OutOfMemoryError:
+    """Return the error for matches that need too much memory."""
     return OutOfMemoryError(f"{what} {needed}\nhint: {_HINT}")

@@ -14,17 +14,17 @@ MAX_BYTES = 1 << 29
 """Bytes of batches that are joined to one."""
 
 
-def joined_batches(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in batches of at most so many rows, unless a batch has more by itself."""
-    held: list[pa.RecordBatch] = []
+def coalesce_batches(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in batches of at most `n_rows`, unless an input batch has more."""
+    buffered: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         rows, size = rows + batch.num_rows, size + batch.nbytes
-        if held and not (batch.schema.equals(held[0].schema) and rows <= n_rows and size <= MAX_BYTES):
-            yield from _join_buffered(held)
-            held, rows, size = [], batch.num_rows, batch.nbytes
-        held.append(batch)
-    yield from _join_buffered(held)
+        if buffered and not (batch.schema.equals(buffered[0].schema) and rows <= n_rows and size <= MAX_BYTES):
+            yield from _join_buffered(buffered)
+            buffered, rows, size = [], batch.num_rows, batch.nbytes
+        buffered.append(batch)
+    yield from _join_buffered(buffered)
 
 
 def _join_buffered(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

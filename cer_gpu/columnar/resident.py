@@ -103,15 +103,15 @@ def device_array(name: str, values: Any) -> DeviceArray:
 
 
 def _by_cuda_array_interface(name: str, values: Any) -> DeviceArray:
-    found = values.__cuda_array_interface__
-    dtype, shape, strides = np.dtype(found["typestr"]), found["shape"], found.get("strides")
+    interface = values.__cuda_array_interface__
+    dtype, shape, strides = np.dtype(interface["typestr"]), interface["shape"], interface.get("strides")
     if f"{dtype.kind}{dtype.itemsize}" not in _KINDS or not dtype.isnative:
         raise _wrong_type(name, str(dtype))
-    if len(shape) != 1 or strides not in (None, (dtype.itemsize,)) or found.get("mask") is not None:
+    if len(shape) != 1 or strides not in (None, (dtype.itemsize,)) or interface.get("mask") is not None:
         raise EventsError(
             f"column {name!r}: expected one dimension without gaps or a mask, got shape {shape}, strides {strides}"
         )
-    return DeviceArray(found["data"][0], dtype, shape[0], values)
+    return DeviceArray(interface["data"][0], dtype, shape[0], values)
 
 
 def _by_arrow(name: str, values: Any) -> DeviceArray:
@@ -140,14 +140,14 @@ def _pointer(capsule: Any, name: bytes) -> int:
     return int(get(capsule, name))
 
 
-def _wrong_type(name: str, found: str) -> EventsError:
+def _wrong_type(name: str, actual: str) -> EventsError:
     return EventsError(
-        f"column {name!r}: expected integers, float32 or float64 on the device, got {found}\n"
+        f"column {name!r}: expected integers, float32 or float64 on the device, got {actual}\n"
         "hint: convert it, such as by .astype('uint8') for booleans"
     )
 
 
-_held: dict[int, int] = {}  # end of the memory of columns in use, by its first address
+_ends: dict[int, int] = {}  # end of the memory of columns in use, by its first address
 _n_holders: dict[int, int] = {}  # number of columns, by the same address
 
 
@@ -204,18 +204,18 @@ class DeviceEvents:
 
 def some_are_resident() -> bool:
     """Return True if any column of any events is in the memory of a GPU."""
-    return bool(_held)
+    return bool(_ends)
 
 
 def is_resident(array: pa.Array) -> bool:
     """Return True if the values (or codes) of a column are in the memory of a GPU."""
-    if not _held:
+    if not _ends:
         return False
     if pa.types.is_dictionary(array.type):
         array = array.indices
     addresses = [buffer.address for buffer in array.buffers()[1:2] if buffer is not None]  # of the values
     # a copy, made at once: garbage that is collected meanwhile may release columns
-    return any(first <= address < end for address in addresses for first, end in _held.copy().items())
+    return any(first <= address < end for address in addresses for first, end in _ends.copy().items())
 
 
 def refuse_resident(batch: pa.RecordBatch, names: Collection[str], why: str) -> None:
@@ -226,7 +226,7 @@ def refuse_resident(batch: pa.RecordBatch, names: Collection[str], why: str) -> 
     EventsError
     """
     for name in names:
-        if _held and is_resident(array_of(batch, name)):
+        if _ends and is_resident(array_of(batch, name)):
             raise EventsError(
                 f"column {dotted(name)!r} is in the memory of a GPU, and {why} reads it on the host\n"
                 "hint: give it as an array of the host, such as that of cupy.asnumpy"
@@ -246,20 +246,20 @@ def _resident_column(name: str, values: Any) -> pa.Array:
 
 
 def _array(name: str, values: Any) -> pa.Array:
-    found = device_array(name, values)
-    address, size = found.address, found.dtype.itemsize
-    data_type, n_bytes = pa.from_numpy_dtype(found.dtype), found.length * size
+    source = device_array(name, values)
+    address, size = source.address, source.dtype.itemsize
+    data_type, n_bytes = pa.from_numpy_dtype(source.dtype), source.length * size
     if not n_bytes:
         return pa.array([], data_type)
     if address % size:
         raise EventsError(f"column {name!r}: expected an address that is a multiple of {size}, got {address}")
     cupy_backend.synchronize()  # the array may still be being filled
-    keeper = _Keeper(found.owner)
-    _held[address] = max(_held.get(address, 0), address + n_bytes)
+    keeper = _Keeper(source.owner)
+    _ends[address] = max(_ends.get(address, 0), address + n_bytes)
     _n_holders[address] = _n_holders.get(address, 0) + 1
     weakref.finalize(keeper, _release, address)
     data = pa.foreign_buffer(address, n_bytes, keeper)
-    return pa.Array.from_buffers(data_type, found.length, [None, data], null_count=0)
+    return pa.Array.from_buffers(data_type, source.length, [None, data], null_count=0)
 
 
 class _Keeper:
@@ -272,4 +272,4 @@ class _Keeper:
 def _release(address: int) -> None:
     _n_holders[address] -= 1
     if not _n_holders[address]:
-        del _n_holders[address], _held[address]
+        del _n_holders[address], _ends[address]

@@ -3,7 +3,7 @@
 Arrow's readers and functions, and the kernels here, trust the data: they follow an index outside its dictionary, or an
 offset outside the bytes, out of the memory of the array.  `RecordBatch.validate` checks lengths, and the first and last
 offset; this module checks all between, in 0.05 to 0.3 ns for a value.  Wrong values that lead nowhere are left alone:
-text need not be UTF-8, and a decimal may have too many digits.
+strings need not be UTF-8, and a decimal may have too many digits.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ def _check_array(array: pa.Array, path: str, dictionaries: dict[str, pa.Array]) 
     _check_nulls(array)
     if pa.types.is_dictionary(kind):
         _check_indices(array)
-        known, values = dictionaries.get(path), array.dictionary
-        if known is None or not same_memory(values, known):
+        checked, values = dictionaries.get(path), array.dictionary
+        if checked is None or not same_memory(values, checked):
             _check_lengths(values)
             _check_inside(values, f"{path}.", dictionaries)
             dictionaries[path] = values

@@ -1,4 +1,4 @@
-"""Batches of events and the blocks they are cut into: one set of columns, which several pipelines can share."""
+"""Batches of events and the blocks they are cut into: one set of columns, which several pipelines share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.errors import EventsError
 
 BLOCK_ROWS = 1 << 18
-"""Rows of a block, evaluated at once: the temporaries of the predicates stay in the cache."""
+"""Rows of a block, so few that the temporaries of the predicates stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class EventBlock:
     columns : Block
     first : int
         Number of its first event.
-    given : int64 array, shape (n,), or None
-        Given positions of its events; None: events are counted.
+    explicit_positions : int64 array, shape (n,), or None
+        Positions of its events from the position column, or None if events are counted.
     times : dict from column to array, shape (n,)
         Values of the clocks.
     """
 
     columns: Block
     first: int
-    given: Int64 | None
+    explicit_positions: Int64 | None
     times: dict[str, Array]
 
 
@@ -49,28 +49,28 @@ class Batch:
     events : pyarrow.RecordBatch
     first : int
         Number of its first event.
-    given : int64 array, shape (n,), or None
-        Given positions of its events; None: events are counted.
+    explicit_positions : int64 array, shape (n,), or None
+        Positions of its events from the position column, or None if events are counted.
     ends : int or None
         Number of all events of the stream, or None if it is not known, and they may come slowly.
     """
 
     events: pa.RecordBatch
     first: int
-    given: Int64 | None
+    explicit_positions: Int64 | None
     ends: int | None = None
 
     @property
     def is_last(self) -> bool:
-        """True if no events come behind it."""
+        """True if no events follow it."""
         n_read: int = self.first + self.events.num_rows
         return n_read == self.ends
 
     def rows_at(self, positions: Int64) -> Int64:
         """Return the rows of the events at these positions of the batch."""
-        if self.given is None:
+        if self.explicit_positions is None:
             return positions - self.first
-        rows: Int64 = np.searchsorted(self.given, positions)
+        rows: Int64 = np.searchsorted(self.explicit_positions, positions)
         return rows
 
 
@@ -82,7 +82,7 @@ class Blocks:
     clocks
         Columns of times, which must not decrease.
     position_column
-        Column of given positions; None: events are counted.
+        Column of the positions of events, or None if events are counted.
     begin
         Number of the first event.
 
@@ -92,7 +92,7 @@ class Blocks:
     n_events : int
         Number of the next event.
     last_position : int
-        Last given position, or -1.
+        Last position of the position column, or -1.
     end : int or None
         Number of all events of the stream, if it is known.
     """
@@ -129,11 +129,11 @@ class Blocks:
         Raises
         ------
         EventsError
-            When given positions do not ascend.
+            When the positions of the position column do not ascend.
         """
         name = self._position_column
-        given = None if name is None else self._ascending_positions(events.column(name))
-        return Batch(events, self.n_events, given, self.end)
+        explicit = None if name is None else self._ascending_positions(events.column(name))
+        return Batch(events, self.n_events, explicit, self.end)
 
     def cut(self, events: pa.RecordBatch, n_rows: int) -> Iterator[Block]:
         """Yield the blocks of a batch of events, of at most `n_rows` rows."""
@@ -149,13 +149,13 @@ class Blocks:
             When a clock decreases, or is missing.
         """
         name = self._position_column
-        given = None if name is None else block.numbers(name)
-        times = {column: clock.read(block, given) for column, clock in self.clocks.items()}
+        explicit = None if name is None else block.numbers(name)
+        times = {column: clock.read(block, explicit) for column, clock in self.clocks.items()}
         first, self.n_events = self.n_events, self.n_events + block.n_rows
-        return EventBlock(block, first, given, times)
+        return EventBlock(block, first, explicit, times)
 
     def _ascending_positions(self, column: pa.Array) -> Int64:
-        """Return given positions after checking that they ascend."""
+        """Return the positions of the position column after checking that they ascend."""
         positions = numbers_of(column)
         before = np.concatenate([[self.last_position], positions])
         if column.null_count or (before[1:] <= before[:-1]).any():

@@ -26,7 +26,7 @@ _DIGEST = 32
 _NAMED = 8
 """Most queries that a message names."""
 _SHOWN = 200
-"""Most characters of a text that a message shows."""
+"""Most characters of a query that a message shows."""
 Row = tuple[str | None, str, str, list[int], bytes]
 _SCHEMA = pa.schema(
     [
@@ -46,7 +46,7 @@ class NamedState:
     Attributes
     ----------
     queries : dict from str to dict
-        Identity of each query, by its name: facts that tell it from others.
+        Identity of each query, by its name: facts that distinguish it from others.
     options : dict
         Options of the evaluator.
     facts : dict
@@ -73,12 +73,12 @@ class NamedState:
         """Return the arrays of a part of the evaluator."""
         return {name[len(part) + 1 :]: array for name, array in self.arrays.items() if name.startswith(part + ".")}
 
-    def add_texts(self, part: str, strings: dict[int, pa.Array]) -> None:
-        """Add numbered arrays of texts."""
+    def add_strings(self, part: str, strings: dict[int, pa.Array]) -> None:
+        """Add numbered arrays of strings."""
         self.tables |= {f"{part}{i}": pa.table({"text": values}) for i, values in strings.items()}
 
     def strings(self, part: str) -> dict[int, pa.Array]:
-        """Return the arrays of texts of a part, by number."""
+        """Return the arrays of strings of a part, by number."""
         return {
             int(name[len(part) :]): table["text"].combine_chunks()
             for name, table in self.tables.items()
@@ -106,7 +106,7 @@ class NamedState:
 
     @classmethod
     def from_bytes(cls, queries: dict[str, dict[str, Any]], blob: bytes) -> NamedState:
-        """Read a checkpoint of queries, given by their identities.
+        """Read a checkpoint of queries with these identities.
 
         Raises
         ------
@@ -157,32 +157,32 @@ class NamedState:
         return state
 
 
-def _check_queries(kept: dict[str, dict[str, Any]], queries: dict[str, dict[str, Any]]) -> None:
-    """Refuse a checkpoint whose queries are other ones."""
-    if kept.keys() != queries.keys():
-        only = [kept, queries]
-        if max(len(kept), len(queries)) > _NAMED:  # those that are not in both tell more
-            only = [{name: {} for name in a if name not in b} for a, b in ((kept, queries), (queries, kept))]
+def _check_queries(saved: dict[str, dict[str, Any]], queries: dict[str, dict[str, Any]]) -> None:
+    """Refuse a checkpoint of other queries."""
+    if saved.keys() != queries.keys():
+        only = [saved, queries]
+        if max(len(saved), len(queries)) > _NAMED:  # the names that only one has say more
+            only = [{name: {} for name in a if name not in b} for a, b in ((saved, queries), (queries, saved))]
         named = [_in_words(list(names)) for names in only]
         raise CheckpointError(
             f"the checkpoint is of other queries: of {named[0]}, and not of {named[1]}\n"
             "hint: restore it with the set that made it, and the queries that were added"
         )
     for name, query in queries.items():
-        different = [each for each, value in query.items() if kept[name].get(each) != value]
+        different = [each for each, value in query.items() if saved[name].get(each) != value]
         if different:
             whose = f" {name!r}" if name else ""
             raise CheckpointError(
                 f"the checkpoint is of another query{whose} (its {', '.join(different)} differs)\n"
-                f"hint: restore it with the query that made it{_that_was(kept[name]['text'], query['text'])}"
+                f"hint: restore it with the query that made it{_changed_line(saved[name]['text'], query['text'])}"
             )
 
 
-def _that_was(kept: str, text: str) -> str:
-    """Return the text of a query, of several lines the first that is another one now."""
-    if "\n" not in kept.strip():
-        return f": {kept.strip()[:_SHOWN]!r}"
-    pairs = enumerate(zip_longest(kept.splitlines(), text.splitlines()), 1)
+def _changed_line(saved: str, text: str) -> str:
+    """Return the text of a query, or of several lines the first that differs now."""
+    if "\n" not in saved.strip():
+        return f": {saved.strip()[:_SHOWN]!r}"
+    pairs = enumerate(zip_longest(saved.splitlines(), text.splitlines()), 1)
     number, line = next(((i, was) for i, (was, now) in pairs if was != now), (0, None))
     if not number:
         return ""

@@ -34,7 +34,7 @@ _SHOWN = 3
 """Most options that a message on arguments by position shows."""
 Sort = bool | str | Sequence[str]
 REPORT, HOLD = UNDECIDED = ("report", "hold")
-_Given = ParamSpec("_Given")
+_Params = ParamSpec("_Params")
 _Result = TypeVar("_Result")
 
 
@@ -87,7 +87,7 @@ class EvaluationOptions:
     device
         Device that evaluates predicates: "cpu", "cuda" (an error without a GPU), or "auto": the CPU, or a GPU if
         there is one and it is measured to take less time.  Predicates that queries of a set share are evaluated by the
-        CPU, unless a GPU is asked for.
+        CPU, unless a GPU is requested.
     output
         "positions", "bindings", "events", "count", "ends", "measures", "rows" or "funnel"; None: "measures" where
         SELECT has some, else "positions".
@@ -98,20 +98,20 @@ class EvaluationOptions:
         `evaluator`, whose events come in order.
     lateness
         Put events in order that arrive out of order by at most so much: ``"5s"`` (also ms, us, ns, min, h, d),
-        a timedelta, or a number of units of the time column.  They are held back for as long.
+        a timedelta, or a number of units of the time column.  They are buffered for as long.
     late
         Treatment of events that come later than that: "raise" (an error) or "drop".
     threads
         Number of threads that evaluate ranges of the stream, each with the window before it; None: as many as
         help (one for a stream of unknown length, whose results should not wait for a whole range).  With
         PARTITION BY, a query without WITHIN, with WITHIN n EVENTS, CONSUME BY PARTITION, LIMIT or a selection
-        strategy other than STRICT is evaluated by shares of the keys.  Without PARTITION BY such a query is
+        strategy other than STRICT is evaluated by shards of the keys.  Without PARTITION BY such a query is
         evaluated on one thread, and so are a shard, and CONSUME BY ANY.  A set goes by ranges if all of its queries can
-        and measure their windows alike, else by shares of the queries, or of the keys of each where there are few
+        and measure their windows alike, else by shards of the queries, or of the keys of each where there are few
         queries; None: a set of more than 16 is evaluated on one thread.
     shard
-        ``(k, n)``: read everything, and list only share k (from 0) of n of the matches.  The shares are
-        disjoint, make up the whole together, and are of like size; no share needs to know of another.
+        ``(k, n)``: read everything, and list only shard k (from 0) of n of the matches.  The shards are
+        disjoint, of similar size, and together complete; none depends on another.
     limit
         Stop after so many results: matches (of "bindings" and "measures", rows), or ends for "count" and
         "ends".  ``LIMIT n`` in the query is another thing: at most n at each end.  Each query of a set has its own.
@@ -121,10 +121,10 @@ class EvaluationOptions:
     aggregate
         For "count": what is shown of the matches of an end in place of their number, in a column of this
         name: ``"SUM(c.amount - a.amount)"``, or AVG, MIN or MAX of an expression over the events of variables that
-        SELECT keeps; or ``"COUNT(*)"``.  It is over the rows of "bindings", which are listed for it, and not kept.
+        SELECT keeps; or ``"COUNT(*)"``.  It is over the rows of "bindings", which are listed for it, and not stored.
     errors
         Treatment of a query of a set that does not fit the events: "raise", or "skip": it is left out, and named with
-        the reason in `skipped` of the set and of the evaluator.  None: as `compile_all` was asked.
+        the reason in `skipped` of the set and of the evaluator.  None: as passed to `compile_all`.
     undecided
         Matches that only the end of the input completes, as no event came that shows that the window of an
         absence has passed: "report", or "hold", which leaves them out and counts them in a note.
@@ -134,14 +134,14 @@ class EvaluationOptions:
         number of bytes; None: half of what the machine, or a limit of the process, allows.  More is an
         `OutOfMemoryError` that names the end.  Results, and the events of a window, are not counted.
     position_column
-        For `evaluator`, and events taken from a larger stream: an int64 column that tells the position of each event,
+        For `evaluator`, and events taken from a larger stream: an int64 column with the position of each event,
         which is reported; positions ascend.  It is no attribute.  `WITHIN n EVENTS` and contiguity go by it, so that
         events that the query does not need may be left out; with PARTITION BY, they count the events of a partition as
         they come.
     report_from
         For `evaluator`: matches that end before this position are not listed, though their events are read.
     stages
-        For `evaluator`: the hook that is told when a stage of the evaluation begins and ends (`cer_gpu.stages`), on
+        For `evaluator`: the hook that is called when a stage of the evaluation begins and ends (`cer_gpu.stages`), on
         one thread.
     forecast
         For `evaluator`: a `cer_gpu.Forecast` of the query; it then returns the events after which the probability of a
@@ -150,7 +150,7 @@ class EvaluationOptions:
     threshold
         For `evaluator` with `forecast`: the probability, above 0 and below 1; None: 0.5.
     start_position, key_shard
-        Number of the first event, and share (k, n) of the keys to evaluate: of evaluations of a part of the stream.
+        Number of the first event, and shard (k, n) of the keys to evaluate: of evaluations of a part of the stream.
     event_taker
         Takes all events, of evaluations that follow states (`cer_gpu.forecast`).
 
@@ -326,12 +326,12 @@ class EvaluationOptions:
 
     @property
     def of_first_part(self) -> dict[str, Any]:
-        """Options of an evaluation of a part of the stream, whose results are chosen from with those of others."""
+        """Options of an evaluation of a part of the stream, whose results are limited together with those of others."""
         return {"limit": self.last_result, "offset": 0}
 
     @property
     def kept(self) -> dict[str, Any]:
-        """Options of a checkpoint, as JSON holds them: another machine need not have the device."""
+        """Options as a checkpoint stores them, in JSON: another machine need not have the device."""
         options = {name: value for name, value in vars(self).items() if name not in _OF_MACHINE}
         if isinstance(self.lateness, timedelta):
             options["lateness"] = f"{self.lateness // timedelta(microseconds=1)}us"
@@ -369,15 +369,15 @@ class EvaluationOptions:
         return names[1:]
 
     @classmethod
-    def given(cls, options: Mapping[str, Any], known: tuple[str, ...]) -> EvaluationOptions:
-        """Return options given by their names, of which some are known.
+    def from_names(cls, options: Mapping[str, Any], names: tuple[str, ...]) -> EvaluationOptions:
+        """Return options from values by name; only `names` are accepted.
 
         Raises
         ------
         OptionError
             For an unknown name, with the nearest one, and for a value that an option cannot have.
         """
-        _check_names(options, known)
+        _check_names(options, names)
         return cls(**options) if options else USUAL_OPTIONS
 
 
@@ -387,48 +387,48 @@ def lists_matches(output: type[Output]) -> bool:
 
 
 def check_errors(value: str) -> None:
-    """Raise OptionError for a treatment of queries that are wrong that there is none of."""
+    """Raise OptionError for an unknown treatment of invalid queries."""
     if value not in (RAISE, SKIP):
         raise OptionError(f"errors must be {RAISE!r} or {SKIP!r}, got {value!r}")
 
 
 USUAL_OPTIONS = EvaluationOptions()
-"""Options of an evaluation of which nothing is said."""
+"""Default options of an evaluation."""
 FIELDS = {field.name: field for field in fields(EvaluationOptions)}
 OF_COMMANDS: dict[str, CommandOption] = {
     name: option.metadata[_IN_COMMANDS] for name, option in FIELDS.items() if _IN_COMMANDS in option.metadata
 }
 """Options that commands have."""
 OF_EVENTS = tuple(FIELDS)[: tuple(FIELDS).index("position_column")]
-"""Options over given events."""
+"""Options of an evaluation of events at hand."""
 OF_ARRIVALS = tuple(name for name in FIELDS if name not in ("sort", "start_position", "key_shard", "event_taker"))
 """Options over events that arrive batch by batch."""
 OF_LISTS = ("output", "limit", "offset", "aggregate")
-"""Options of listed results, which counts and forecasts have not."""
+"""Options of listed results, which counts and forecasts do not have."""
 OF_COUNTS = tuple(name for name in OF_EVENTS if name not in OF_LISTS)
 """Options of a count."""
 
 
-def _check_names(options: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def _check_names(options: Mapping[str, Any], names: tuple[str, ...]) -> None:
     for name in options:
-        if name not in known:
-            raise OptionError(f"no option {name!r} here\nhint: {did_you_mean(name, known, 'options')}")
+        if name not in names:
+            raise OptionError(f"no option {name!r} here\nhint: {did_you_mean(name, names, 'options')}")
 
 
-def options_by_name(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-    """Let a function say that its options go by name where one is given by position (`OptionError`)."""
+def options_by_name(function: Callable[_Params, _Result]) -> Callable[_Params, _Result]:
+    """Let a function raise an `OptionError` if options are passed by position, not by name."""
     parameters = list(signature(function).parameters.values())
 
     @wraps(function)
-    def checked(*arguments: _Given.args, **options: _Given.kwargs) -> _Result:
+    def wrapper(*arguments: _Params.args, **options: _Params.kwargs) -> _Result:
         check_positions(function.__name__, parameters, arguments)
         return function(*arguments, **options)
 
-    return checked
+    return wrapper
 
 
 def check_positions(name: str, parameters: Iterable[Parameter], arguments: Sequence[object]) -> None:
-    """Refuse arguments by position that are more than a function takes, in one line that names its options.
+    """Refuse more arguments by position than a function takes, with a message that names its options.
 
     Raises
     ------
@@ -449,38 +449,38 @@ def check_positions(name: str, parameters: Iterable[Parameter], arguments: Seque
     )
 
 
-def checking_names(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-    """Let a function name the nearest of its options for one that it does not have (`OptionError`)."""
+def checking_names(function: Callable[_Params, _Result]) -> Callable[_Params, _Result]:
+    """Let a function raise an `OptionError` for an unknown option, with the nearest name."""
     by_name = options_by_name(function)
-    known = tuple(signature(function).parameters)
+    names = tuple(signature(function).parameters)
 
     @wraps(function)
-    def checked(*arguments: _Given.args, **options: _Given.kwargs) -> _Result:
-        _check_names(options, known)
+    def wrapper(*arguments: _Params.args, **options: _Params.kwargs) -> _Result:
+        _check_names(options, names)
         return by_name(*arguments, **options)
 
-    return checked
+    return wrapper
 
 
-def taking(known: tuple[str, ...]) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:
-    """Let a method whose last parameter is a record of options take the known ones by their names."""
+def accepts_options(names: tuple[str, ...]) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:
+    """Let a method whose last parameter is a record of options accept `names` as keywords."""
 
     def decorate(method: Callable[..., _Result]) -> Callable[..., _Result]:
-        *given, record = signature(method).parameters.values()
+        *positional, record = signature(method).parameters.values()
         named = [
             Parameter(name, Parameter.KEYWORD_ONLY, default=FIELDS[name].default, annotation=FIELDS[name].type)
-            for name in known
+            for name in names
         ]
 
         @wraps(method)
-        def taking_options(*arguments: Any, **options: Any) -> _Result:
-            check_positions(method.__name__, [*given, *named], arguments)
-            events = {each.name: options.pop(each.name) for each in given if each.name in options}
-            return method(*arguments, **events, **{record.name: EvaluationOptions.given(options, known)})
+        def wrapper(*arguments: Any, **options: Any) -> _Result:
+            check_positions(method.__name__, [*positional, *named], arguments)
+            events = {each.name: options.pop(each.name) for each in positional if each.name in options}
+            return method(*arguments, **events, **{record.name: EvaluationOptions.from_names(options, names)})
 
-        taking_options.__signature__ = Signature(  # type: ignore[attr-defined]
-            [*given, *named], return_annotation=signature(method).return_annotation
+        wrapper.__signature__ = Signature(  # type: ignore[attr-defined]
+            [*positional, *named], return_annotation=signature(method).return_annotation
         )
-        return taking_options
+        return wrapper
 
     return decorate

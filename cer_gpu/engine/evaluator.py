@@ -24,10 +24,10 @@ from cer_gpu.predicates.placement import before_events
 ResultFormatter = Callable[[NamedBatches], Iterator[Any]]
 """Function from results with the names of their queries to the pieces that an evaluator hands over."""
 _Piece = TypeVar("_Piece")
-_Found = TypeVar("_Found")
+_Results = TypeVar("_Results")
 
 
-class BaseEvaluator(Generic[_Piece, _Found]):
+class BaseEvaluator(Generic[_Piece, _Results]):
     """Evaluator of queries by name, batch by batch: `push` events, `finish` at the end.
 
     Parameters
@@ -53,7 +53,7 @@ class BaseEvaluator(Generic[_Piece, _Found]):
         self._group = ExecutionGroup(executions, options, shared, skip)
         self._format_results: ResultFormatter = result_formatter or iter
 
-    def _collect_results(self, pieces: Iterator[_Piece]) -> _Found:
+    def _collect_results(self, pieces: Iterator[_Piece]) -> _Results:
         """Return the results of a batch together."""
         raise NotImplementedError
 
@@ -74,7 +74,7 @@ class BaseEvaluator(Generic[_Piece, _Found]):
 
     @property
     def n_suppressed(self) -> int:
-        """Number of matches so far that LIMIT n EVERY d left out, and LIMIT n alone would have kept."""
+        """Number of matches so far that LIMIT n EVERY d suppressed, beyond those of LIMIT n alone."""
         return sum(each.n_suppressed for each in self._group.executions.values())
 
     @property
@@ -108,7 +108,7 @@ class BaseEvaluator(Generic[_Piece, _Found]):
             return self._group.first.attributes
         return narrowest(schema, {name for each in executions.values() for name in each.attributes})
 
-    def push(self, batch: pa.RecordBatch | DeviceEvents, stream: str | None = None) -> _Found:
+    def push(self, batch: pa.RecordBatch | DeviceEvents, stream: str | None = None) -> _Results:
         """Evaluate the events of a batch and return the matches that end in it.
 
         Parameters
@@ -133,7 +133,7 @@ class BaseEvaluator(Generic[_Piece, _Found]):
         """
         return self._collect_results(self.push_batches(batch, stream))
 
-    def push_rows(self, rows: Sequence[Mapping[str, Any]], stream: str | None = None) -> _Found:
+    def push_rows(self, rows: Sequence[Mapping[str, Any]], stream: str | None = None) -> _Results:
         """Evaluate events that are mappings from columns to values, as `push`; columns that one does not name are NULL.
 
         Raises
@@ -166,7 +166,7 @@ class BaseEvaluator(Generic[_Piece, _Found]):
         """
         return self._format_results(self._group.push(batch, stream))
 
-    def advance_watermark(self, time: Any) -> _Found:
+    def advance_watermark(self, time: Any) -> _Results:
         """Advance the watermark to a time, and return the matches that this decides: no earlier event will come.
 
         With a `lateness`, buffered events up to that time are evaluated.  Pending matches that end with an absence, and
@@ -215,10 +215,10 @@ class BaseEvaluator(Generic[_Piece, _Found]):
         """
         return self._group.next_deadline
 
-    def finish(self) -> _Found:
+    def finish(self) -> _Results:
         """End the stream and return the matches of the events that are still buffered, and those that are pending.
 
-        If no batch was pushed, the types of columns are not known, and the columns that need them are left out.
+        If no batch was pushed, the types of columns are unknown, and the columns that need them are omitted.
         """
         return self._collect_results(self.finish_batches())
 
@@ -230,7 +230,7 @@ class BaseEvaluator(Generic[_Piece, _Found]):
 
     @property
     def identities(self) -> dict[str, dict[str, Any]]:
-        """Facts that tell the queries from others, also those that were left out."""
+        """Identities of the queries, including those that were left out."""
         executions = self._group.executions | self._group.skipped
         return {name: each.identity for name, each in executions.items()}
 
@@ -251,8 +251,8 @@ class BaseEvaluator(Generic[_Piece, _Found]):
         self._group.restore(state)
 
 
-def _without_names(found: NamedBatches) -> Iterator[pa.RecordBatch]:
-    return (rows for _, rows in found)
+def _without_names(results: NamedBatches) -> Iterator[pa.RecordBatch]:
+    return (rows for _, rows in results)
 
 
 class Evaluator(BaseEvaluator[pa.RecordBatch, pa.RecordBatch]):
@@ -292,7 +292,7 @@ class Evaluator(BaseEvaluator[pa.RecordBatch, pa.RecordBatch]):
 
     @property
     def n_matches(self) -> int:
-        """Number of matches found so far."""
+        """Number of matches so far."""
         return self._group.first.n_matches
 
     @property

@@ -75,18 +75,20 @@ class SingleEvents:
     def _rows_of_events(
         self, rows: Int32, block: EventBlock, clocks: dict[str, Clock], report_from: int
     ) -> pa.RecordBatch:
-        positions = block.first + rows.astype(np.int64) if block.given is None else block.given[rows]
+        positions = (
+            block.first + rows.astype(np.int64) if block.explicit_positions is None else block.explicit_positions[rows]
+        )
         if len(positions) and positions[0] < report_from:
-            kept = positions >= report_from
-            rows, positions = rows[kept], positions[kept]
+            selected = positions >= report_from
+            rows, positions = rows[selected], positions[selected]
         spans, n = np.stack([positions, positions]), len(positions)
         times = np.empty((2, 0), np.int64)
         if self._time_column is not None:
             times = np.stack([clocks[self._time_column].at(rows, block.times[self._time_column]).view(np.int64)] * 2)
         if self._retained is not None:
             self._retained.add(positions, block.columns.batch, rows)
-        found = MatchBuffers(spans, times, np.arange(n + 1, dtype=np.int32), positions, _NO_MARKS)
-        results = self.output.rows(found, [])
+        matches = MatchBuffers(spans, times, np.arange(n + 1, dtype=np.int32), positions, _NO_MARKS)
+        results = self.output.rows(matches, [])
         if self._retained is not None:
             self._retained.keep_from(np.iinfo(np.int64).max)
         return results
@@ -104,7 +106,7 @@ class StreamingExecution(QueryExecution):
         Name of the output.
     sharing
         Parts in common with the other queries of a set, or None if there are no others.
-    types_met
+    seen_types
         Collects the types of events.
     """
 
@@ -114,15 +116,15 @@ class StreamingExecution(QueryExecution):
         options: EvaluationOptions,
         output: str,
         sharing: SharedState | None = None,
-        types_met: SeenEventTypes | None = None,
+        seen_types: SeenEventTypes | None = None,
     ) -> None:
         super().__init__(options)
         self._output, self._sharing, self._query = output, sharing, query
-        self._turn: AbstractContextManager[Any] = nullcontext() if sharing is None else sharing.turn()
+        self._lease: AbstractContextManager[Any] = nullcontext() if sharing is None else sharing.lease()
         self._first: Binding | None = None  # to the first schema, which fixes the types of the results
         self._binding: Binding | None = None  # to the last one
-        self._known_over: pa.Schema | None = None  # in place of the last one, while the query is not bound
-        self._first_over: pa.Schema | None = None  # the first schema, while the query is not bound
+        self._prefilter_schema: pa.Schema | None = None  # in place of the last one, while the query is not bound
+        self._first_schema: pa.Schema | None = None  # the first schema, while the query is not bound
         self._prefilter: SharedWords | None = None  # until the first relevant event there is no pipeline
         self._pipeline: Pipeline | None = None
         self._let: LetColumns | None = None
@@ -132,16 +134,16 @@ class StreamingExecution(QueryExecution):
         self._pipes: ResultSlices | None = None
         self._planned: tuple[LogicalPlan, PhysicalPlan] | None = None
         types = query.plan.event_types if isinstance(query, Bindings) else query.types
-        self._types_met: SeenEventTypes = types_met or SeenEventTypes(types)
+        self._seen_types: SeenEventTypes = seen_types or SeenEventTypes(types)
         if isinstance(query, Bindings):
             self._bindings = query
             self._plan_for(query.plan)
 
     @cached_property
     def _bindings(self) -> Bindings:
-        """Bindings of the query, made when the plan is asked for, which may be never."""
+        """Bindings of the query, built on first use of the plan."""
         assert not isinstance(self._query, Bindings)
-        over = self._known_over
+        over = self._prefilter_schema
         return self._query.bindings() if over is None else self._query.bindings_over(over)
 
     @property
@@ -174,11 +176,11 @@ class StreamingExecution(QueryExecution):
         return not self.physical.output.numbered
 
     def _bind_first(self) -> None:
-        """Bind the query to the schema over which it was asleep."""
-        if self._known_over is not None:
-            assert self._first_over is not None
-            self._first, self._binding = self.bind(self._first_over), self.bind(self._known_over)
-            self._known_over = None
+        """Bind the query to the schema over which its binding was deferred."""
+        if self._prefilter_schema is not None:
+            assert self._first_schema is not None
+            self._first, self._binding = self.bind(self._first_schema), self.bind(self._prefilter_schema)
+            self._prefilter_schema = None
 
     @cached_property
     def table(self) -> Table:
@@ -238,7 +240,7 @@ class StreamingExecution(QueryExecution):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The text and the options of its compilation."""
+        """The query text and the options of its compilation."""
         return dict(self._query.plan.identity if isinstance(self._query, Bindings) else self._query.identity)
 
     @property
@@ -253,21 +255,21 @@ class StreamingExecution(QueryExecution):
     @property
     def clocks(self) -> tuple[str, ...]:  # type: ignore[override]
         """Columns of times, which must not decrease."""
-        return self._clocks if self._known_over is not None else self.binding.clocks
+        return self._clocks if self._prefilter_schema is not None else self.binding.clocks
 
     @property
     def notes(self) -> list[str]:
         """Remarks on the events read so far: types that no event has, events without a key, what the end completed."""
         if self._sharing is not None:
-            self._types_met.add(list(self._sharing.types_seen))
+            self._seen_types.add(list(self._sharing.types_seen))
         # the plan of a query that is asleep need not be made
         keys = self.plan.partition_keys if self.n_without_key else ()
         tallies = tally_notes(self.n_undecided, self.options.undecided, self.n_without_key, keys)
-        return [*self._types_met.notes, *tallies]
+        return [*self._seen_types.notes, *tallies]
 
     @property
     def distributed_by_key(self) -> bool:  # type: ignore[override]
-        """True if shares of the keys make up the whole; no thread would know the numbers of rows before its own."""
+        """True if the shards of the keys are complete; no thread would know the numbers of rows before its own."""
         distribution = self.physical.distribution
         if self.physical.output.by_starts and self.pipeline.numbers_rows:
             return False  # rows of the input are not in the order of the events
@@ -275,22 +277,22 @@ class StreamingExecution(QueryExecution):
         return by_key and not self.physical.output.numbered
 
     @property
-    def first_held(self) -> int | None:  # type: ignore[override]
+    def first_pending(self) -> int | None:  # type: ignore[override]
         """See `QueryExecution`."""
         if self._prefilter is not None or not self.physical.output.by_starts:
             return None
-        return NO_POSITION if self._pipeline is None or self.limit_reached else self._pipeline.first_held
+        return NO_POSITION if self._pipeline is None or self.limit_reached else self._pipeline.first_pending
 
     @property
     def window(self) -> RangeClock | None:
-        """Window of the query, or None if it cannot be evaluated by ranges, or shares of the keys are better."""
+        """Window of the query, or None if it cannot be evaluated by ranges, or shards of the keys are better."""
         if self.physical.distribution.threads != "range" or self.physical.output.numbered:
             return None
         return self.binding.reach
 
     def clone(self, options: EvaluationOptions, sharing: SharedState | None) -> StreamingExecution:
         """Return an execution of the same query in another group, which collects types of events together with it."""
-        return StreamingExecution(self._query, options, self._output, sharing, self._types_met)
+        return StreamingExecution(self._query, options, self._output, sharing, self._seen_types)
 
     # ---- schemas --------------------------------------------------------------------------------------------
 
@@ -302,7 +304,7 @@ class StreamingExecution(QueryExecution):
         """See `QueryExecution`."""
         if self._binding is not None and self._binding.covers(schema):
             return False
-        if self._binding is None and (changed := self._sleep_over(schema)) is not None:
+        if self._binding is None and (changed := self._defer_binding(schema)) is not None:
             return changed
         self._bind_first()
         if not isinstance(self._query, Bindings):
@@ -312,16 +314,16 @@ class StreamingExecution(QueryExecution):
         self._read = ()
         self._bind_let(binding)
         if self._sharing is not None:
-            # made outside of its turn, as their memory is not that of one query
+            # allocated outside its lease, as their memory is not that of one query
             guards = self._sharing.guards(schema, binding.guards.type_column)
             self._sharing.add_partitions(binding.keys)
             if self._pipeline is None and can_defer(self.plan, self.physical.output, binding):
-                self._prefilter = guards.words_for(binding.guards, self._types_met)
+                self._prefilter = guards.words_for(binding.guards, self._seen_types)
                 return True
         if self._pipeline is None:
             self._start_pipeline()
             return True
-        with self._turn:
+        with self._lease:
             self._pipeline.rebind(binding)
         return True
 
@@ -333,24 +335,24 @@ class StreamingExecution(QueryExecution):
         else:
             self._let.rebind(binding.let)
 
-    def _sleep_over(self, schema: pa.Schema) -> bool | None:
-        """Sleep over a schema without being bound; return True if that changes what is read, None if it cannot be."""
-        query, before = self._query, self._known_over
+    def _defer_binding(self, schema: pa.Schema) -> bool | None:
+        """Defer the binding to a schema; return True if that changes what is read, or None if it is impossible."""
+        query, before = self._query, self._prefilter_schema
         if isinstance(query, Bindings) or self._sharing is None:
             return None
         if before is not None and query.covers(before, schema):
             return False
-        known = None if self._planned or self.options.position_column else query.asleep(schema)
-        if known is None:
+        prefilter = None if self._planned or self.options.position_column else query.asleep(schema)
+        if prefilter is None:
             return None
         if before is not None:
-            known_before = query.asleep(before)
-            if known_before is None or not known.is_planned_as(known_before):
+            prefilter_before = query.asleep(before)
+            if prefilter_before is None or not prefilter.is_planned_as(prefilter_before):
                 return None
-        guards = self._sharing.guards(schema, known.guards.type_column)
-        self._prefilter = guards.words_for(known.guards, self._types_met)
-        self._first_over = self._first_over or schema
-        self._known_over, self._clocks, self._read = schema, known.clocks, known.attributes
+        guards = self._sharing.guards(schema, prefilter.guards.type_column)
+        self._prefilter = guards.words_for(prefilter.guards, self._seen_types)
+        self._first_schema = self._first_schema or schema
+        self._prefilter_schema, self._clocks, self._read = schema, prefilter.clocks, prefilter.attributes
         return True
 
     def with_let(self, events: pa.RecordBatch) -> pa.RecordBatch:
@@ -362,7 +364,7 @@ class StreamingExecution(QueryExecution):
         self._bind_first()
         assert self._first is not None
         self._prefilter = None
-        with self._turn:
+        with self._lease:
             self._make_pipeline(self._first)
             self.pipeline.rebind(self.binding)
 
@@ -383,7 +385,7 @@ class StreamingExecution(QueryExecution):
             binding,
             self.options,
             self.table,
-            types_met=self._types_met,
+            seen_types=self._seen_types,
             numbered=self.options.lateness is not None or ROW_COLUMN in binding.schema.names,
             shared=self._sharing,
         )
@@ -421,7 +423,7 @@ class StreamingExecution(QueryExecution):
             self._binding = self._first
             return
         self._memory = getattr(self, "_memory", {})
-        with BufferLease(self._memory):  # not in that of all queries, where what stays of the pipeline lies
+        with BufferLease(self._memory):  # not in that of all queries, which holds the state of the pipeline
             self.pipeline.restart(self.options)
         self._binding, self._read = self.pipeline.binding, ()
 
@@ -463,56 +465,56 @@ class StreamingExecution(QueryExecution):
         for results in self._single.results(rows, block, clocks, self.options.report_from):
             n, last = results.num_rows, self.options.last_result
             self.add_matches(n)
-            yield results if last is None else results.slice(0, last - self._n_found)
-            self._n_found += 0 if last is None else n
+            yield results if last is None else results.slice(0, last - self._n_results)
+            self._n_results += 0 if last is None else n
             if self.limit_reached:
                 return
 
     def process(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
         """See `QueryExecution`."""
         pipeline = self.pipeline
-        for found in pipeline.process(block, clocks):
-            if not len(found):
+        for matches in pipeline.process(block, clocks):
+            if not len(matches):
                 if self.among_threads:
                     yield empty_batch(pipeline.output.result_schema)
                 continue
-            rows = pipeline.rows(found, batch)
+            rows = pipeline.rows(matches, batch)
             if rows is not None:
-                yield self._first_of(rows, found)
+                yield self._first_of(rows, matches)
             if self.limit_reached:
                 return
-        for rows, found in pipeline.decide_by(block, clocks, batch):
-            yield self._first_of(rows, found)
+        for rows, matches in pipeline.decide_by(block, clocks, batch):
+            yield self._first_of(rows, matches)
             if self.limit_reached:
                 return
 
     def end_batch(self, batch: Batch) -> Iterator[pa.RecordBatch]:
         """See `QueryExecution`."""
         pipeline = self.pipeline
-        for found in pipeline.flush(batch):
-            yield self._first_of(pipeline.rows(found, batch), found)
+        for matches in pipeline.flush(batch):
+            yield self._first_of(pipeline.rows(matches, batch), matches)
             if self.limit_reached:
                 return
         yield from self._rest(batch)
 
     @property
     def next_deadline(self) -> int | None:  # type: ignore[override]
-        """Least key of a time to which `advance` can have an effect now, or None if nothing waits."""
+        """Least key of a time that would decide a pending match, or None if none is pending."""
         return None if self._pipeline is None or self.limit_reached else self._pipeline.next_deadline
 
     def advance_watermark(self, key: int, n_events: int) -> Iterator[pa.RecordBatch]:
         """See `QueryExecution`."""
         if self._pipeline is None:
             return
-        for rows, found in self.pipeline.advance_watermark(key, n_events):
-            yield self._first_of(rows, found)
+        for rows, matches in self.pipeline.advance_watermark(key, n_events):
+            yield self._first_of(rows, matches)
         yield from self._rest(None)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """See `QueryExecution`."""
         if self._pipeline is not None:
-            for rows, found in self._pipeline.finish():
-                yield self._first_of(rows, found)
+            for rows, matches in self._pipeline.finish():
+                yield self._first_of(rows, matches)
                 if self.limit_reached:
                     return
             yield from self._rest(None)
@@ -526,14 +528,14 @@ class StreamingExecution(QueryExecution):
             self._pipeline.guards.release()
 
     def _rest(self, batch: Batch | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that the output held back."""
+        """Yield the rows that the output has buffered."""
         rest = self.pipeline.rest(batch)
         if rest is not None:
             yield self._up_to_limit(rest, rest.num_rows)
 
-    def _first_of(self, rows: pa.RecordBatch, found: ResultBuffers) -> pa.RecordBatch:
+    def _first_of(self, rows: pa.RecordBatch, matches: ResultBuffers) -> pa.RecordBatch:
         """Return the rows of a buffer, up to the limit."""
-        n = self.pipeline.output.n_of(found)
+        n = self.pipeline.output.n_of(matches)
         return self._count_results(*((rows, n) if self._pipes is None else self._pipes.take(rows, n)))
 
     def _count_results(self, rows: pa.RecordBatch, n: int) -> pa.RecordBatch:
@@ -542,14 +544,14 @@ class StreamingExecution(QueryExecution):
         n = n if self.pipeline.output.numbered else rows.num_rows
         if self._pipes is None:
             return self._up_to_limit(rows, n)
-        self._n_found += n
+        self._n_results += n
         return rows
 
     def _up_to_limit(self, rows: pa.RecordBatch, n: int) -> pa.RecordBatch:
         """Return the rows of the first of `n` results."""
         if self.options.last_result is not None:
-            rows = self.pipeline.output.first(rows, self.options.last_result - self._n_found, n)
-            self._n_found += n
+            rows = self.pipeline.output.first(rows, self.options.last_result - self._n_results, n)
+            self._n_results += n
         return rows
 
     # ---- checkpoints ----------------------------------------------------------------------------------------
@@ -560,7 +562,7 @@ class StreamingExecution(QueryExecution):
         if self._pipes is not None:
             arrays, state.tables["pipes"] = self._pipes.snapshot()
             state.add_arrays("pipes", arrays)
-        if (first := self._first_over if self._first is None else self._first.schema) is not None:
+        if (first := self._first_schema if self._first is None else self._first.schema) is not None:
             state.schemas["events"], state.facts["asleep"] = first, self._pipeline is None
             if self._pipeline is not None and not self.limit_reached:
                 self._pipeline.snapshot(state)
@@ -572,7 +574,7 @@ class StreamingExecution(QueryExecution):
         super().restore(state)
         if "pipes" in state.tables and self._as_planned and self._pipes is not None:
             self._pipes.restore(state.part("pipes"), state.tables["pipes"])
-        self._types_met = SeenEventTypes(())  # the types met before are not in the checkpoint
+        self._seen_types = SeenEventTypes(())  # the types seen before are not in the checkpoint
         if "events" not in state.schemas:
             return
         schema = state.schemas["events"]

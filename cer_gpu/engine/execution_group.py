@@ -17,7 +17,7 @@ from cer_gpu.cache import gc_paused
 from cer_gpu.columnar.clocks import time_column_type
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.fields import columns_with, with_column
-from cer_gpu.columnar.record_batches import empty_batch, joined_batches
+from cer_gpu.columnar.record_batches import coalesce_batches, empty_batch
 from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
 from cer_gpu.engine.blocks import BLOCK_ROWS, Blocks
 from cer_gpu.engine.checkpoint import NamedState
@@ -79,7 +79,7 @@ class StreamInput:
 
     @property
     def least(self) -> int | None:
-        """Key of the earliest event that waits, or None if none does."""
+        """Key of the earliest buffered event, or None if none is buffered."""
         return None if self._reorder is None else self._reorder.least
 
     def check_open(self) -> None:
@@ -88,7 +88,7 @@ class StreamInput:
             raise OptionError(f"{self.refusal}: make a new evaluator")
 
     def begin(self) -> None:
-        """Refuse further events until those that are being evaluated, under `reading`, were read to the end."""
+        """Refuse further events until the results of the current ones, under `reading`, are read to the end."""
         self.refusal = "the matches of the batch before were not all read"
 
     @contextmanager
@@ -110,7 +110,7 @@ class StreamInput:
         self.refusal = ""
 
     def push(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """Take the next events, and return those that are due; if some may be late, with the numbers of their rows."""
+        """Take the next events and return those that are released, with their row numbers if events may be late."""
         ready = [batch]
         if self._reorder is not None:
             assert self._time_column is not None
@@ -119,11 +119,11 @@ class StreamInput:
         return ready
 
     def advance_watermark(self, key: int) -> list[pa.RecordBatch]:
-        """Return the events that wait, up to the time of a key, and take none from now on that is earlier."""
+        """Return the buffered events up to the time of a key, and refuse earlier ones from now on."""
         return [] if self._reorder is None else self._reorder.advance_watermark(key)
 
     def finish(self) -> list[pa.RecordBatch]:
-        """Return the events that still wait; none after an error, or after the end."""
+        """Return the remaining buffered events; none after an error, or after the end."""
         return [] if self._reorder is None or self.refusal else self._reorder.finish()
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class StreamInput:
         self.refusal = "the stream is finished"
 
     def snapshot(self, state: NamedState) -> None:
-        """Add the events that wait to a checkpoint."""
+        """Add the buffered events to a checkpoint."""
         if self._reorder is not None:
             rows, facts = self._reorder.snapshot()
             state.facts["reorder"] = facts
@@ -169,7 +169,7 @@ class Turns:
         """Yield the executions that read a block, in their order."""
         turns = set(self._each_block)
         for shared, of in self._of_guard.items():
-            for number in shared.asked_in(block):
+            for number in shared.guards_in(block):
                 turns.update(of.get(number, ()))
         for k in sorted(turns):
             name, execution = self._executions[k]
@@ -207,7 +207,7 @@ class ExecutionGroup:
     shared
         State that the queries share, or None if there is one query.
     skip
-        Returns the names of the queries that do not fit a schema, which are left out at the first batch; None refuses
+        Returns the names of the queries that a schema cannot bind, which are left out at the first batch; None refuses
         it.
 
     Attributes
@@ -245,7 +245,7 @@ class ExecutionGroup:
         self._bound_schemas: list[pa.Schema] = []  # that need no change of the executions
         self._columns: list[str] | None = None  # that are read, in the order in which queries came
         self._n_of_stream: dict[str, int] = {}  # events pushed with the name of their stream
-        self._turns: Turns | None = None  # of a set, or None if they must be found anew
+        self._turns: Turns | None = None  # of a set, or None if they must be recomputed
         self.result_range: ResultRange = ResultRange(options)
         self._watermark = -1  # the key of the time to which the stream has advanced
 
@@ -391,7 +391,7 @@ class ExecutionGroup:
         if n_rows is not None:
             self.blocks.end = self.blocks.n_events + n_rows
             if self.block_factor > 1:
-                batches = joined_batches(batches, JOINED_ROWS)
+                batches = coalesce_batches(batches, JOINED_ROWS)
         if not self.limit_reached:
             for batch in batches:
                 yield from self.push(batch)
@@ -421,8 +421,8 @@ class ExecutionGroup:
         if not execution.limit_reached:
             yield from self._after_offset((name, rows) for rows in execution.finish())
 
-    def _after_offset(self, found: NamedBatches) -> NamedBatches:
-        return self.result_range.after_offset(found, self.executions)
+    def _after_offset(self, results: NamedBatches) -> NamedBatches:
+        return self.result_range.after_offset(results, self.executions)
 
     def _reading_input(self) -> AbstractContextManager[None]:
         return self.input.reading(lambda: self.total_matches)
@@ -498,7 +498,7 @@ class ExecutionGroup:
 
     @property
     def next_deadline(self) -> int | None:
-        """Earliest watermark that would release buffered events or decide a match, or None if nothing waits for it."""
+        """Earliest watermark that would release buffered events or decide a match, or None if nothing is pending."""
         if self.schema is None or self.limit_reached:
             return None
         keys = [self.input.least, *(each.next_deadline for each in self.executions.values())]
@@ -546,7 +546,7 @@ class ExecutionGroup:
             "streams": self._n_of_stream,
             "n_pushed": self.input.n_pushed,
             "n_events": self.blocks.n_events,
-            "n_left_out": self.result_range.n_left_out,
+            "n_left_out": self.result_range.n_skipped,
         }
         if self.schema is not None:
             state.schemas["events"] = self.schema
@@ -574,5 +574,5 @@ class ExecutionGroup:
             self._set_watermark(state.facts["advanced"])
             self.input.restore(state)
         self._n_of_stream = state.facts["streams"]
-        self.result_range.n_left_out = state.facts["n_left_out"]
+        self.result_range.n_skipped = state.facts["n_left_out"]
         self.input.n_pushed, self.blocks.n_events = state.facts["n_pushed"], state.facts["n_events"]

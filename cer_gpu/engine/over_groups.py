@@ -1,4 +1,4 @@
-"""Columns of aggregates over the past (``OVER``) and of descent, made for all events before predicates are evaluated.
+"""Columns of OVER aggregates and of descent, computed for all events before predicates are evaluated.
 
 A column is made in one pass over each block: what leaves a window is taken out, and what comes is added, so that the
 cost does not depend on the length of the window.  Results do not depend on how the stream is cut into blocks: sums are
@@ -27,7 +27,7 @@ from cer_gpu.predicates.guards import BoundGuards, GuardEvaluator
 from cer_gpu.predicates.shared_guards import SharedGuards, may_share
 
 _WITH_STRINGS = DescentState | DistinctState
-"""States that number texts."""
+"""States that number strings."""
 _MAX_KEYS = 1 << 16
 """Most keys of an event."""
 
@@ -52,7 +52,7 @@ class _TestedEvents:
 
 
 class OverAggregates:
-    """Columns of aggregates over the past over the blocks of a stream.
+    """Columns of OVER aggregates, for the blocks of a stream.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class OverAggregates:
     types
         Types of the keys.
     key_shard
-        (k, n): events of share k of n of the keys only; the others get any values.
+        (k, n): events of shard k of n of the keys only; the others get any values.
     shared
         Guards of the set that the query is in, or None if it is alone.
     """
@@ -99,7 +99,7 @@ class OverAggregates:
         Raises
         ------
         EventsError
-            When the values kept so far are of another type.
+            When the values buffered so far are of another type.
         """
         self._bound = bound
         self._substreams.keys = keys
@@ -113,15 +113,15 @@ class OverAggregates:
 
     def add_to(self, block: Block) -> None:
         """Make the columns of the next block."""
-        answers: dict[int, Callable[[int], Bools]] = {}  # a test may read columns that are made before it is asked
+        results: dict[int, Callable[[int], Bools]] = {}  # a test may read columns that are computed before it
 
         def satisfied(place: TestPlace | None) -> Bools:
             if place is None:
                 return np.ones(block.n_rows, np.bool_)
             test, guard = place
-            if test not in answers:
-                answers[test] = self._tests[test].of(block)
-            return answers[test](guard)
+            if test not in results:
+                results[test] = self._tests[test].of(block)
+            return results[test](guard)
 
         read_at = self._bound.read_at
         for group in (self._substreams, *self._own):
@@ -139,18 +139,18 @@ class OverAggregates:
             elif not group.is_read:
                 group.read(block, self._with_own_keys(column, satisfied))
             if isinstance(state, RisesState):
-                holds, held = satisfied(self._bound.condition[column]), satisfied(self._bound.before[column])
-                made = state.make(group.rows, chosen & holds & ~held)
+                holds, before = satisfied(self._bound.condition[column]), satisfied(self._bound.before[column])
+                values = state.make(group.rows, chosen & holds & ~before)
             elif isinstance(state, DescentState):
-                made = state.make(block, chosen)
+                values = state.make(block, chosen)
                 for name in names:
-                    block.source.put(name, made)  # for the guards that queries share
+                    block.source.put(name, values)  # for the guards that queries share
             else:
                 reach = self._bound.reaches[column]
                 clocks = group.clock(block, reach.column)
-                made = state.make(block, group.rows, group.numbers, group.n_keys, clocks, reach.length, chosen)
+                values = state.make(block, group.rows, group.numbers, group.n_keys, clocks, reach.length, chosen)
             for name in names:
-                block.put(name, made)
+                block.put(name, values)
         for group in (self._substreams, *self._own):
             group.n_events += block.n_rows
 
@@ -165,13 +165,13 @@ class OverAggregates:
     # ---- checkpoints ----------------------------------------------------------------------------------------
 
     def snapshot(self) -> tuple[dict[str, Any], dict[int, pa.Array], dict[int, pa.Array]]:
-        """Return the state: arrays, the values of keys that are texts, and the texts that are counted."""
+        """Return the state: arrays, the values of string keys, and the strings that are counted."""
         arrays: dict[str, Any] = {"n_events": np.array([self._substreams.n_events])}
         of_keys: dict[int, pa.Array] = {}
         for group, (name, first) in zip((self._substreams, *self._own), self._named_groups(), strict=True):
             if group.partitions is not None:
-                found, strings = group.partitions.snapshot()
-                arrays |= {f"{name}.{each}": array for each, array in found.items()}
+                arrays_of_keys, strings = group.partitions.snapshot()
+                arrays |= {f"{name}.{each}": array for each, array in arrays_of_keys.items()}
                 of_keys |= {first + number: array for number, array in strings.items()}
         for i, (state, column) in enumerate(zip(self._states, self._bound.columns, strict=True)):
             n_keys = self._group.get(column, self._substreams).n_keys
@@ -210,14 +210,14 @@ class _KeyGroup:
     key_shard
         As that of `OverAggregates`.
     every
-        True: all events of a block are looked up at once.
+        True: all events of a block are looked up together.
 
     Attributes
     ----------
     rows, numbers : int32, shape (n,)
         Events of the block that have a key, and the numbers of their substreams.
     is_read : bool
-        True if they are those of the block at hand.
+        True if they are those of the current block.
     """
 
     def __init__(
@@ -276,5 +276,5 @@ class _KeyGroup:
 def _has_bit(words: Array, bit: int) -> Bools:
     """Return which words have a bit (`GuardEvaluator.words`)."""
     word = words if words.ndim == 1 else words[:, bit // 64]
-    found: Bools = read_only((word >> word.dtype.type(bit % 64)) & word.dtype.type(1)).astype(np.bool_)
-    return found
+    mask: Bools = read_only((word >> word.dtype.type(bit % 64)) & word.dtype.type(1)).astype(np.bool_)
+    return mask

@@ -1,4 +1,4 @@
-"""States of aggregates over the past: what of the events before each key still has in its window, and its results."""
+"""States of OVER aggregates: the events that the window of each key still holds, and the results."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ from cer_gpu.expressions.side_columns import StringIds
 MIN_ENTRIES = 1 << 10
 """Entries of a new pool."""
 MIN_SWEPT_STRINGS = 1 << 16
-"""Texts from which on those that no window holds are dropped."""
+"""Number of strings from which on those that no window holds are dropped."""
 
 _NOTHING = read_only(np.zeros(1, np.int64))
 _POWERS = read_only(np.ldexp(1.0, np.arange(-1022, 1024)))
 
 
 class AggregateState(ABC):
-    """State of one aggregate over the past.
+    """State of one OVER aggregate.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class AggregateState(ABC):
         Raises
         ------
         EventsError
-            When its values have another type than those that are kept.
+            When its values have another type than those in the state.
         """
         if (column.values, column.type) != (self.column.values, self.column.type):
             raise EventsError(
@@ -148,7 +148,7 @@ class AggregateState(ABC):
         """Return the column."""
 
     def _run_kernel(self, loop: Callable[[int, int], int], n: int, n_keys: int) -> None:
-        """Run a loop over all events, and make room where it asks for some."""
+        """Run a loop over all events, and grow the buffers when it requests so."""
         start = 0
         while start < n:
             start = loop(start, 0)
@@ -245,29 +245,31 @@ class ExtremeState(AggregateState):
         return as_int64(self._column_numbers(block))
 
     def _aggregate(self, events: WindowEvents, n_rows: int, n_keys: int) -> pa.Array:
-        results, known = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.bool_)
+        results, is_valid = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.bool_)
         data_type, least = self.column.type, OVER_AGGREGATES[self.column.aggregate.function].state is OverState.LEAST
         floats = kind_of(data_type) == FLOAT
         kind = FLOATS if floats else NATURALS if data_type == pa.uint64() else INTEGERS
 
         def loop(start: int, sweep: int) -> int:
-            n: int = find_extremes(events, start, sweep, n_keys, self._state, self._pool, kind, least, results, known)
+            n: int = find_extremes(
+                events, start, sweep, n_keys, self._state, self._pool, kind, least, results, is_valid
+            )
             return n
 
         self._run_kernel(loop, len(events.rows), n_keys)
         if pa.types.is_null(data_type):
             return pa.nulls(n_rows)
         if floats:
-            return array_where(results.view(np.float64), known, pa.float64()).cast(data_type)
+            return array_where(results.view(np.float64), is_valid, pa.float64()).cast(data_type)
         if kind_of(data_type) == BOOLEAN:
-            return pa.array(results != 0, mask=~known)
+            return pa.array(results != 0, mask=~is_valid)
         if kind_of(data_type) == DECIMAL:
-            return decimals_of(results, results >> 63, known, data_type)
-        return array_where(results.astype(f"i{data_type.bit_width // 8}", copy=False), known, data_type)
+            return decimals_of(results, results >> 63, is_valid, data_type)
+        return array_where(results.astype(f"i{data_type.bit_width // 8}", copy=False), is_valid, data_type)
 
 
 class DistinctState(AggregateState):
-    """COUNT DISTINCT: each value once, in the order in which they were met last."""
+    """COUNT DISTINCT: each value once, in the order of last occurrence."""
 
     columns = 8
 
@@ -293,7 +295,7 @@ class DistinctState(AggregateState):
         return as_int64(numbers)
 
     def _drop_strings(self) -> None:
-        """Drop the texts that no entry has, once there are many."""
+        """Drop the strings that no entry refers to, once there are many."""
         if self._strings.n_strings < self._sweep_at:
             return
         used = slice(1, int(self._pool.free[UNUSED]))
@@ -321,11 +323,11 @@ class DistinctState(AggregateState):
         self._buckets = np.zeros(0, np.int32)
 
     def strings(self) -> pa.Array:
-        """Return the texts, in the order of their numbers."""
+        """Return the strings, in the order of their numbers."""
         return self._strings.strings()
 
     def restore_strings(self, strings: pa.Array) -> None:
-        """Go on with the texts of a snapshot."""
+        """Restore the strings of a snapshot."""
         self._strings.restore(strings)
 
 
@@ -358,20 +360,20 @@ class SumState(AggregateState):
     def _aggregate(self, events: WindowEvents, n_rows: int, n_keys: int) -> pa.Array:
         whole = self._kind != FLOATS and self._statistic == SUM
         integers = np.zeros((n_rows if whole else 0, 2), np.int64)
-        results, known = np.zeros(0 if whole else n_rows), np.zeros(n_rows, np.bool_)
+        results, is_valid = np.zeros(0 if whole else n_rows), np.zeros(n_rows, np.bool_)
 
         def loop(start: int, sweep: int) -> int:
             last_results = self._state.view(np.float64)
             sums = ExactSums(self._state, self._wide, self._n_wide, last_results, self._digits, _POWERS)
             n: int = sum_in_windows(
-                events, start, sweep, n_keys, sums, self._pool, self._kind, self._statistic, integers, results, known
+                events, start, sweep, n_keys, sums, self._pool, self._kind, self._statistic, integers, results, is_valid
             )
             return n
 
         self._run_kernel(loop, len(events.rows), n_keys)
         if pa.types.is_null(self.column.type):
             return pa.nulls(n_rows)
-        return self._exact_integers(integers, known) if whole else array_where(results, known, pa.float64())
+        return self._exact_integers(integers, is_valid) if whole else array_where(results, is_valid, pa.float64())
 
     def _grow_pool(self, loop: Callable[[int, int], int], start: int, n_keys: int) -> None:
         if self._n_wide[0] == len(self._wide):
@@ -381,17 +383,17 @@ class SumState(AggregateState):
         if self._pool.free[IN_USE] == len(self._pool.cells) - 1:
             super()._grow_pool(loop, start, n_keys)
 
-    def _exact_integers(self, integers: Int64, known: Bools) -> pa.Array:
+    def _exact_integers(self, integers: Int64, is_valid: Bools) -> pa.Array:
         data_type, low, high = self.column.type, integers[:, 0], integers[:, 1]
         if kind_of(data_type) == DECIMAL:
-            return decimals_of(low, high, known, data_type)
+            return decimals_of(low, high, is_valid, data_type)
         fits = high == (0 if data_type == pa.uint64() else low >> 63)
         if not fits.all():  # where there is no value, both are 0
             raise EventsError(
                 f"a sum of {self.column.aggregate.attribute!r} OVER the past is beyond {data_type}\n"
                 "hint: cast the column to float64, or to a decimal of at most 18 digits"
             )
-        return array_where(np.ascontiguousarray(low), known, data_type)
+        return array_where(np.ascontiguousarray(low), is_valid, data_type)
 
     def snapshot(self, n_keys: int) -> dict[str, Array]:
         """Return the state as arrays."""
@@ -406,10 +408,10 @@ class SumState(AggregateState):
 
 
 class DescentState:
-    """Descent of processes: the ids of those that are marked, or descend from such, in the whole stream."""
+    """Descent of processes: the ids of processes that are marked, or descend from such, in the whole stream."""
 
     def __init__(self, column: OverColumn) -> None:
-        self._ids, self._known = pa.array([], pa.large_string()), np.zeros(0, np.uint8)
+        self._ids, self._marks = pa.array([], pa.large_string()), np.zeros(0, np.uint8)
         self.rebind(column)
 
     def rebind(self, column: OverColumn) -> None:
@@ -417,31 +419,31 @@ class DescentState:
         self.column = column
 
     def make(self, block: Block, chosen: Bools) -> pa.Array:
-        """Return the column of the next block, given which of its events mark their process."""
+        """Return the column of the next block, from the mask of events that mark their process."""
         results = np.zeros(block.n_rows, np.bool_)
         if not len(self._ids) and not chosen.any():
             return pa.array(results)
         (processes, parents), ids = block.coded_together(self.column.aggregate.ids)
         places = pc.index_in(ids, value_set=self._ids)
-        kept = places.is_valid().to_numpy(zero_copy_only=False)
-        places = places.fill_null(0).to_numpy()[kept]
-        known = np.zeros(len(ids), np.uint8)
-        known[kept] = self._known[places]
-        mark_descents(processes, parents, read_only(chosen), known, results)
-        self._known[places] = known[kept]
-        (new,) = np.nonzero(known.astype(np.bool_) & ~kept)
+        existing = places.is_valid().to_numpy(zero_copy_only=False)
+        places = places.fill_null(0).to_numpy()[existing]
+        marks = np.zeros(len(ids), np.uint8)
+        marks[existing] = self._marks[places]
+        mark_descents(processes, parents, read_only(chosen), marks, results)
+        self._marks[places] = marks[existing]
+        (new,) = np.nonzero(marks.astype(np.bool_) & ~existing)
         if len(new):
             self._ids = pa.concat_arrays([self._ids, ids.take(pa.array(new))])
-            self._known = np.concatenate([self._known, known[new]])
+            self._marks = np.concatenate([self._marks, marks[new]])
         return pa.array(results)
 
     def snapshot(self, n_keys: int) -> dict[str, Array]:
         """Return the state as arrays."""
-        return {"known": self._known}
+        return {"known": self._marks}
 
     def restore(self, arrays: dict[str, Array]) -> None:
         """Go on from a snapshot."""
-        self._known = np.array(arrays["known"])
+        self._marks = np.array(arrays["known"])
 
     def strings(self) -> pa.Array:
         """Return the ids."""
@@ -453,7 +455,7 @@ class DescentState:
 
 
 class RisesState:
-    """Beginnings of a condition, which aggregates with and without the event tell: it keeps nothing by itself."""
+    """Rising edges of a condition, computed from its aggregate before and after the event; stateless."""
 
     def __init__(self, column: OverColumn) -> None:
         self.rebind(column)
@@ -463,7 +465,7 @@ class RisesState:
         self.column = column
 
     def make(self, rows: Array, rises: Bools) -> pa.Array:
-        """Return the column of the next block, given its events that have a key, and those at which it holds anew."""
+        """Return the column of the next block, from its events that have a key and the mask of rising edges."""
         results = np.zeros(len(rises), np.bool_)
         results[rows] = rises[rows]
         return pa.array(results)
@@ -477,7 +479,7 @@ class RisesState:
 
 
 def _with_lagged_rows(events: WindowEvents) -> WindowEvents:
-    """Return each event twice: at first it is not chosen, so that the aggregate is of those before it."""
+    """Duplicate each event as (excluded, included), so that even rows hold the aggregate before the event."""
     rows = np.repeat(2 * events.rows, 2)
     rows[1::2] += 1
     chosen = np.zeros(2 * len(events.chosen), np.bool_)
@@ -517,13 +519,13 @@ def as_int64(values: Array) -> Int64:
     return values.view(np.int64) if values.dtype in (np.uint64, np.float64) else values.astype(np.int64, copy=False)
 
 
-def array_where(values: Array, known: Bools, data_type: pa.DataType) -> pa.Array:
-    """Return values in the layout of a type as an array, NULL where they are not known."""
-    valid = None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
+def array_where(values: Array, is_valid: Bools, data_type: pa.DataType) -> pa.Array:
+    """Return values in the layout of a type as an array, NULL where not `is_valid`."""
+    valid = None if is_valid.all() else pa.py_buffer(np.packbits(is_valid, bitorder="little"))
     return pa.Array.from_buffers(data_type, len(values), [valid, pa.py_buffer(values)])
 
 
-def decimals_of(low: Int64, high: Int64, known: Bools, data_type: pa.DataType) -> pa.Array:
+def decimals_of(low: Int64, high: Int64, is_valid: Bools, data_type: pa.DataType) -> pa.Array:
     """Return decimals of their lower and upper 64 bits."""
     words = np.ascontiguousarray(np.stack([low, high], axis=1))
-    return array_where(words, known, pa.decimal128(38, data_type.scale)).cast(data_type)
+    return array_where(words, is_valid, pa.decimal128(38, data_type.scale)).cast(data_type)

@@ -32,7 +32,7 @@ class SymbolParts(Protocol):
 
 
 class StepKeys:
-    """Keys over one schema: those of PARTITION BY, and one of each of several lists of columns.
+    """Keys over one schema: the keys of PARTITION BY, and one of each of several lists of columns.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class StepKeys:
     Attributes
     ----------
     parts : list of pyarrow.DataType
-        Types of the columns that tell keys apart.
+        Types of the columns that identify keys.
 
     Raises
     ------
@@ -73,7 +73,7 @@ class StepKeys:
             Events of the block.
         picked
         parts
-            Types of the columns that tell keys apart, to which others are cast.
+            Types of the columns that identify keys, to which others are cast.
         partitions
         """
         table, symbols = self._table, picked.symbols
@@ -84,14 +84,14 @@ class StepKeys:
         of_parts = table.parts[np.arange(n) - np.repeat(before - begins, counts)]
         rows = np.repeat(picked.rows, counts)
         keys = self._arrays(batch, rows, of_parts[:, 0], parts)
-        symbols, kept, ids, _ = partitions.assign(keys, of_parts[:, 1].copy(), np.arange(n, dtype=np.int32))
-        return SelectedRows(symbols, rows[kept]), ids
+        symbols, selected, ids, _ = partitions.assign(keys, of_parts[:, 1].copy(), np.arange(n, dtype=np.int32))
+        return SelectedRows(symbols, rows[selected]), ids
 
     def _arrays(self, batch: pa.RecordBatch, rows: Int32, lists: Int32, parts: list[pa.DataType]) -> list[pa.Array]:
-        """Return the columns that tell keys apart, for some rows, given the number of the list of each."""
+        """Return the columns that identify keys, for some rows, each with the number of its list."""
         n_of_partition = len(self._partition.parts)
         of_partition = self._partition.arrays(batch, parts[:n_of_partition])
-        found = [take_rows(key, pa.array(rows)) for key in of_partition]
+        columns = [take_rows(key, pa.array(rows)) for key in of_partition]
         own = [np.flatnonzero(lists == number) for number in range(len(self._table.columns))]
         order = np.empty(len(rows), np.int64)
         order[np.concatenate(own)] = np.arange(len(rows))
@@ -100,8 +100,8 @@ class StepKeys:
             for names, chosen in zip(self._table.columns, own, strict=True):
                 column = take_rows(array_of(batch, names[place]), pa.array(rows[chosen]))
                 pieces.append(_without_nan(as_type(column, kind, f"the key {names[place]!r}")))
-            found.append(pa.concat_arrays(pieces).take(pa.array(order)))
-        return found
+            columns.append(pa.concat_arrays(pieces).take(pa.array(order)))
+        return columns
 
 
 def _without_nan(key: pa.Array) -> pa.Array:
@@ -113,10 +113,10 @@ class PartitionState(Protocol):
     """State of a stage, by partition."""
 
     def holds(self, n_partitions: int) -> Bools:
-        """Return the mask of the first partitions in which something is held."""
+        """Return the mask of the first partitions that have state."""
 
-    def keep_partitions(self, kept: Bools) -> None:
-        """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
+    def keep_partitions(self, mask: Bools) -> None:
+        """Drop the partitions outside of `mask`, and renumber the remaining ones in their order."""
 
 
 class Partitioner:
@@ -128,7 +128,7 @@ class Partitioner:
         Binding to the schema of the first batch, which fixes the types of the keys.
     runtime
     states
-        The stages beside the runtime whose state refers to partitions.
+        The stages other than the runtime whose state refers to partitions.
     options
         Its shard of the keys, and the position from which on matches are reported.
     step_keys
@@ -165,7 +165,7 @@ class Partitioner:
         self._all_events, self._numbered = all_events, numbered
         self.partitions: Partitions | ViewOfPartitions = shared or self._new_partitions(options.key_shard)
         self.n_without_key: int = 0
-        # of threads that share the keys, one counts, and of those that share the stream, each its own events
+        # of threads with shards of the keys, one counts; of those with ranges of the stream, each counts its own events
         self._counts_keys = step_keys is None and (options.key_shard is None or options.key_shard[0] == 0)
         self._report_from = options.report_from
 
@@ -234,7 +234,7 @@ class Partitioner:
 
     @property
     def is_swept(self) -> bool:
-        """True if the next block drops partitions of this query, and numbers the others anew."""
+        """True if the next block drops partitions of this query, and renumbers the others."""
         return isinstance(self.partitions, Partitions) and self.partitions.wants_sweep
 
     def shares(self, partitions: SharedPartitions) -> bool:
@@ -242,7 +242,7 @@ class Partitioner:
         return isinstance(self.partitions, ViewOfPartitions) and self.partitions.shared is partitions
 
     def own_partitions(self) -> None:
-        """Take over the shared partitions, and drop those that hold nothing of this query."""
+        """Take over the shared partitions, and drop those without state of this query."""
         own = self._new_partitions()
         own.restore(*self.partitions.snapshot())
         self.partitions = own
@@ -257,11 +257,11 @@ class Partitioner:
             busy |= state.holds(n)
         return busy
 
-    def keep_partitions(self, kept: Bools) -> None:
-        """Drop the state of the partitions that are not `kept`; the others are numbered anew in their order."""
+    def keep_partitions(self, mask: Bools) -> None:
+        """Drop the state of the partitions outside of `mask`, and renumber the remaining ones in their order."""
         for state in self._states:
-            state.keep_partitions(kept)
-        self._runtime.keep_partitions(kept)
+            state.keep_partitions(mask)
+        self._runtime.keep_partitions(mask)
 
     def _drop_idle(self) -> None:
         assert isinstance(self.partitions, Partitions)
@@ -277,7 +277,7 @@ class Partitioner:
             arrays, strings = self.partitions.snapshot()
             state.facts["owns_partitions"] = True
             state.add_arrays("partitions", arrays)
-            state.add_texts("texts", strings)
+            state.add_strings("texts", strings)
 
     def restore(self, state: NamedState) -> None:
         """Continue from a checkpoint."""

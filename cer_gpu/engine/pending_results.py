@@ -1,4 +1,4 @@
-"""Results that are pending until the watermark, or the end of the stream, decides them; notes on those."""
+"""Results that are pending until the watermark, or the end of the stream, decides them; and notes on them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cer_gpu.runtime.progress.buffers import ProgressBuffers
 from cer_gpu.runtime.protocol import HoldsStarts, ResultBuffers
 
 NO_POSITION = np.iinfo(np.int64).max
-"""Position behind all events."""
+"""Position after all events."""
 _MAX_CHUNKS = 64
 """Most pieces of a column of keys: beyond, they become one."""
 
@@ -32,16 +32,16 @@ _MAX_CHUNKS = 64
 class PendingStarts:
     """The rows of "funnel" of one evaluation; takes the place of `cer_gpu.engine.pending_matches.PendingMatches`.
 
-    The runtime (`cer_gpu.runtime.progress`) holds the starts.  A start is decided when it has stopped, and handed over
-    when all starts before it are; the keys of a start are read with its own event, and are kept here.
+    The runtime (`cer_gpu.runtime.progress`) holds the starts.  A start is decided when it has stopped, and reported
+    once all starts before it are; the keys of a start are read with its own event, and are buffered here.
 
     Parameters
     ----------
     runtime
     labels
         Variables of each mark of the runtime.
-    share
-        (k, n): hand over part k of n of what is known; None for all.
+    shard
+        (k, n): report shard k of n of the decided starts; None for all.
 
     Attributes
     ----------
@@ -50,18 +50,20 @@ class PendingStarts:
 
     def __init__(self, runtime: HoldsStarts, labels: list[frozenset[str]], shard: tuple[int, int] | None) -> None:
         self.labels = labels
-        self._runtime, self._share, self._n_known = runtime, shard, 0
+        self._runtime, self._shard, self._n_decided = runtime, shard, 0
         self._keys: list[pa.ChunkedArray] = []  # of the starts that the runtime holds, in their order
         self._ended = False
 
     def note(self, events: RelevantEvents) -> None:
         """Do nothing: the runtime reads the events."""
 
-    def take(self, found: MatchBuffers, keys: list[pa.Array]) -> None:
-        """Let the keys of new starts wait."""
-        if len(found):
-            held = self._keys or [pa.chunked_array([], key.type) for key in keys]
-            self._keys = [pa.chunked_array([*old.chunks, key], old.type) for old, key in zip(held, keys, strict=True)]
+    def take(self, starts: MatchBuffers, keys: list[pa.Array]) -> None:
+        """Buffer the keys of new starts."""
+        if len(starts):
+            buffered = self._keys or [pa.chunked_array([], key.type) for key in keys]
+            self._keys = [
+                pa.chunked_array([*old.chunks, key], old.type) for old, key in zip(buffered, keys, strict=True)
+            ]
             if self._keys and self._keys[0].num_chunks > _MAX_CHUNKS:
                 self._keys = [pa.chunked_array([key.combine_chunks()]) for key in self._keys]
 
@@ -75,59 +77,59 @@ class PendingStarts:
 
     @property
     def next_deadline(self) -> int | None:
-        """Least clock of an event that makes a start known, or None if none waits for it."""
+        """Least clock of an event that decides a start, or None if none is pending."""
         return self._runtime.next_deadline
 
     @property
-    def first_held(self) -> int:
-        """Position of the first start that is not handed over; `NO_POSITION` if there is none."""
+    def first_pending(self) -> int:
+        """Position of the first start that is not reported, or `NO_POSITION` if there is none."""
         return NO_POSITION if self._runtime.first_pending is None else self._runtime.first_pending
 
     def finish(self) -> None:
-        """End the stream: all starts are known."""
+        """End the stream: all starts are decided."""
         self._ended = True
 
-    def known(self) -> tuple[ProgressBuffers, list[pa.Array]] | None:
-        """Return the next starts that are known, with the keys of their partitions, or None if there are no more."""
-        while (found := self._runtime.take_decided(ended=self._ended)) is not None:
-            n = len(found)
-            keys = [_one(key.slice(0, n)) for key in self._keys]
+    def decided(self) -> tuple[ProgressBuffers, list[pa.Array]] | None:
+        """Return the next decided starts, with the keys of their partitions, or None if there are no more."""
+        while (starts := self._runtime.take_decided(ended=self._ended)) is not None:
+            n = len(starts)
+            keys = [_combine_chunks(key.slice(0, n)) for key in self._keys]
             self._keys = [key.slice(n) for key in self._keys]
-            if self._share is not None:
-                chosen = part_of(self._share, self._n_known)
-                self._n_known += n
-                found = found.at(chosen)
+            if self._shard is not None:
+                chosen = part_of(self._shard, self._n_decided)
+                self._n_decided += n
+                starts = starts.at(chosen)
                 keys = [key.take(pa.array(np.arange(n)[chosen])) for key in keys]
-            if len(found):
-                return found, keys
+            if len(starts):
+                return starts, keys
         return None
 
     def live(self) -> Int64:
-        """Return no positions: the runtime tells them."""
+        """Return no positions: the runtime reports them."""
         return np.empty(0, np.int64)
 
     def holds(self, n_partitions: int) -> Bools:
         """Return which of the first partitions have something here: none."""
         return np.zeros(n_partitions, np.bool_)
 
-    def keep_partitions(self, kept: Bools) -> None:
+    def keep_partitions(self, mask: Bools) -> None:
         """Do nothing: starts have their keys here, and the numbers of their partitions in the runtime."""
 
     def snapshot(self) -> tuple[dict[str, Any], pa.Table]:
         """Return the state as arrays by name, and the keys."""
         names = [str(i) for i in range(len(self._keys))]
-        return {"n_known": np.array([self._n_known])}, pa.table(self._keys, names)
+        return {"n_known": np.array([self._n_decided])}, pa.table(self._keys, names)
 
     def restore(self, arrays: dict[str, Any], keys: pa.Table) -> None:
         """Go on from a snapshot."""
-        self._n_known = int(arrays["n_known"][0])
+        self._n_decided = int(arrays["n_known"][0])
         self._keys = keys.columns
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
+def _combine_chunks(column: pa.ChunkedArray) -> pa.Array:
     """Return a column as one array."""
-    found = column.combine_chunks()
-    return found if isinstance(found, pa.Array) else pa.concat_arrays(found.chunks)
+    array = column.combine_chunks()
+    return array if isinstance(array, pa.Array) else pa.concat_arrays(array.chunks)
 
 
 class PendingResults:
@@ -177,7 +179,7 @@ class PendingResults:
     @property
     def first_pending(self) -> int:
         """First event whose row of "funnel" is pending; `NO_POSITION` if there is none."""
-        return self._results.first_held if isinstance(self._results, PendingStarts) else NO_POSITION
+        return self._results.first_pending if isinstance(self._results, PendingStarts) else NO_POSITION
 
     def note(self, events: RelevantEvents) -> None:
         """Note relevant events, with which matches may begin."""
@@ -187,10 +189,10 @@ class PendingResults:
         """Note the partitions of all events of a block, where windows count them (`counts_events`)."""
         self._assigned = partitions, ordinals, positions
 
-    def add(self, found: ResultBuffers, keys: list[pa.Array]) -> None:
-        """Add results, with the keys of their partitions; those that end with an event to be absent are withdrawn."""
-        assert isinstance(found, MatchBuffers)
-        self._results.take(found, keys)
+    def add(self, results: ResultBuffers, keys: list[pa.Array]) -> None:
+        """Add results, with the keys of their partitions; those that end with an absent event are withdrawn."""
+        assert isinstance(results, MatchBuffers)
+        self._results.take(results, keys)
 
     # ---- decisions ------------------------------------------------------------------------------------------
 
@@ -208,8 +210,8 @@ class PendingResults:
         rows = np.arange(block.columns.n_rows, dtype=np.int32)
         if column is not None:
             return clocks[column].window_clocks(clocks[column].at(rows, block.times[column]))
-        if block.given is not None and not self._partitioned:
-            return block.given.view(np.uint64)
+        if block.explicit_positions is not None and not self._partitioned:
+            return block.explicit_positions.view(np.uint64)
         return (block.first + rows.astype(np.int64)).view(np.uint64)
 
     @property
@@ -218,7 +220,7 @@ class PendingResults:
         return self._results.next_deadline if self._is_decided_by_time else None
 
     def advance_watermark(self, key: int, first: int) -> bool:
-        """Decide by a time, given by its key, before event `first`; return True unless time decides nothing."""
+        """Decide by the time of a key, before event `first`; return True unless time decides nothing."""
         if self._is_decided_by_time:
             self._results.pass_clocks(np.array([key], np.uint64), first)
         return self._is_decided_by_time
@@ -229,7 +231,7 @@ class PendingResults:
 
     def decided(self) -> Iterator[tuple[ResultBuffers, list[pa.Array]]]:
         """Yield the results that are decided, in their order, with the keys of their partitions."""
-        while (decided := self._results.known()) is not None:
+        while (decided := self._results.decided()) is not None:
             yield decided
 
     def reports_at_end(self, n_matches: int) -> bool:
@@ -242,25 +244,25 @@ class PendingResults:
     # ---- what the pending results refer to ------------------------------------------------------------------
 
     def live(self, live: int | Int64) -> int | Int64:
-        """Return the first position, or all positions, that matches here or in the runtime may hold.
+        """Return the first position, or all positions, that pending matches here or in the runtime may hold.
 
         Parameters
         ----------
         live
             Those of the runtime.
         """
-        held = self._results.live()
+        pending = self._results.live()
         if isinstance(live, int):
-            return min(live, int(held[0])) if len(held) else live
-        return np.union1d(live, held)
+            return min(live, int(pending[0])) if len(pending) else live
+        return np.union1d(live, pending)
 
     def holds(self, n_partitions: int) -> Bools:
         """Return the mask of the first partitions that have pending results."""
         return self._results.holds(n_partitions)
 
-    def keep_partitions(self, kept: Bools) -> None:
-        """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
-        self._results.keep_partitions(kept)
+    def keep_partitions(self, mask: Bools) -> None:
+        """Drop the partitions outside of `mask`, and renumber the remaining ones in their order."""
+        self._results.keep_partitions(mask)
 
     def snapshot(self, state: NamedState) -> None:
         """Add the pending results to a checkpoint."""

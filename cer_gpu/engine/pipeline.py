@@ -50,7 +50,7 @@ class Pipeline:
         The device, the stages, and the part of the stream: the shard, the keys, and the first position to report.
     table
         Symbol table of the runtime (`PhysicalPlan.table`).
-    types_met
+    seen_types
         Collects the types of events.
     numbered
         True: the events have row numbers (`ROW_COLUMN`), which are reported in place of positions.
@@ -75,7 +75,7 @@ class Pipeline:
         options: EvaluationOptions,
         table: Table,
         *,
-        types_met: SeenEventTypes,
+        seen_types: SeenEventTypes,
         numbered: bool = False,
         shared: SharedState | None = None,
     ) -> None:
@@ -83,7 +83,7 @@ class Pipeline:
         self.binding: Binding
         self.binding = self._first = binding
         self.table = table
-        self._device, self._types_met, self._stages = options.device, types_met, options.stages
+        self._device, self._seen_types, self._stages = options.device, seen_types, options.stages
         self._numbered = numbered
         self.tiers: set[str] = set()
         self._positions = Scratch(np.int64)
@@ -141,8 +141,8 @@ class Pipeline:
     def _guards_of(self, binding: Binding) -> GuardEvaluator | SharedWords:
         shared = self._guards_of_set(binding)
         if shared is None or not may_share(binding.guards, negates=self.physical.plan.negates):
-            return GuardEvaluator(binding.guards, self._device, self._types_met, self._compared)
-        return shared.words_for(binding.guards, self._types_met)
+            return GuardEvaluator(binding.guards, self._device, self._seen_types, self._compared)
+        return shared.words_for(binding.guards, self._seen_types)
 
     def _guards_of_set(self, binding: Binding) -> SharedGuards | None:
         """Return the guards of the set, or None if there is none, or a GPU evaluates them before derived columns."""
@@ -189,13 +189,13 @@ class Pipeline:
         return self._retained.names_rows
 
     @property
-    def first_held(self) -> int:
+    def first_pending(self) -> int:
         """First event whose row of "funnel" is pending; `NO_POSITION` if there is none."""
         return NO_POSITION if self._pending is None else self._pending.first_pending
 
     @property
     def n_suppressed(self) -> int:
-        """Number of matches that LIMIT n EVERY d has left out."""
+        """Number of matches that LIMIT n EVERY d has suppressed."""
         return 0 if self._throttle is None else self._throttle.n_suppressed
 
     @property
@@ -255,16 +255,16 @@ class Pipeline:
         ordinals: Int64,
     ) -> RelevantEvents:
         """Return the relevant events of a block, valid until the next block."""
-        plan, given, rows = self.physical.plan, block.given, selected.rows
+        plan, explicit, rows = self.physical.plan, block.explicit_positions, selected.rows
         positions = self._positions.empty(len(rows))
         positions[:] = rows
         positions += block.first
         nothing = np.empty(0, np.int64)
         places = nothing
-        if given is not None and self.partitioner is None:
-            positions = given[rows]
-        elif given is not None:
-            places = given[rows]
+        if explicit is not None and self.partitioner is None:
+            positions = explicit[rows]
+        elif explicit is not None:
+            places = explicit[rows]
         times = {name: clocks[name].at(rows, block.times[name]) for name in self.binding.clocks}
         window_clocks: Array = positions.view(np.uint64)
         if self._counts_window:
@@ -285,7 +285,7 @@ class Pipeline:
         )
 
     def _before_sweeps(self) -> Iterator[ResultBuffers]:
-        """Hand over the events that wait, where partitions or strings are about to get other numbers."""
+        """Yield the results of buffered events before partitions or strings are renumbered."""
         sweeps = self.partitioner is not None and self.partitioner.is_swept
         if self._semi_join is not None and (sweeps or self._strings.wants_sweep):
             for piece in self._semi_join.release():
@@ -321,51 +321,51 @@ class Pipeline:
         if self._window is not None:
             events = replace(events, lows=self._window.lows(events.window_clocks, self.runtime.n_relevant))
         for piece in events.near_one_another():
-            yield from map(self._throttled, self._stages.each(LOOP, self.runtime.feed(piece)))
+            yield from map(self._apply_throttle, self._stages.each(LOOP, self.runtime.feed(piece)))
 
     def _rest(self) -> Iterator[ResultBuffers]:
-        """Yield what the runtime found since its last full buffer."""
-        if len(rest := self._throttled(self.runtime.flush())):
+        """Yield the matches of the runtime since its last full buffer."""
+        if len(rest := self._apply_throttle(self.runtime.flush())):
             yield rest
 
-    def _throttled(self, found: ResultBuffers) -> ResultBuffers:
-        """Return the matches that LIMIT n EVERY d keeps; where HAVING comes first, the output chooses."""
-        return found if self._throttle is None or self.physical.limits_rows else self._throttle.choose(found)
+    def _apply_throttle(self, matches: ResultBuffers) -> ResultBuffers:
+        """Return the matches that LIMIT n EVERY d selects; where HAVING comes first, the output selects."""
+        return matches if self._throttle is None or self.physical.limits_rows else self._throttle.choose(matches)
 
     # ---- results ----------------------------------------------------------------------------------------------
 
-    def rows(self, found: ResultBuffers, batch: Batch) -> Any:
-        """Return the matches found in a batch as rows, or None if they are pending."""
+    def rows(self, matches: ResultBuffers, batch: Batch) -> Any:
+        """Return the matches of a batch as rows, or None if they are pending."""
         with self._stages.stage(OUTPUT):
-            keys = self._keys_of(found, batch)
+            keys = self._keys_of(matches, batch)
             if self._pending is None:
-                return self._result_rows(found, keys, batch)
-            self._pending.add(found, keys)
+                return self._result_rows(matches, keys, batch)
+            self._pending.add(matches, keys)
             return None
 
-    def _keys_of(self, found: ResultBuffers, batch: Batch) -> list[Any]:
+    def _keys_of(self, matches: ResultBuffers, batch: Batch) -> list[Any]:
         """Return the keys of PARTITION BY at the ends of matches."""
         if self.partitioner is None:
             return []
-        assert not isinstance(found, ProgressBuffers)  # their keys are pending with them
-        return self.partitioner.keys_at(found.ends, batch)
+        assert not isinstance(matches, ProgressBuffers)  # their keys are pending with them
+        return self.partitioner.keys_at(matches.ends, batch)
 
-    def _result_rows(self, found: ResultBuffers, keys: list[Any], batch: Batch | None) -> Any:
-        """Return matches as rows; those that end in no batch were pending."""
-        return self._retained.with_row_numbers(self.output.rows(found, keys), batch)
+    def _result_rows(self, matches: ResultBuffers, keys: list[Any], batch: Batch | None) -> Any:
+        """Return matches as rows; without a batch, they were pending."""
+        return self._retained.with_row_numbers(self.output.rows(matches, keys), batch)
 
     def rest(self, batch: Batch | None) -> Any:
-        """Return the rows that the output held back, after all others of a batch, or None if there are none."""
+        """Return the rows that the output has buffered, after all others of a batch, or None if there are none."""
         rest = self.output.rest()
         return rest if rest is None else self._retained.with_row_numbers(rest, batch)
 
     def decide_by(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[Any]:
         """Yield the rows of the pending matches that a block decides, whose own results were all read."""
         if self._pending is not None:
-            found = self.runtime.flush()
-            self._pending.add(found, self._keys_of(found, batch))
+            matches = self.runtime.flush()
+            self._pending.add(matches, self._keys_of(matches, batch))
             self._pending.pass_block(block, clocks)
-            yield from self._decided(self._pending)
+            yield from self._report_decided(self._pending)
 
     @property
     def next_deadline(self) -> int | None:
@@ -373,29 +373,29 @@ class Pipeline:
         return None if self._pending is None else self._pending.next_deadline
 
     def advance_watermark(self, key: int, first: int) -> Iterator[Any]:
-        """Yield the rows of the pending matches that a time decides, given by its key, before event `first`."""
+        """Yield the rows of the pending matches that the time of a key decides, before event `first`."""
         if self._pending is not None and self._pending.advance_watermark(key, first):
-            yield from self._decided(self._pending)
+            yield from self._report_decided(self._pending)
 
     def finish(self) -> Iterator[Any]:
         """Yield the rows of the matches that are pending at the end of the stream."""
         for piece in self._semi_join.release(ended=True) if self._semi_join is not None else ():
-            for found in self._defer_or_run(piece):
-                yield self._result_rows(found, [], None), found
+            for matches in self._defer_or_run(piece):
+                yield self._result_rows(matches, [], None), matches
             rest = self.runtime.flush()
             if len(rest):
                 yield self._result_rows(rest, [], None), rest
         if self._pending is not None:
             self._pending.finish()
-            for rows, found in self._decided(self._pending):
-                if self._pending.reports_at_end(self.output.n_of(found)):
-                    yield rows, found
+            for rows, matches in self._report_decided(self._pending):
+                if self._pending.reports_at_end(self.output.n_of(matches)):
+                    yield rows, matches
 
-    def _decided(self, pending: PendingResults) -> Iterator[tuple[Any, ResultBuffers]]:
-        for found, keys in pending.decided():
+    def _report_decided(self, pending: PendingResults) -> Iterator[tuple[Any, ResultBuffers]]:
+        for matches, keys in pending.decided():
             with self._stages.stage(OUTPUT):
-                rows = self._result_rows(found, keys, None)
-            yield rows, found
+                rows = self._result_rows(matches, keys, None)
+            yield rows, matches
 
     def flush(self, batch: Batch) -> Iterator[ResultBuffers]:
         """Yield the rest of the matches that end in a batch; then drop events that no match to come can hold."""
@@ -410,7 +410,7 @@ class Pipeline:
 
     @property
     def _shows_positions_alone(self) -> bool:
-        """True if results are made of nothing but the runtime's."""
+        """True if results are made of the runtime's alone."""
         return self.partitioner is None and self._throttle is None and self._retained.is_empty
 
     def _live(self) -> int | Int64:
@@ -430,7 +430,7 @@ class Pipeline:
         if self._window is not None:
             state.add_arrays("window", self._window.snapshot())
         if self.binding.compared is not None:
-            state.add_texts("compared", {0: self._strings.strings()})
+            state.add_strings("compared", {0: self._strings.strings()})
         for stage in (self.partitioner, self._retained, self._stream_columns, self._pending):
             if stage is not None:
                 stage.snapshot(state)

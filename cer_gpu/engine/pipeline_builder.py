@@ -56,7 +56,7 @@ class RowNumbers:
     names_streams
         True: rows are those of several streams, which the results name.
     waits
-        True: matches are reported behind the batch in which they end.
+        True: matches are reported after the batch in which they end.
 
     Attributes
     ----------
@@ -78,27 +78,27 @@ class RowNumbers:
             self.retained.add(positions, batch, rows)
 
     def exchange(self, results: pa.RecordBatch, batch: Batch | None) -> pa.RecordBatch:
-        """Return results that end in a batch (None if they waited), with rows of the input in place of positions."""
+        """Return results that end in a batch (None if they were pending), with input rows in place of positions."""
         columns, streams = results.columns, []
         for i in self._columns:
             is_list = pa.types.is_list(columns[i].type)
-            made = self._rows_at_positions(columns[i].flatten() if is_list else columns[i], batch)
+            exchanged = self._rows_at_positions(columns[i].flatten() if is_list else columns[i], batch)
             if is_list:
                 begin = columns[i].offsets[0].as_py() if len(columns[i]) else 0
                 offsets = pa.array(columns[i].offsets.to_numpy() - begin)
-                made = [pa.ListArray.from_arrays(offsets, column) for column in made]
-            columns[i] = made[0]
-            streams += made[1:]
+                exchanged = [pa.ListArray.from_arrays(offsets, column) for column in exchanged]
+            columns[i] = exchanged[0]
+            streams += exchanged[1:]
         return pa.RecordBatch.from_arrays([*columns, *streams], schema=self._schema)
 
     def _rows_at_positions(self, positions: pa.Array, batch: Batch | None) -> list[pa.Array]:
         """Return the rows at positions, and their streams if these are named; NULL stays NULL."""
-        known = positions.drop_null().to_numpy()
+        non_null = positions.drop_null().to_numpy()
         if self.retained is not None:
-            columns: list[pa.Array] = self.retained.take(known).flatten()
+            columns: list[pa.Array] = self.retained.take(non_null).flatten()
         else:
             assert batch is not None
-            rows = pa.array(batch.rows_at(known))
+            rows = pa.array(batch.rows_at(non_null))
             columns = [array_of(batch.events, name).take(rows) for name in self._attributes]
             columns = [c.cast(pa.string()) if pa.types.is_dictionary(c.type) else c for c in columns]
         if positions.null_count:
@@ -118,7 +118,7 @@ class RetainedRows:
     numbers
         Row numbers of the input, or None if results name positions.
     given_in_partitions
-        True: events with given positions are in partitions; runtimes then tell of numbers of events.
+        True: events with a position column are in partitions; runtimes then report numbers of events.
     window_in_clocks
         True: the window is one of the clocks of all events.
 
@@ -133,17 +133,17 @@ class RetainedRows:
         attributes: Retained | None,
         numbers: RowNumbers | None,
         *,
-        given_in_partitions: bool,
+        positions_in_partitions: bool,
         window_in_clocks: bool,
     ) -> None:
         self._attributes, self._numbers = attributes, numbers
-        self._by_number, self._in_clocks = given_in_partitions, window_in_clocks
+        self._by_number, self._in_clocks = positions_in_partitions, window_in_clocks
         of_rows = None if numbers is None else numbers.retained
         self._retained = {
             name: each for name, each in (("retained", attributes), ("rows", of_rows)) if each is not None
         }
         self.names_rows: bool = numbers is not None
-        # (number, given position) of the first event of each batch
+        # (number, explicit position) of the first event of each batch
         self._begins: list[tuple[int, int]] = [(0, 0)]
 
     @property
@@ -171,18 +171,23 @@ class RetainedRows:
         """
         if not self._retained:
             return
-        if self._by_number and self._in_clocks and batch.given is not None and len(batch.given):
-            self._begins.append((batch.first, int(batch.given[0])))
+        if (
+            self._by_number
+            and self._in_clocks
+            and batch.explicit_positions is not None
+            and len(batch.explicit_positions)
+        ):
+            self._begins.append((batch.first, int(batch.explicit_positions[0])))
         if any(each.wants_trim for each in self._retained.values()):
             positions = live()
             for each in self._retained.values():
                 if isinstance(positions, int):
-                    each.keep_from(self._given_at(positions))
+                    each.keep_from(self._explicit_position(positions))
                 else:
                     each.keep(positions)
 
-    def _given_at(self, position: int) -> int:
-        """Return a given position at or before that of the event with this number, from the begins of the batches."""
+    def _explicit_position(self, position: int) -> int:
+        """Return an explicit position at or before that of the event with this number, by the begins of the batches."""
         if not self._by_number:
             return position
         while len(self._begins) > 1 and self._begins[1][0] <= position:
@@ -316,7 +321,7 @@ class PipelineBuilder:
         )
 
     def window_clocks(self, runtime: Runtime) -> WindowClocks | None:
-        """Return the clocks of the last window, or None if the runtime does not ask where windows begin."""
+        """Return the clocks of the last window, or None if the runtime does not need where windows begin."""
         if not runtime.needs_lows:
             return None
         assert self._binding.window_length is not None
@@ -335,7 +340,7 @@ class PipelineBuilder:
         )
 
     def deferred_events(self) -> DeferredEvents | None:
-        """Return the buffer of events until one may end a match, or None if the runtime reads them at once."""
+        """Return the buffer of events until one may end a match, or None if the runtime reads them directly."""
         if not self._physical.defers_events:
             return None
         assert self._binding.window_length is not None
@@ -402,6 +407,6 @@ class PipelineBuilder:
         return RetainedRows(
             attributes,
             RowNumbers(output, binding.names_streams, waits=self._physical.waits) if numbered else None,
-            given_in_partitions=binding.position_column is not None and self.is_partitioned,
+            positions_in_partitions=binding.position_column is not None and self.is_partitioned,
             window_in_clocks=self.is_partitioned and options.window == GLOBAL_WINDOW,
         )

@@ -35,22 +35,22 @@ class QueryExecution(ABC):
     plan : Plan or None
         Plan of the query, or None if it reads whole tables.
     n_matches : int
-        Number of matches, or rows, found so far.
+        Number of matches, or rows, so far.
     n_suppressed_elsewhere : int
-        Number of those that other threads have left out (`n_suppressed`).
+        Number of matches that other threads have suppressed (`n_suppressed`).
     n_undecided_elsewhere : int
-        Number of those that other threads counted (`n_undecided`).
+        Number of matches that other threads counted as undecided (`n_undecided`).
     n_without_key_elsewhere : int
         The same of events (`n_without_key`).
     among_threads : bool
         True: larger blocks, as threads wait for one another between blocks, and also batches without rows, as the
-        thread asks then whether somebody still reads.
-    first_held : int or None
-        First event whose row is not handed over, or a later one than any; None: rows are not in the order of starts.
+        thread checks then whether there still is a reader.
+    first_pending : int or None
+        First event whose row is not reported, or a later one than any; None: rows are not in the order of starts.
     clocks : tuple of str
         Columns of times, which must not decrease.
     distributed_by_key : bool
-        True if shares of the keys make up the whole, in the order of ends.
+        True if shards of the keys together are complete, in the order of ends.
     limits_rows : bool
         True if the limit is one of rows.
     reads : SharedWords or None
@@ -63,13 +63,13 @@ class QueryExecution(ABC):
     distributed_by_key = False
     limits_rows = True
     among_threads = False
-    first_held: int | None = None
+    first_pending: int | None = None
     reads: SharedWords | None = None
 
     def __init__(self, options: EvaluationOptions) -> None:
         self.options: EvaluationOptions = options
         self.n_matches: int = 0
-        self._n_found = 0  # results so far
+        self._n_results = 0  # results so far
         self.n_suppressed_elsewhere: int = 0
         self.n_undecided_elsewhere: int = 0
         self.n_without_key_elsewhere: int = 0
@@ -86,19 +86,19 @@ class QueryExecution(ABC):
 
     @property
     def n_suppressed(self) -> int:
-        """Number of matches so far that LIMIT n EVERY d left out, and LIMIT n alone would have kept."""
+        """Number of matches so far that LIMIT n EVERY d suppressed, beyond those of LIMIT n alone."""
         return self.n_suppressed_elsewhere
 
     @property
     def limit_reached(self) -> bool:
         """True once the limit is reached: events are not read any more."""
         last = self.options.last_result
-        return last is not None and self._n_found >= last
+        return last is not None and self._n_results >= last
 
     @property
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """Facts that tell the query from others, for checkpoints."""
+        """Identity of the query, for checkpoints."""
 
     @property
     @abstractmethod
@@ -144,18 +144,18 @@ class QueryExecution(ABC):
         """Refuse events with columns in the memory of a GPU that are read on the host."""
 
     def restart(self, begin: int, report_from: int) -> None:
-        """Begin another range of the stream; compiled code, and the symbols met, stay."""
+        """Begin another range of the stream; compiled code, and the symbols seen, stay."""
         self.options = replace(self.options, start_position=begin, report_from=report_from)
         self.n_matches = 0
 
     def add_tallies(self, n_suppressed: int, n_undecided: int, n_without_key: int) -> None:
-        """Count matches left out by LIMIT n EVERY d, those that the end completed, and events without key elsewhere."""
+        """Count matches suppressed by LIMIT n EVERY d, those completed by the end, and events without key elsewhere."""
         self.n_suppressed_elsewhere += n_suppressed
         self.n_undecided_elsewhere += n_undecided
         self.n_without_key_elsewhere += n_without_key
 
     def add_matches(self, n: int) -> None:
-        """Count matches, or rows, that were found."""
+        """Count new matches, or rows."""
         self.n_matches += n
 
     def with_let(self, events: pa.RecordBatch) -> pa.RecordBatch:
@@ -171,7 +171,7 @@ class QueryExecution(ABC):
         """Yield the results of a block of a batch, with the clocks of the stream."""
 
     def process_batch(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[pa.RecordBatch]:
-        """Yield the results of a block that is a batch, so that nothing of it waits for the query's next turn."""
+        """Yield the results of a block that is a batch, so that none of them are left for the query's next lease."""
         yield from self.process(block, clocks, batch)
 
     def end_batch(self, batch: Batch) -> Iterator[pa.RecordBatch]:
@@ -179,12 +179,12 @@ class QueryExecution(ABC):
         yield from ()
 
     def advance_watermark(self, key: int, n_events: int) -> Iterator[pa.RecordBatch]:
-        """Yield the results that are known once no event comes before the time of a key."""
+        """Yield the results that are decided once no event comes before the time of a key."""
         yield from ()
 
     @abstractmethod
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Yield the results that are known at the end of the stream."""
+        """Yield the results that are decided at the end of the stream."""
 
     def release(self) -> None:  # noqa: B027 - there is none by default
         """Free the memory on a device."""
@@ -193,9 +193,9 @@ class QueryExecution(ABC):
 
     def snapshot(self, state: NamedState) -> None:
         """Add the numbers of results to a checkpoint."""
-        state.facts["n"] = [self.n_matches, self._n_found, self.options.start_position]
+        state.facts["n"] = [self.n_matches, self._n_results, self.options.start_position]
 
     def restore(self, state: NamedState) -> None:
         """Go on from a checkpoint, with the partitions of other queries restored before."""
-        self.n_matches, self._n_found, begin = state.facts["n"]
+        self.n_matches, self._n_results, begin = state.facts["n"]
         self.options = replace(self.options, start_position=begin)

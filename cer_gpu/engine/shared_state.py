@@ -26,11 +26,11 @@ class PartitionUser(Protocol):
     def busy(self, n: int) -> Bools:
         """Return which of the first `n` partitions hold something."""
 
-    def keep_partitions(self, kept: Bools) -> None:
-        """Drop what is held of the partitions that are not `kept`; the others are numbered anew in their order."""
+    def keep_partitions(self, mask: Bools) -> None:
+        """Drop the state of the partitions outside of `mask`, and renumber the remaining ones in their order."""
 
     def own_partitions(self) -> None:
-        """Take over the shared partitions, and drop those that hold nothing of this query."""
+        """Take over the shared partitions, and drop those without state of this query."""
 
 
 class GuardCache:
@@ -39,7 +39,7 @@ class GuardCache:
     guards: SharedGuards | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle none of them: they are bound anew."""
+        """Pickle none of them: they are bound again."""
         return GuardCache, ()
 
 
@@ -68,25 +68,25 @@ class SharedState:
         types_seen: dict[str, None] | None = None,
     ) -> None:
         self.types_seen: dict[str, None] = {} if types_seen is None else types_seen
-        self._asked = stream_column, device
+        self._arguments = stream_column, device
         self._before = before or GuardCache()
         self._guards: SharedGuards | None = None
         self._guards_before: SharedGuards | None = None  # over another schema
         self._partitions: dict[tuple[Hashable, bool], SharedPartitions] = {}
         self._memory: dict[Hashable, BufferSlot] = {}
-        self._kept: NamedState | None = None  # of the partitions that no query shares yet
+        self._saved: NamedState | None = None  # of the partitions that no query shares yet
 
     def clone(self) -> SharedState:
         """Return the same for another evaluation of the queries."""
-        return SharedState(*self._asked, self._before, self.types_seen)
+        return SharedState(*self._arguments, self._before, self.types_seen)
 
     def restart(self) -> None:
         """Begin another part of the stream, whose partitions are not known."""
         for key, shared in self._partitions.items():
             self._partitions[key] = SharedPartitions(shared.types, numbered=shared.numbered)
 
-    def turn(self) -> BufferLease:
-        """Return the turn of one more query."""
+    def lease(self) -> BufferLease:
+        """Return the buffer lease of one more query."""
         return BufferLease(self._memory)
 
     def guards(self, schema: pa.Schema, type_column: str | None) -> SharedGuards:
@@ -95,8 +95,8 @@ class SharedState:
             # a query that wakes is bound to the first schema, and then to that of the block
             self._guards, self._guards_before = self._guards_before, self._guards
         if self._guards is None or not self._guards.schema.equals(schema, check_metadata=True):
-            with outside_turns():  # a query that wakes asks for them in its own
-                guards, before = SharedGuards(schema, type_column, *self._asked), self._before.guards
+            with outside_turns():  # a query whose pipeline starts requests them in its own lease
+                guards, before = SharedGuards(schema, type_column, *self._arguments), self._before.guards
                 self._guards = before.clone() if before is not None and guards.may_be(before) else guards
             self._guards.types_seen = self.types_seen
         return self._guards
@@ -124,7 +124,7 @@ class SharedState:
         for numbered in (False, True) if keys.parts else ():
             key = keys.identity, numbered
             if key not in self._partitions:
-                self._partitions[key] = self._restored(key, SharedPartitions(keys.parts, numbered=numbered))
+                self._partitions[key] = self._restore_partitions(key, SharedPartitions(keys.parts, numbered=numbered))
 
     def partitions(self, keys: PartitionKeys, *, numbered: bool) -> ViewOfPartitions | None:
         """Return the view of one more query on the partitions of its keys, or None if they are its own."""
@@ -139,32 +139,32 @@ class SharedState:
             arrays, strings = shared.all.snapshot()
             state.facts[f"shared.{key!r}"] = shared.is_given_up
             state.add_arrays(f"shared.{key!r}", arrays)
-            state.add_texts(f"shared.{key!r}", strings)
+            state.add_strings(f"shared.{key!r}", strings)
 
     def restore(self, state: NamedState) -> None:
         """Go on from a checkpoint: partitions are restored as soon as a query shares them."""
-        self._kept = state
+        self._saved = state
 
-    def _restored(self, key: tuple[Hashable, bool], shared: SharedPartitions) -> SharedPartitions:
+    def _restore_partitions(self, key: tuple[Hashable, bool], shared: SharedPartitions) -> SharedPartitions:
         name = f"shared.{key!r}"
-        if self._kept is not None and name in self._kept.facts:
-            shared.is_given_up = self._kept.facts[name]
-            shared.all.restore(self._kept.part(name), self._kept.strings(name))
+        if self._saved is not None and name in self._saved.facts:
+            shared.is_given_up = self._saved.facts[name]
+            shared.all.restore(self._saved.part(name), self._saved.strings(name))
         return shared
 
     def next_block(self, queries: Callable[[], Iterable[PartitionUser]]) -> None:
-        """Go on to the next block; drop partitions that no query holds anything of, once there are many."""
+        """Go on to the next block; drop partitions without state of any query, once there are many."""
         for shared in self._partitions.values():
             shared.next_block()
             if shared.is_given_up or not shared.all.wants_sweep:
                 continue
             views = [each for each in queries() if each.shares(shared)]
-            kept = np.zeros(shared.all.n, np.bool_)
+            mask = np.zeros(shared.all.n, np.bool_)
             for query in views:
-                kept |= query.busy(len(kept))
-            shared.all.keep(kept)
+                mask |= query.busy(len(mask))
+            shared.all.keep(mask)
             for query in views:
-                query.keep_partitions(kept)
+                query.keep_partitions(mask)
             if shared.all.n > MAX_SHARED:
                 shared.is_given_up = True
                 for query in views:

@@ -1,4 +1,4 @@
-"""Derived columns that read events before their own: ``LAG``, aggregates ``OVER`` the past, and positions.
+"""Derived columns that read events before their own: ``LAG``, OVER aggregates, and positions.
 
 For ``LAG`` without PARTITION BY, the last events of a block are carried to the next.  With it, each partition has a
 ring of the positions of its last events, and the values at these positions are retained.  No partition is ever dropped,
@@ -40,7 +40,7 @@ class StreamColumns:
     key_shard
         (k, n): events of shard k of n of the keys only; the others get any values.
     shared
-        Guards of the set that the query is in, of the same schema, or None if it is alone.
+        Guards of the set of the query, over the same schema, or None for a single query.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class StreamColumns:
         Raises
         ------
         EventsError
-            When the values kept so far do not fit the new type of their column.
+            When the values buffered so far do not fit the new type of their column.
         """
         if self._lags is not None:
             self._lags.rebind(lags_of(derived), keys)
@@ -96,16 +96,16 @@ class StreamColumns:
         if self._lags is not None:
             arrays, strings, state.tables["lags"] = self._lags.snapshot()
             state.add_arrays("lags", arrays)
-            state.add_texts("lag_texts", strings)
+            state.add_strings("lag_texts", strings)
         if self._over_aggregates is not None:
             arrays, strings, counted = self._over_aggregates.snapshot()
             state.add_arrays("pasts", arrays)
-            state.add_texts("past_texts", strings)
-            state.add_texts("past_values", counted)
+            state.add_strings("past_texts", strings)
+            state.add_strings("past_values", counted)
         if self._positions is not None:
             arrays, strings = self._positions.snapshot()
             state.add_arrays("positions", arrays)
-            state.add_texts("position_texts", strings)
+            state.add_strings("position_texts", strings)
 
     def restore(self, state: NamedState) -> None:
         """Go on from a checkpoint."""
@@ -133,7 +133,7 @@ class Positions:
     types
         Types of the keys.
     key_shard
-        (k, n): events of share k of n of the keys only; the others get any values.
+        (k, n): events of shard k of n of the keys only; the others get any values.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Positions:
     # ---- checkpoints ----------------------------------------------------------------------------------------
 
     def snapshot(self) -> tuple[dict[str, Any], dict[int, pa.Array]]:
-        """Return the state: arrays, and the values of keys that are texts."""
+        """Return the state: arrays, and the values of string keys."""
         arrays: dict[str, Any] = {"n_events": np.array([self._n_events])}
         if self._partitions is None:
             return arrays, {}
@@ -189,7 +189,7 @@ class Lags:
     types
         Types of the keys.
     key_shard
-        (k, n): events of share k of n of the keys only; the others get any values.
+        (k, n): events of shard k of n of the keys only; the others get any values.
     """
 
     def __init__(
@@ -204,10 +204,10 @@ class Lags:
         attributes = list(dict.fromkeys(column.attribute for column in columns.values()))
         self._names = {attribute: str(i) for i, attribute in enumerate(attributes)}
         self._lags = np.unique(np.array([column.n for column in columns.values()], np.int64))
-        self._most = int(self._lags[-1])
+        self._max_lag = int(self._lags[-1])
         self._n_events = 0
         self._counts = np.zeros(0, np.int64)
-        self._rings = np.zeros((0, self._most), np.int64)
+        self._rings = np.zeros((0, self._max_lag), np.int64)
         self._tail: dict[str, pa.Array] | None = None  # values of the last events, without PARTITION BY
         self._retained: Retained | None = None  # values of the events in a ring
         self.rebind(columns, keys)
@@ -218,7 +218,7 @@ class Lags:
         Raises
         ------
         EventsError
-            When the values kept so far do not fit the new type of their column.
+            When the values buffered so far do not fit the new type of their column.
         """
         self._columns, self._keys = columns, keys
         types = {column.attribute: column.type for column in columns.values()}
@@ -238,25 +238,25 @@ class Lags:
             attribute: _cast_to_first(plain_array(block.column(attribute)), column.type, attribute)
             for attribute, column in {c.attribute: c for c in self._columns.values()}.items()
         }
-        found = self._in_stream(values, block.n_rows) if self._keys is None else self._in_partitions(values, block)
+        columns = self._in_stream(values, block.n_rows) if self._keys is None else self._in_partitions(values, block)
         for name, column in self._columns.items():
-            block.put(name, found[column.attribute, column.n])
+            block.put(name, columns[column.attribute, column.n])
         self._n_events += block.n_rows
 
     def _in_stream(self, values: dict[str, pa.Array], n_rows: int) -> dict[tuple[str, int], pa.Array]:
-        found = {}
+        columns = {}
         tail = self._tail or {attribute: column.slice(0, 0) for attribute, column in values.items()}
         for column in self._columns.values():
             before, now = tail[column.attribute], values[column.attribute]
             n_missing = min(max(0, column.n - len(before)), n_rows)
             parts = [pa.nulls(n_missing, now.type), before.slice(max(0, len(before) - column.n)), now]
-            found[column.attribute, column.n] = pa.concat_arrays(parts).slice(0, n_rows)
+            columns[column.attribute, column.n] = pa.concat_arrays(parts).slice(0, n_rows)
         self._tail = {}
         for attribute, now in values.items():
-            before = tail[attribute].slice(max(0, len(tail[attribute]) + min(0, n_rows - self._most)))
+            before = tail[attribute].slice(max(0, len(tail[attribute]) + min(0, n_rows - self._max_lag)))
             # a copy, which keeps no buffers of the block alive
-            self._tail[attribute] = pa.concat_arrays([before, now.slice(max(0, n_rows - self._most))])
-        return found
+            self._tail[attribute] = pa.concat_arrays([before, now.slice(max(0, n_rows - self._max_lag))])
+        return columns
 
     def _in_partitions(self, values: dict[str, pa.Array], block: Block) -> dict[tuple[str, int], pa.Array]:
         assert self._keys is not None
@@ -266,12 +266,12 @@ class Lags:
         _, rows, partitions, _ = self._partitions.assign(self._keys.arrays(block.batch, self._types), rows, rows)
         self._grow_rings(self._partitions.n)
         earlier = np.full((len(self._lags), block.n_rows), -1, np.int64)
-        kept = np.zeros(block.n_rows, np.bool_)
+        is_buffered = np.zeros(block.n_rows, np.bool_)
         first = self._n_events
-        find_earlier(rows, partitions, first, self._lags, self._counts, self._rings, earlier, kept)
+        find_earlier(rows, partitions, first, self._lags, self._counts, self._rings, earlier, is_buffered)
         old = np.unique(earlier[(earlier >= 0) & (earlier < first)])
         before = self._retained.take(old)
-        found = {}
+        columns = {}
         for column in self._columns.values():
             positions = earlier[np.searchsorted(self._lags, column.n)]
             places = np.where(positions < first, np.searchsorted(old, positions), positions - first + len(old))
@@ -279,25 +279,25 @@ class Lags:
             indices = pa.array(places, mask=positions < 0)
             name = self._names[column.attribute]
             joined = pa.concat_arrays([before.field(name), values[column.attribute]])
-            found[column.attribute, column.n] = joined.take(indices)
-        chosen = np.flatnonzero(kept)
+            columns[column.attribute, column.n] = joined.take(indices)
+        chosen = np.flatnonzero(is_buffered)
         self._retained.add(first + chosen, block.batch, chosen.astype(np.int32))
         if self._retained.wants_trim:
             rings = self._rings[: self._partitions.n]
             self._retained.keep(np.sort(rings[rings > 0]) - 1)
-        return found
+        return columns
 
     def _grow_rings(self, n_partitions: int) -> None:
         if n_partitions > len(self._counts):
-            room = max(64, 2 * n_partitions)
-            counts, rings = np.zeros(room, np.int64), np.zeros((room, self._most), np.int64)
+            capacity = max(64, 2 * n_partitions)
+            counts, rings = np.zeros(capacity, np.int64), np.zeros((capacity, self._max_lag), np.int64)
             counts[: len(self._counts)], rings[: len(self._rings)] = self._counts, self._rings
             self._counts, self._rings = counts, rings
 
     # ---- checkpoints ----------------------------------------------------------------------------------------
 
     def snapshot(self) -> tuple[dict[str, Any], dict[int, pa.Array], pa.Table]:
-        """Return the state: arrays, the values of keys that are texts, and the values of earlier events."""
+        """Return the state: arrays, the values of string keys, and the values of earlier events."""
         assert self._retained is not None
         arrays: dict[str, Any] = {"n_events": np.array([self._n_events])}
         if self._partitions is None:

@@ -1,6 +1,6 @@
 """LIMIT n EVERY d: at most n matches of each partition in any d, in the order of their ends.
 
-A match is kept if fewer than n of those kept before end at most d before it.  Within one end the order is that
+A match is selected if fewer than n of those selected before end at most d before it.  Within one end the order is that
 in which they are listed, as for LIMIT n, which therefore holds, too.
 """
 
@@ -22,7 +22,7 @@ from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.protocol import ResultBuffers
 
 _INITIAL_SIZE = 1 << 10
-"""Initial room for matches that were kept within the length."""
+"""Initial space for matches that were selected within the length."""
 
 
 class Throttle:
@@ -38,13 +38,13 @@ class Throttle:
         In any such length, uint64 or float64.
     counts
         True: the length counts the events of a partition, whose clocks are numbers in it.
-    share
-        (k, n): of what is kept, choose part k of n; None for all.
+    shard
+        (k, n): shard k of n of the selected matches; None for all.
 
     Attributes
     ----------
     n_suppressed : int
-        Matches that LIMIT n alone would have kept.
+        Matches suppressed here that LIMIT n alone would have reported.
     """
 
     def __init__(self, n: int, column: str | None, length: Any, *, counts: bool, shard: tuple[int, int] | None) -> None:
@@ -63,13 +63,13 @@ class Throttle:
 
     @property
     def n_suppressed(self) -> int:
-        """Number of matches that LIMIT n alone would have kept."""
+        """Number of matches suppressed here that LIMIT n alone would have reported."""
         return int(self._regs[loops.LEFT_OUT])
 
     def note(
         self, events: RelevantEvents, ending: Bools, block: EventBlock, clocks: dict[str, Clock], picked: SelectedRows
     ) -> None:
-        """Note the events of a block that may end matches, given the symbols of those."""
+        """Record the events of a block that may end matches, by their symbols."""
         if self._column is None:
             values = (events.ordinals if self._counts else events.positions).view(np.uint64)
         else:
@@ -82,35 +82,35 @@ class Throttle:
             self._now = max(self._now, values[-1])
 
     def forget(self) -> None:
-        """End a batch: what is found from now on ends in other events."""
+        """End a batch: further matches end in other events."""
         self._noted: list[tuple[Int64, Int32, Array]] = []
 
-    def choose(self, found: ResultBuffers) -> ResultBuffers:
-        """Return the matches that are kept."""
-        if isinstance(found, CountBuffers):
-            chosen = self._count_kept(found.ends, found.counts)
+    def choose(self, matches: ResultBuffers) -> ResultBuffers:
+        """Return the selected matches."""
+        if isinstance(matches, CountBuffers):
+            chosen = self._count_selected(matches.ends, matches.counts)
             rows = self._own(np.flatnonzero(chosen))
-            times = found.times[rows] if len(found.times) else found.times
-            return CountBuffers(found.ends[rows], chosen[rows], times)
-        assert isinstance(found, MatchBuffers)
-        kept = self.among(np.ones(len(found), np.bool_), found.ends)
-        return found if kept.all() else found.at(kept)
+            times = matches.times[rows] if len(matches.times) else matches.times
+            return CountBuffers(matches.ends[rows], chosen[rows], times)
+        assert isinstance(matches, MatchBuffers)
+        mask = self.among(np.ones(len(matches), np.bool_), matches.ends)
+        return matches if mask.all() else matches.at(mask)
 
-    def among(self, kept: Bools, ends: Int64) -> Bools:
-        """Return which of the rows that HAVING keeps are chosen, given the end of each row."""
-        rows = np.flatnonzero(kept)
-        rows = self._own(rows[self._count_kept(ends[rows], np.empty(0, np.int64)) > 0])
-        chosen = np.zeros(len(kept), np.bool_)
+    def among(self, candidates: Bools, ends: Int64) -> Bools:
+        """Return the mask of the rows selected among the candidates that HAVING leaves, by the end of each row."""
+        rows = np.flatnonzero(candidates)
+        rows = self._own(rows[self._count_selected(ends[rows], np.empty(0, np.int64)) > 0])
+        chosen = np.zeros(len(candidates), np.bool_)
         chosen[rows] = True
         return chosen
 
     def _own(self, rows: Int64) -> Int64:
-        """Return the rows of the share."""
+        """Return the rows of the shard."""
         before, self._n_chosen = self._n_chosen, self._n_chosen + len(rows)
         return rows[part_of(self._shard, before)]
 
-    def _count_kept(self, ends: Int64, amounts: Int64) -> Int64:
-        """Return how many matches of each row are kept."""
+    def _count_selected(self, ends: Int64, amounts: Int64) -> Int64:
+        """Return how many matches of each row are selected."""
         chosen = np.zeros(len(ends), np.int64)
         if not len(ends):
             return chosen
@@ -123,17 +123,17 @@ class Throttle:
         self._reserve_partitions(int(partitions.max()) + 1)
         begin, regs = 0, self._regs
         while begin < len(ends):
-            kept = self._parts, self._entries, self._entries.view(self._clock)
-            given = ends, amounts, partitions, clocks, self._n, self._length
-            begin = loops.keep_some(*given, kept, begin, chosen, regs)
+            entries = self._parts, self._entries, self._entries.view(self._clock)
+            arguments = ends, amounts, partitions, clocks, self._n, self._length
+            begin = loops.keep_some(*arguments, entries, begin, chosen, regs)
             if begin < len(ends):
                 self._grow_entries()
         return chosen
 
-    # ---- partitions, and room -------------------------------------------------------------------------------
+    # ---- partitions, and memory -----------------------------------------------------------------------------
 
     def holds(self, n_partitions: int) -> Bools:
-        """Return which of the first partitions have kept what a match to come may be too close to."""
+        """Return the mask of the first partitions with selected matches to which a further match may be too close."""
         self._reserve_partitions(n_partitions)
         parts = self._parts[:n_partitions]
         holds: Bools = parts[:, loops.FIRST] >= 0
@@ -142,13 +142,13 @@ class Throttle:
             holds[holds] = ~(self._now - last > self._length)
         return holds
 
-    def keep_partitions(self, kept: Bools) -> None:
-        """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
-        self._reserve_partitions(len(kept))
-        for first, last, _ in self._parts[: len(kept)][~kept & (self._parts[: len(kept), loops.FIRST] >= 0)].tolist():
+    def keep_partitions(self, mask: Bools) -> None:
+        """Drop the partitions outside of `mask`, and renumber the remaining ones in their order."""
+        self._reserve_partitions(len(mask))
+        for first, last, _ in self._parts[: len(mask)][~mask & (self._parts[: len(mask), loops.FIRST] >= 0)].tolist():
             self._entries[last, loops.NEXT] = self._regs[loops.FREE]
             self._regs[loops.FREE] = first
-        self._parts = self._parts[: len(kept)][kept]
+        self._parts = self._parts[: len(mask)][mask]
         self._reserve_partitions(1)
 
     def _reserve_partitions(self, n: int) -> None:
@@ -160,7 +160,7 @@ class Throttle:
             self._parts = parts
 
     def _grow_entries(self) -> None:
-        """Make room for twice as many entries; the new ones are free."""
+        """Double the space for entries; the new ones are free."""
         old = len(self._entries)
         size = max(2 * old, _INITIAL_SIZE)
         entries = np.zeros((size, loops.N_ENTRY), np.int64)

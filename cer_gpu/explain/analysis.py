@@ -63,7 +63,7 @@ class TestCounts:
         self._types, self._predicates = type_tests(plan), atomic_predicates(plan)
         self._table = physical_plan(plan, OUTPUTS["positions"]).table()
         self._binding: Binding | None = None
-        self._types_met = SeenEventTypes(plan.event_types)
+        self._seen_types = SeenEventTypes(plan.event_types)
         self._coders: dict[str, DictionaryEncoder] = {}
         self._stream_columns: StreamColumns | None = None
         self._let: LetColumns | None = None
@@ -96,13 +96,13 @@ class TestCounts:
     @property
     def notes(self) -> list[str]:
         """Remarks on the types of the events."""
-        return self._types_met.notes if self.n_events else []
+        return self._seen_types.notes if self.n_events else []
 
     def _bind(self, schema: pa.Schema) -> None:
         plan = self._plan
         self._binding = self._bindings.bind(schema)
         guards = self._binding.guards
-        self._guards = GuardEvaluator(guards, types_met=self._types_met)
+        self._guards = GuardEvaluator(guards, seen_types=self._seen_types)
         self._symbols = SymbolTable(self._table, guards.dtype, guards.n_guards)
         self._makers = makers_of(self._binding.derived)
         binding = self._binding

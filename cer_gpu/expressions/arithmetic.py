@@ -58,7 +58,7 @@ _INT64: IntegerEnds = (-(2**63), 2**63 - 1)
 _WIDE: IntegerEnds = (-(2**127), 2**127 - 1)
 
 
-def applied(op: str, operands: Sequence[Operand], dtype: str, inputs: Inputs, inputs_of: InputsOf) -> Operand:
+def apply_operator(op: str, operands: Sequence[Operand], dtype: str, inputs: Inputs, inputs_of: InputsOf) -> Operand:
     """Return an operator on numbers; NULL if an operand is NULL, or constants are divided by 0.
 
     Parameters
@@ -79,22 +79,22 @@ def applied(op: str, operands: Sequence[Operand], dtype: str, inputs: Inputs, in
     if dtype == t.F8:
         return t.Apply(op, tuple(float_term(inputs, operand) for operand in operands))
     of = [ends_of(operand, inputs_of) for operand in operands]
-    found = _result_ends(op, of)
-    if all(_lies_in(each, _INT64) for each in (*of, found)):
+    ends = _result_ends(op, of)
+    if all(_lies_in(each, _INT64) for each in (*of, ends)):
         small = (x if isinstance(x, t.Value) else inputs.constant(x, t.I8) for x in operands)
         terms = tuple(small)
         if all(term.dtype == t.I8 for term in terms):
             return t.Apply(op, terms)
     wide = tuple(wide_term(inputs, operand) for operand in operands)
-    return t.Apply(op, wide, beyond=any(map(t.goes_beyond, wide)) or not _lies_in(found, _WIDE))
+    return t.Apply(op, wide, beyond=any(map(t.goes_beyond, wide)) or not _lies_in(ends, _WIDE))
 
 
 def _of_constants(op: str, constants: Sequence[Operand], dtype: str) -> Operand:
     """Return an operator on constants: integers as they are, of any size."""
     if dtype == t.F8:
         with np.errstate(all="ignore"):
-            found = spelling(op, t.F8).numpy(*(to_float(constant) for constant in constants))
-            return np.asarray(found).item()  # type: ignore[no-any-return]
+            result = spelling(op, t.F8).numpy(*(to_float(constant) for constant in constants))
+            return np.asarray(result).item()  # type: ignore[no-any-return]
     x, y = (int(constant) for constant in (*constants, 0)[:2])  # type: ignore[arg-type]
     if op in ("/", "%"):
         return None if y == 0 else quotient_of(x, y) if op == "/" else remainder_of(x, y)
@@ -102,7 +102,7 @@ def _of_constants(op: str, constants: Sequence[Operand], dtype: str) -> Operand:
 
 
 def ends_of(value: Operand, inputs_of: InputsOf, event: object = None) -> IntegerEnds:
-    """Return the ends of an integer, as far as types and constants tell."""
+    """Return the ends of an integer, as far as types and constants determine them."""
     match value:
         case int():
             return value, value
@@ -129,23 +129,23 @@ def _lies_in(ends: IntegerEnds, of: IntegerEnds) -> bool:
 
 
 def _result_ends(op: str, of: Sequence[IntegerEnds]) -> IntegerEnds:
-    """Return the ends of the results of an operator, given those of its operands."""
-    (low, high), (least, most) = (*of, (0, 0))[:2]
+    """Return the range of the results of an operator from the ranges of its operands."""
+    (low, high), (least, greatest) = (*of, (0, 0))[:2]
     farthest = max(-low, high, 0)
     if op == "negative":
         return -high, -low
     if op == "abs":
         return 0, farthest
     if op == "+":
-        return low + least, high + most
+        return low + least, high + greatest
     if op == "-":
-        return low - most, high - least
+        return low - greatest, high - least
     if op == "*":
-        corners = [x * y for x in (low, high) for y in (least, most)]
+        corners = [x * y for x in (low, high) for y in (least, greatest)]
         return min(corners), max(corners)
     if op == "/":
         if least > 0:  # toward zero
-            return quotient_of(low, least if low < 0 else most), quotient_of(high, least if high > 0 else most)
+            return quotient_of(low, least if low < 0 else greatest), quotient_of(high, least if high > 0 else greatest)
         return -farthest, farthest
     assert op == "%"
     return (0 if low >= 0 else low), (0 if high <= 0 else high)
@@ -158,17 +158,17 @@ def compare_scaled(op: str, x: t.Value, x_factor: int, y: t.Value, y_factor: int
     """Return ``x * x_factor op y * y_factor`` of integers, or its negation, compared exactly."""
     if x_factor == y_factor and x.dtype == y.dtype:
         return t.Compare(op, x, y, negated)
-    return t.Compare(op, _scaled(x, x_factor), _scaled(y, y_factor), negated)
+    return t.Compare(op, _scale(x, x_factor), _scale(y, y_factor), negated)
 
 
-def _scaled(x: t.Value, factor: int) -> t.Value:
+def _scale(x: t.Value, factor: int) -> t.Value:
     """Return an integer times a factor as a wide integer."""
     return x if x.dtype == t.WIDE and factor == 1 else t.ToWide(x, factor)
 
 
 def wide_term(inputs: Inputs, x: Any) -> t.Value:
     """Return a constant, or the term of an integer, as the term of a wide integer."""
-    return _scaled(x, 1) if isinstance(x, t.Value) else inputs.constant(x, t.WIDE)
+    return _scale(x, 1) if isinstance(x, t.Value) else inputs.constant(x, t.WIDE)
 
 
 def float_term(inputs: Inputs, x: Any) -> t.Value:

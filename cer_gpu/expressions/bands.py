@@ -52,7 +52,7 @@ class Difference:
     wrapping : tuple of (event, Value)
         Sums of integers of 64 bits, which may wrap around.
     wraps_all : bool
-        True if all of its constants stand in such sums.
+        True if all of its constants are in such sums.
     stands_in : bool
         True for one of decimals as floats, which another one of them exactly implies.
     """
@@ -71,7 +71,7 @@ class Difference:
     wraps_all: bool
     stands_in: bool = False
 
-    def mirrored(self) -> Difference:
+    def mirror(self) -> Difference:
         """Return the same for the negative difference."""
         return replace(
             self,
@@ -151,7 +151,7 @@ def differences(test: t.BoundPredicate, inputs: Inputs, of_event: Inputs) -> Ite
     bound = other.constant - one.constant
     least = bound if op in ("=", ">", ">=") else -other.constant - one.constant if absolute else None
     (first, factor), (second, negative) = places
-    found = Difference(
+    difference = Difference(
         *first,
         int(factor),
         *second,
@@ -163,17 +163,17 @@ def differences(test: t.BoundPredicate, inputs: Inputs, of_event: Inputs) -> Ite
         (*one.wrapping, *other.wrapping),
         one.wraps_all and other.wraps_all,
     )
-    yield found
-    digits = _decimal_digits(found, of_event)
+    yield difference
+    digits = _decimal_digits(difference, of_event)
     if digits is not None:
-        yield _as_floats(found, digits, of_event)
+        yield _as_floats(difference, digits, of_event)
 
 
-def _decimal_digits(found: Difference, inputs: Inputs) -> int | None:
-    """Return the digits behind the point of an exact difference of decimals, or None if it is not one."""
+def _decimal_digits(difference: Difference, inputs: Inputs) -> int | None:
+    """Return the digits after the decimal point of an exact difference of decimals, or None if it is not one."""
     scales = []
-    for value, factor in ((found.value, found.factor), (found.other, found.other_factor)):
-        if found.in_floats or not isinstance(value, t.Column):
+    for value, factor in ((difference.value, difference.factor), (difference.other, difference.other_factor)):
+        if difference.in_floats or not isinstance(value, t.Column):
             return None
         data_type = attribute_type(inputs.schema, inputs.columns[value.slot][0])
         if data_type is None or not pa.types.is_decimal(data_type):
@@ -182,16 +182,18 @@ def _decimal_digits(found: Difference, inputs: Inputs) -> int | None:
     return scales[0] if scales[0] == scales[1] else None
 
 
-def _as_floats(found: Difference, digits: int, inputs: Inputs) -> Difference:
+def _as_floats(difference: Difference, digits: int, inputs: Inputs) -> Difference:
     """Return a difference of decimals as floats, which bounds of other filters may be for."""
     value, other = (
         inputs.column(inputs.columns[column.slot][0], FLOATS)
-        for column in (found.value, found.other)
+        for column in (difference.value, difference.other)
         if isinstance(column, t.Column)
     )
-    least, greatest = (None if bound is None else bound / 10**digits for bound in (found.least, found.greatest))
+    least, greatest = (
+        None if bound is None else bound / 10**digits for bound in (difference.least, difference.greatest)
+    )
     return replace(
-        found,
+        difference,
         value=value,
         factor=1,
         other=other,
@@ -219,7 +221,7 @@ class _Linear:
     wrapping : list of (event, Value)
         Sums of integers of 64 bits.
     wraps_all : bool
-        False: a constant stands in none of them.
+        False if a constant is in none of them.
     fits : bool
         False: a grid cannot serve it.
     """
@@ -281,7 +283,7 @@ def _is_product(value: t.Value | t.BoundPredicate) -> bool:
     return isinstance(value, t.Apply) and value.op not in ("+", "-", "negative")
 
 
-def bands(found: Iterable[Difference]) -> list[Band]:
+def bands(bounded: Iterable[Difference]) -> list[Band]:
     """Return the bands of differences of later events' values and earlier ones', of one pair of events.
 
     Parameters
@@ -290,14 +292,14 @@ def bands(found: Iterable[Difference]) -> list[Band]:
         The later event's value comes first in each.
     """
     together: dict[tuple[Any, ...], list[Difference]] = {}
-    for each in found:
+    for each in bounded:
         values = each.value, each.factor, each.other, each.other_factor
         together.setdefault(values, []).append(each)
-    made = []
+    result = []
     for bounds in together.values():
         if not all(each.stands_in for each in bounds):
-            made += list(filter(None, map(_band, _alike(bounds))))[:1]
-    return made
+            result += list(filter(None, map(_band, _alike(bounds))))[:1]
+    return result
 
 
 def _alike(bounds: list[Difference]) -> Iterator[list[Difference]]:

@@ -24,7 +24,7 @@ from cer_gpu.expressions import lists, string_tests
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.arithmetic import (
     LENGTH_HINT,
-    applied,
+    apply_operator,
     compare_scaled,
     exact_value,
     float_term,
@@ -62,7 +62,7 @@ class Binder(ExpressionKinds):
     inputs : Inputs
         Contents of the slots of the terms.
     derived : dict from str to DerivedColumn
-        Columns of functions, LAG and aggregates over the past, by the names that they have in predicates.
+        Columns of functions, LAG and OVER aggregates, by the names that they have in predicates.
     """
 
     def __init__(self, schema: pa.Schema, text: str) -> None:
@@ -129,7 +129,7 @@ class Binder(ExpressionKinds):
                 raise AssertionError("a distance of two events among the predicates of one")
 
     def computed(self, test: t.BoundPredicate) -> t.BoundPredicate:
-        """Return a test as it is, or its answers where it computes integers that may have more than 128 bits."""
+        """Return a test unchanged, or as its results if it computes integers that may have more than 128 bits."""
         inputs = self.inputs
         return inputs.give(lambda block: rows_of(test, inputs, block)) if t.goes_beyond(test) else test
 
@@ -191,7 +191,7 @@ class Binder(ExpressionKinds):
         return (
             t.ConstantPredicate(False)
             if kind == NOTHING
-            else self.by_value(test.operand, string_tests.answer(test), negated)
+            else self.by_value(test.operand, string_tests.matcher_of(test), negated)
         )
 
     def any_element(self, predicate: s.AnyElement, negated: bool) -> t.BoundPredicate:
@@ -277,9 +277,9 @@ class Binder(ExpressionKinds):
 
     def _scale_integer(self, x: t.Value, factor: int) -> t.Value:
         """Return an integer times a factor, exactly."""
-        found = applied("*", [x, factor], t.I8, self.inputs, self.inputs_of)
-        assert isinstance(found, t.Value)
-        return found
+        product = apply_operator("*", [x, factor], t.I8, self.inputs, self.inputs_of)
+        assert isinstance(product, t.Value)
+        return product
 
     def _as_integer(self, side: s.Expression) -> t.Value | None:
         """Return a decimal column in units of its last digit, or an integer; None for NULL."""
@@ -334,7 +334,7 @@ class Binder(ExpressionKinds):
         )
 
     def compare_timestamps(self, op: str, left: s.Expression, right: s.Expression, negated: bool) -> t.BoundPredicate:
-        """Compare two columns of moments, or of durations, exactly: their units may differ."""
+        """Compare two columns of timestamps, or of durations, exactly: their units may differ."""
         assert isinstance(left, s.Attribute)
         assert isinstance(right, s.Attribute)
         self.check_comparable(left, right)
@@ -376,7 +376,7 @@ class Binder(ExpressionKinds):
         return self._wide_length(side, unit), unit
 
     def _wide_length(self, side: s.Expression, unit: Fraction) -> t.Value:
-        """Return times and lengths in units, of which there are so many in a second, as wide integers."""
+        """Return times and durations as wide integers, with `unit` units to a second."""
         if isinstance(side, s.Attribute):
             return t.ToWide(self.stored(side), int(unit / per_second(self.column(side))))
         assert isinstance(side, s.Arithmetic)
@@ -443,7 +443,7 @@ class Binder(ExpressionKinds):
                 op = op or (expression.op if isinstance(expression, s.Arithmetic) else expression.function)  # type: ignore[union-attr]
                 operands = [self.number(part) for part in children(expression)]
                 dtype = t.F8 if self.kind(expression) == FLOAT else t.I8
-                return applied(op, operands, dtype, self.inputs, self.inputs_of)
+                return apply_operator(op, operands, dtype, self.inputs, self.inputs_of)
         raise AssertionError(expression)
 
     def number_apart(self, expression: s.Expression) -> tuple[Operand, Inputs]:
@@ -474,7 +474,7 @@ class Binder(ExpressionKinds):
         return t.Compare(op, x, self.inputs.constant(y, x.dtype), negated)
 
     def floats_compared(self, op: str, x: t.Value, y: t.Value | float, negated: bool) -> t.BoundPredicate:
-        """Compare numbers of which one is a float: as floats."""
+        """Compare numbers as floats if one of them is a float."""
         return t.Compare(op, float_term(self.inputs, x), float_term(self.inputs, y), negated)
 
 

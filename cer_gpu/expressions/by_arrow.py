@@ -1,4 +1,4 @@
-"""Answers that Arrow computes for a whole block: of decimals of many digits, of texts of two columns, and of NULL."""
+"""Results that Arrow computes for a whole block: of decimals of many digits, of strings of two columns, and of NULL."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.operators import OPERATORS
 
 
-def arrow_rows(answer: pa.Array, negated: bool) -> Bools:
-    """Return the rows for which Arrow's three-valued answer is TRUE (FALSE when negated)."""
+def arrow_rows(result: pa.Array, negated: bool) -> Bools:
+    """Return the rows for which Arrow's three-valued result is TRUE (FALSE when negated)."""
     if negated:
-        answer = pc.invert(answer)
-    return np.asarray(answer.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
+        result = pc.invert(result)
+    return np.asarray(result.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
 
 @dataclass(frozen=True)
 class NullRows:
-    """The rows of a column that are NULL, or those that are not."""
+    """The rows of a column that are NULL, or that are not NULL."""
 
     name: str
     negated: bool

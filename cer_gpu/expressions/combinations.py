@@ -21,7 +21,7 @@ _MAX_KEYS = 2**62
 class Varying:
     """An operand that differs from row to row: row i is ``values[codes[i]]``, or NULL where not `valid[i]`.
 
-    `values` are texts as an Arrow array, or numbers and truths as one of NumPy; `valid` is None if no row is NULL.
+    `values` are strings as an Arrow array, or numbers and truths as one of NumPy; `valid` is None if no row is NULL.
     """
 
     codes: Array
@@ -53,12 +53,12 @@ def coded_numbers(values: Array, valid: Bools | None) -> Varying:
 
 def results_of(compute: Callable[..., Any], operands: Iterable[Any], n: int, data_type: pa.DataType) -> pa.Array:
     """Return the results for rows of operands, each a list of n values or `Uniform`; NULL where one of them is NULL."""
-    given = [repeat(each.value, n) if isinstance(each, Uniform) else each for each in operands]
-    rows = zip(*given, strict=True)
+    values = [repeat(each.value, n) if isinstance(each, Uniform) else each for each in operands]
+    rows = zip(*values, strict=True)
     return pa.array([None if None in row else compute(*row) for row in rows], data_type)
 
 
-def combined(
+def distinct_results(
     compute: Callable[..., Any], operands: Sequence[RowsOperand], data_type: pa.DataType
 ) -> tuple[pa.Array, pa.Array]:
     """Return the results of a function by distinct combination of its operands, and the number of that for each row.
@@ -84,8 +84,8 @@ def combined(
     codes = [each.codes if valid is None else each.codes[valid] for each in varying]
     distinct, rows = _distinct(codes, [len(each.values) for each in varying])
     of_varying = iter([each.at(own) for each, own in zip(varying, distinct, strict=True)])
-    given = [each if isinstance(each, Uniform) else next(of_varying) for each in operands]
-    results = results_of(compute, given, len(distinct[0]), data_type)
+    values = [each if isinstance(each, Uniform) else next(of_varying) for each in operands]
+    results = results_of(compute, values, len(distinct[0]), data_type)
     if valid is None:
         return results, pa.array(rows)
     all_rows = np.zeros(len(valid), np.int32)
@@ -96,7 +96,7 @@ def combined(
 def _distinct(codes: Sequence[Array], sizes: Sequence[int]) -> tuple[list[Array], Array]:
     """Return the distinct combinations of codes, as the codes of each operand, and the combination of each row."""
     keys, n_keys = codes[0].astype(np.int64), max(1, sizes[0])
-    found = [codes[0]]
+    distinct = [codes[0]]
     for i in range(1, len(codes)):
         size = max(1, sizes[i])
         if n_keys > _MAX_KEYS // size:
@@ -104,9 +104,9 @@ def _distinct(codes: Sequence[Array], sizes: Sequence[int]) -> tuple[list[Array]
             n_keys = len(first)
         keys = keys * size + codes[i]
         n_keys *= size
-        found.append(codes[i])
+        distinct.append(codes[i])
     first, rows = _number_keys(keys)
-    return [own[first] for own in found], rows
+    return [own[first] for own in distinct], rows
 
 
 def _number_keys(keys: Array) -> tuple[Array, Array]:
@@ -119,42 +119,42 @@ def _number_keys(keys: Array) -> tuple[Array, Array]:
 
 
 def column_of(results: pa.Array, codes: pa.Array) -> pa.Array:
-    """Return a column from its distinct values, and the number of that of each row: texts as a dictionary."""
+    """Return a column from its distinct values, and the number of that of each row: strings as a dictionary."""
     return pa.DictionaryArray.from_arrays(codes, results) if is_string(results.type) else results.take(codes)
 
 
 class OneStringTest:
-    """A function of one text, and of constants, over the blocks of a stream: called once for each distinct text.
+    """A function of one string, and of constants, over the blocks of a stream: called once for each distinct string.
 
     Parameters
     ----------
     column
         Name of the column.
     compute
-        Returns the results for an array of texts.
+        Returns the results for an array of strings.
     """
 
     def __init__(self, column: str, compute: Callable[[pa.Array], pa.Array]) -> None:
         self._column, self._compute = column, compute
-        self._known: tuple[pa.Array, pa.Array] | None = None  # texts, and the results for them
+        self._cached: tuple[pa.Array, pa.Array] | None = None  # strings, and the results for them
 
     def __call__(self, block: Block) -> pa.Array:
-        """Return the results of a block, texts as a dictionary."""
+        """Return the results of a block, strings as a dictionary."""
         coded, valid = block.coded(self._column), block.valid(self._column)
         codes = coded.codes.astype(np.int32, copy=False)
         return column_of(self._look_up_results(coded.values), pa.array(codes, mask=None if valid is None else ~valid))
 
     def _look_up_results(self, values: pa.Array) -> pa.Array:
-        if self._known is None:
-            made = self._compute(values)
+        if self._cached is None:
+            results = self._compute(values)
         else:
-            strings, made = self._known
+            strings, results = self._cached
             if same_memory(values, strings):
-                return made
+                return results
             n = len(strings)
             if len(values) >= n and values.slice(0, n).equals(strings):  # a dictionary that has grown
-                made = pa.concat_arrays([made, self._compute(values.slice(n))])
+                results = pa.concat_arrays([results, self._compute(values.slice(n))])
             else:
-                made = self._compute(values)
-        self._known = values, made
-        return made
+                results = self._compute(values)
+        self._cached = values, results
+        return results

@@ -1,8 +1,8 @@
-"""Derived columns: what functions, ``LAG`` and aggregates over the past in predicates stand for.
+"""Derived columns: the columns that replace functions, ``LAG`` and OVER aggregates in predicates.
 
 They are made from the events before the predicates.  Every function over one event, every ``LAG`` and every aggregate
-``OVER`` the past becomes an attribute of its own, which all ways to evaluate a predicate read as an ordinary column.
-The same expression is one column, wherever it stands.
+``OVER`` becomes an attribute of its own, which all ways to evaluate a predicate read as an ordinary column.
+The same expression is one column, wherever it is used.
 The positions of events, which windows of EVENTS within a pattern compare, are one, too.
 """
 
@@ -41,7 +41,7 @@ from cer_gpu.expressions.combinations import (
     Varying,
     coded_numbers,
     column_of,
-    combined,
+    distinct_results,
     results_of,
 )
 from cer_gpu.expressions.derived_names import derived_name, is_derived, text_of_operand
@@ -54,7 +54,7 @@ from cer_gpu.expressions.targets.numpy import values_of
 from cer_gpu.expressions.terms import MIRRORED, Value
 
 Derive = Callable[[s.Call], s.Expression]
-"""Returns the expression that stands for a call."""
+"""Returns the expression that replaces a call."""
 
 _BY_NAME = {each.symbol: each for each in STRING_FUNCTIONS}
 
@@ -68,9 +68,9 @@ class CallColumn:
     function : str
         Name in `STRING_FUNCTIONS`.
     operands : tuple
-        Each the name of a column of texts, a number or truth with its inputs, or a constant (`Uniform`).
+        Each the name of a column of strings, a number or truth with its inputs, or a constant (`Uniform`).
     type : pyarrow.DataType
-        Type of the results; texts are a dictionary.
+        Type of the results; strings are a dictionary.
     """
 
     function: str
@@ -80,13 +80,13 @@ class CallColumn:
     @property
     def names(self) -> list[str]:
         """Names of the columns that it reads."""
-        found: list[str] = []
+        names: list[str] = []
         for operand in self.operands:
             if isinstance(operand, str):
-                found.append(operand)
+                names.append(operand)
             elif not isinstance(operand, Uniform):
-                found += [name for name, _ in operand[1].columns]
-        return found
+                names += [name for name, _ in operand[1].columns]
+        return names
 
     def maker(self) -> Callable[[Block], pa.Array]:
         """Return a function that makes the column of a block, for the blocks of one stream."""
@@ -97,7 +97,7 @@ class CallColumn:
             return OneStringTest(varying[0], self._of_strings)
         compute = _BY_NAME[self.function].compute
         return lambda block: column_of(
-            *combined(compute, [self._operand(each, block) for each in self.operands], self._plain_result_type)
+            *distinct_results(compute, [self._operand(each, block) for each in self.operands], self._plain_result_type)
         )
 
     @property
@@ -105,8 +105,8 @@ class CallColumn:
         return self.type.value_type if pa.types.is_dictionary(self.type) else self.type
 
     def _of_strings(self, strings: pa.Array) -> pa.Array:
-        given = [each if isinstance(each, Uniform) else strings.to_pylist() for each in self.operands]
-        return results_of(_BY_NAME[self.function].compute, given, len(strings), self._plain_result_type)
+        operands = [each if isinstance(each, Uniform) else strings.to_pylist() for each in self.operands]
+        return results_of(_BY_NAME[self.function].compute, operands, len(strings), self._plain_result_type)
 
     def _operand(self, operand: str | tuple[Value, Inputs] | Uniform, block: Block) -> RowsOperand:
         if isinstance(operand, Uniform):
@@ -120,7 +120,7 @@ class CallColumn:
 
 
 def call_of_several(call: s.Call, binder: ExpressionBinder, derived: Derive) -> s.Expression:
-    """Return what stands for a call of a function of several values: a derived column, or its value.
+    """Return the replacement of a call of a function of several values: a derived column, or its value.
 
     Parameters
     ----------
@@ -144,15 +144,15 @@ def call_of_several(call: s.Call, binder: ExpressionBinder, derived: Derive) -> 
     function = _BY_NAME[call.function]
     example = f"as in {function.example}" if function.example else None
     if not function.takes_so_many(len(call.operands)):
-        expected = f"{call.function} takes {function.counted}"
+        expected = f"{call.function} takes {function.operand_range}"
         raise binder.error(f"{expected}, not {len(call.operands)}", call.span, example)
     kinds = function.kinds(len(call.operands))
     operands = []
     for operand, kind in zip(call.operands, kinds, strict=True):
         if kind == A_VALUE and binder.kind(operand) not in (STRING, NOTHING):
             operand = derived(s.Call("string", (operand,), operand.span))
-        found = binder.kind(operand)
-        if found not in (KIND_OF_OPERAND[kind], NOTHING):
+        actual = binder.kind(operand)
+        if actual not in (KIND_OF_OPERAND[kind], NOTHING):
             raise binder.error(
                 f"{call.function} takes {kind} there, and {binder.describe(operand)} is none",
                 operand.span,
@@ -162,7 +162,7 @@ def call_of_several(call: s.Call, binder: ExpressionBinder, derived: Derive) -> 
     call = s.Call(call.function, tuple(operands), call.span)
     of = {(a.variable and a.variable.name, a.event): a for a in s.attributes(call)}
     if len(of) > 1 and call.function in TESTS:
-        return call  # `cer_gpu.expressions.relations` binds it, where a predicate stands
+        return call  # `cer_gpu.expressions.relations` binds it, in place of a predicate
     if len(of) > 1:
         raise binder.error(
             f"{call.function} reads one event, and this one several",
@@ -202,7 +202,7 @@ def _result_type(function: StringFunction, operands: tuple[str | tuple[Value, In
 
 
 MAX_DERIVED_LAG = 1_000_000
-"""Most events that LAG goes back: so many values are kept, for each key of PARTITION BY that has as many events."""
+"""Most events that LAG goes back: as many values are buffered for each key of PARTITION BY."""
 
 Maker = Callable[[Block], pa.Array]
 
@@ -222,7 +222,7 @@ class FunctionColumn:
     operand_type : pyarrow.DataType
         Type of the operand's values.
     type : pyarrow.DataType
-        Type of the results; texts are a dictionary.
+        Type of the results; strings are a dictionary.
     """
 
     function: str
@@ -235,12 +235,12 @@ class FunctionColumn:
         """Return a function that makes the column of a block, for the blocks of one stream."""
         if pa.types.is_null(self.operand_type):
             return lambda block: pa.nulls(block.n_rows)
-        made, operand = _single(self.function).arrow(self.digits, self.operand_type), self.operand
+        compute, operand = _single(self.function).arrow(self.digits, self.operand_type), self.operand
         if not isinstance(operand, str):
-            return lambda block: made(term_array(*operand, block))
+            return lambda block: compute(term_array(*operand, block))
         if is_string(self.operand_type):
-            return OneStringTest(operand, made)
-        return lambda block: made(block.array(operand))
+            return OneStringTest(operand, compute)
+        return lambda block: compute(block.array(operand))
 
 
 @dataclass(frozen=True)
@@ -285,22 +285,22 @@ def has_positions(columns: Mapping[str, DerivedColumn]) -> bool:
 
 
 def aggregates_of(columns: Mapping[str, DerivedColumn]) -> dict[str, OverColumn]:
-    """Return the aggregates over the past, by name."""
+    """Return the OVER aggregates, by name."""
     return {name: column for name, column in columns.items() if isinstance(column, OverColumn)}
 
 
 def reads_one_event(column: DerivedColumn) -> bool:
-    """Return True for a column that is made of the columns of the same event alone."""
+    """Return True for a column computed from the columns of the same event alone."""
     return isinstance(column, FunctionColumn | CallColumn)
 
 
 def is_descent(column: DerivedColumn) -> bool:
-    """Return True for a column that tells of processes, and depends on no clause of the query that asks for it."""
+    """Return True for a column about processes, which depends on no clause of the query that requests it."""
     return isinstance(column, OverColumn) and column.aggregate.function == DESCENDANT
 
 
 def read_by(columns: Mapping[str, DerivedColumn]) -> list[str]:
-    """Return the columns and fields of the events that derived columns are made of, without the tests of the past."""
+    """Return the columns and fields of the events that derived columns read, without the tests of OVER aggregates."""
     names: list[str] = []
     for column in columns.values():
         if isinstance(column, PositionColumn):
@@ -331,10 +331,10 @@ def derive(node: Any, binder: ExpressionBinder) -> Any:
     """
     if not any(isinstance(part, s.Call) or (isinstance(part, s.Attribute) and part.looks_back) for part in walk(node)):
         return node
-    return fold(node, lambda each, parts: _derived(each, parts, binder), children)
+    return fold(node, lambda each, parts: _replace_call(each, parts, binder), children)
 
 
-def _derived(node: Any, parts: list[Any], binder: ExpressionBinder) -> Any:
+def _replace_call(node: Any, parts: list[Any], binder: ExpressionBinder) -> Any:
     node = with_children(node, parts)
     match node:
         case s.Attribute() if node.lag:
@@ -358,7 +358,7 @@ def _derived(node: Any, parts: list[Any], binder: ExpressionBinder) -> Any:
 
 
 def _distance(op: str, distance: s.Call, length: s.Duration, span: s.Span) -> s.Predicate:
-    """Return ``abs(difference) op length`` without the function: the difference lies between two lengths, or not."""
+    """Return ``abs(difference) op length`` without the function: the difference is between two lengths, or not."""
     (difference,) = distance.operands
     kind = s.And if op in ("<", "<=", "<>") else s.Or
     opposite = replace(length, length=-length.length)
@@ -379,14 +379,14 @@ def _call(call: s.Call, binder: ExpressionBinder) -> s.Expression:
         return call_of_several(call, binder, lambda each: _call(each, binder))
     if function.units and len(call.operands) != 2:
         raise binder.error(f"{call.function} takes a time and a unit", call.span, _units_hint(function))
-    if not 1 <= len(call.operands) <= function.most_operands:
-        expected = "one operand" if function.most_operands == 1 else "a number and perhaps the digits after the point"
+    if not 1 <= len(call.operands) <= function.max_operands:
+        expected = "one operand" if function.max_operands == 1 else "a number and perhaps the digits after the point"
         raise binder.error(f"{call.function} takes {expected}, not {len(call.operands)} operands", call.span)
     digits = _second_operand(call, function, binder)
     operand = call.operands[0]
     of = {(a.variable and a.variable.name, a.event): a for a in s.attributes(operand)}
     if call.function == "abs" and not isinstance(operand, s.Attribute) and _is_difference(operand, binder):
-        return call  # beside a length of time; `Binder.kind` refuses it anywhere else
+        return call  # with a duration; `Binder.kind` refuses it anywhere else
     if len(of) > 1:
         if call.function != "abs":
             raise binder.error(
@@ -412,15 +412,15 @@ def _second_operand(call: s.Call, function: Function, binder: ExpressionBinder) 
     """Return the digits after the point, or the number of a unit."""
     if len(call.operands) < 2:
         return 0
-    given = call.operands[1]
+    second = call.operands[1]
     if function.units:
-        if isinstance(given, s.Literal) and str(given.value).lower() in function.units:
-            return function.units.index(str(given.value).lower())
-        raise binder.error(f"{call.function} takes one of its units", given.span, _units_hint(function))
-    if isinstance(given, s.Literal) and type(given.value) is int and 0 <= given.value <= MAX_DIGITS:
-        return given.value
+        if isinstance(second, s.Literal) and str(second.value).lower() in function.units:
+            return function.units.index(str(second.value).lower())
+        raise binder.error(f"{call.function} takes one of its units", second.span, _units_hint(function))
+    if isinstance(second, s.Literal) and type(second.value) is int and 0 <= second.value <= MAX_DIGITS:
+        return second.value
     raise binder.error(
-        f"{call.function} takes the digits after the point as a whole number from 0 to {MAX_DIGITS}", given.span
+        f"{call.function} takes the digits after the point as a whole number from 0 to {MAX_DIGITS}", second.span
     )
 
 
@@ -436,20 +436,20 @@ def _function_column(call: s.Call, operand: s.Expression, digits: int, binder: E
     kind = binder.kind(operand)
     if isinstance(operand, s.Attribute):
         data_type = binder.column(operand)
-        given: str | tuple[Value, Inputs] = operand.name
+        source: str | tuple[Value, Inputs] = operand.name
     else:
         data_type = {INTEGER: pa.int64(), NOTHING: pa.null()}.get(kind, pa.float64())
         number, inputs = binder.number_apart(operand)
         if number is None:
             data_type = pa.null()
-        given = (number, inputs)  # type: ignore[assignment]
+        source = (number, inputs)  # type: ignore[assignment]
     if kind == NOTHING or pa.types.is_null(data_type):
-        return FunctionColumn(call.function, digits, given, pa.null(), pa.null())
+        return FunctionColumn(call.function, digits, source, pa.null(), pa.null())
     _check_operand_type(call, operand, data_type, binder)
     result = _single(call.function).gives(data_type)
     if is_string(result) and is_string(data_type):
         result = pa.dictionary(pa.int32(), result)
-    return FunctionColumn(call.function, digits, given, data_type, result)
+    return FunctionColumn(call.function, digits, source, data_type, result)
 
 
 def _check_operand_type(call: s.Call, operand: s.Expression, data_type: pa.DataType, binder: ExpressionBinder) -> None:

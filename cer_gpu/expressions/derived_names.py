@@ -1,4 +1,4 @@
-"""Names of derived columns: the text of the expression that each stands for, in backquotes."""
+"""Names of derived columns: the text of the expression of each, in backquotes."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import names_of
 
 _DIGEST = "\0"
-"""Stands in the name of a column before what tells it from others of the same text."""
+"""Separator in the name of a column, before a suffix that distinguishes it from others of the same text."""
 _PATH = "`.`"
 """Makes a name a path (`cer_gpu.ceql.paths`)."""
 
 
 def derived_name(text: str, context: str = "") -> str:
-    """Return the name for the column of an expression, given as a text that no other one has.
+    """Return the name for the column of an expression, from a text that no other one has.
 
     Parameters
     ----------
     text
     told_by
-        More that tells it from other columns of that text.
+        Suffix that distinguishes it from other columns of that text.
     """
     if not context and _PATH not in text and _DIGEST not in text:
         return f"`{text}`"
@@ -31,12 +31,12 @@ def derived_name(text: str, context: str = "") -> str:
 
 
 def is_derived(name: str) -> bool:
-    """Return True for the name of a derived column, which stands in backquotes and is no path."""
+    """Return True for the name of a derived column, which is in backquotes and no path."""
     return name[:1] == "`" and len(names_of(name)) == 1
 
 
 def shown(name: str) -> str:
-    """Return the expression that a derived column stands for."""
+    """Return the expression of a derived column."""
     return name[1:-1].partition(_DIGEST)[0]
 
 

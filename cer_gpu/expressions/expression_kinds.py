@@ -99,21 +99,21 @@ class ExpressionKinds:
         return all(isinstance(x, s.Attribute) and pa.types.is_duration(self.column(x)) for x in (left, right))
 
     def check_comparable(self, x: s.Attribute, y: s.Attribute) -> None:
-        """Refuse a time of day beside a date, and a local time beside an instant."""
+        """Refuse a time of day with a date, and a local time with an instant."""
         if not differ_by_length(self.column(x), self.column(y)):
             span = (min(x.span[0], y.span[0]), max(x.span[1], y.span[1]))
             raise self.error(f"cannot compare {self.describe(x)} with {self.describe(y)}", span)
 
     def check_names(self, name: s.Expression, other: s.Expression) -> None:
-        """Raise an error for a name that is no column, and was meant as NULL or as a text."""
-        held = self.schema.get_all_field_indices  # the list of all names is long to make
-        if not isinstance(name, s.Attribute) or len(names_of(name.name)) > 1 or held(name.name):
+        """Raise an error for a name that is no column, and was probably meant as NULL or as a string."""
+        field_indices = self.schema.get_all_field_indices  # the list of all names is expensive
+        if not isinstance(name, s.Attribute) or len(names_of(name.name)) > 1 or field_indices(name.name):
             return
         message = f"the events have no column {name.name!r}"
         if name.name.upper() == "NULL":
             raise self.error(message, name.span, NULL_HINT)
-        known = isinstance(other, s.Attribute) and attribute_type(self.schema, other.name) is not None
-        if known and self.kind(other) == STRING:
+        is_column = isinstance(other, s.Attribute) and attribute_type(self.schema, other.name) is not None
+        if is_column and self.kind(other) == STRING:
             close = nearest(name.name, self.schema.names)
             quoted = f"for a string write {string_literal(name.name)}"
             raise self.error(message, name.span, f"did you mean {close!r}? Or {quoted}" if close else quoted)

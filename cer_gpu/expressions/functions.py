@@ -1,4 +1,4 @@
-"""Scalar functions of predicates, computed by Arrow for a block at once: ``abs``, ``lower``, ``hour`` and their kin.
+"""Scalar functions of predicates, computed by Arrow block by block: ``abs``, ``lower``, ``hour`` and similar ones.
 
 NULL in, NULL out.  Integers of fewer bits become int64 first, so that only the least int64 is its own ``abs``, as in
 Arrow; floats become float64.
@@ -68,20 +68,20 @@ def integer_type(_: pa.DataType) -> pa.DataType:
 
 
 def string_type(_: pa.DataType) -> pa.DataType:
-    """Return the type of texts that are made."""
+    """Return the type of the strings of a result."""
     return pa.large_string()
 
 
 def absolute_value(_: int, data_type: pa.DataType) -> Compute:
     """Return the function ``abs``; an integer that does not fit int64 is an `EventsError`."""
 
-    def computed(values: pa.Array) -> pa.Array:
+    def compute(values: pa.Array) -> pa.Array:
         try:
             return pc.abs_checked(values.cast(number_type(data_type)))
         except pa.ArrowInvalid as error:
             raise EventsError(f"the value of abs does not fit int64: {error}") from None
 
-    return computed
+    return compute
 
 
 def rounded(digits: int, data_type: pa.DataType) -> Compute:
@@ -94,17 +94,17 @@ def rounded(digits: int, data_type: pa.DataType) -> Compute:
 
 
 def of_strings(function: Compute) -> Callable[[int, pa.DataType], Compute]:
-    """Return a function of texts, which gives texts or integers."""
+    """Return a function of strings that returns strings or integers."""
 
-    def computed(values: pa.Array) -> pa.Array:
-        found = function(plain_strings(values))
-        return found.cast(pa.large_string() if is_string(found.type) else pa.int64())
+    def compute(values: pa.Array) -> pa.Array:
+        result = function(plain_strings(values))
+        return result.cast(pa.large_string() if is_string(result.type) else pa.int64())
 
-    return lambda digits, data_type: computed
+    return lambda digits, data_type: compute
 
 
 def is_value(data_type: pa.DataType) -> bool:
-    """Return True for the types of single values that have a text."""
+    """Return True for the types of single values that have a text form."""
     return kind_of(data_type) not in (None, NOTHING) and not pa.types.is_duration(data_type)
 
 
@@ -129,11 +129,11 @@ def part_of_time(function: Compute) -> Callable[[int, pa.DataType], Compute]:
 def year_of_time(digits: int, data_type: pa.DataType) -> Compute:
     """Return the function of times in the time zone of their type that gives their years."""
 
-    def computed(values: pa.Array) -> pa.Array:
+    def compute(values: pa.Array) -> pa.Array:
         near, eras = _near(values)
         return pc.add(pc.year(near).cast(pa.int64()), pc.multiply(eras, 400))
 
-    return computed
+    return compute
 
 
 def day_type(_: pa.DataType) -> pa.DataType:
@@ -144,7 +144,7 @@ def day_type(_: pa.DataType) -> pa.DataType:
 def day_of_time(digits: int, data_type: pa.DataType) -> Compute:
     """Return the function of times in the time zone of their type that gives their calendar days."""
 
-    def computed(values: pa.Array) -> pa.Array:
+    def compute(values: pa.Array) -> pa.Array:
         local = pc.local_timestamp(values) if has_zone(values.type) else values
         if pa.types.is_date(local.type):
             return local.cast(pa.date32())
@@ -154,7 +154,7 @@ def day_of_time(digits: int, data_type: pa.DataType) -> Compute:
         days = pc.subtract(days, pc.less(numbers, pc.multiply(days, day)).cast(pa.int64()))
         return days.cast(pa.int32()).cast(pa.date32())
 
-    return computed
+    return compute
 
 
 TRUNC_UNITS = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")

@@ -20,7 +20,7 @@ def article(data_type: pa.DataType) -> str:
 
 
 def timestamp_hint(data_type: pa.DataType, error: ValueError) -> str:
-    """Return a hint for a quoted moment that cannot be read."""
+    """Return a hint for a quoted timestamp that cannot be read."""
     if isinstance(error, ZoneError):
         return str(error)
     if pa.types.is_time(data_type):

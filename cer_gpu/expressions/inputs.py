@@ -1,4 +1,4 @@
-"""Inputs of terms, by slot: columns, constants, tables of dictionaries, and answers computed outside of terms."""
+"""Inputs of terms, by slot: columns, constants, tables of dictionaries, and results computed outside of terms."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cer_gpu.expressions.string_tests import OneOfPatterns
 from cer_gpu.expressions.terms import BIT, F8, I8, STORED, U8, WIDE, Column, Constant, ExternalPredicate, Value
 
 Rows = Bools | bool
-"""Answer for each row, or one for all of them."""
+"""Result for each row, or one for all of them."""
 
 Operand = Value | int | float | None
 """A term, or a constant of the query: an exact integer, a float, or None for NULL."""
@@ -71,25 +71,25 @@ class BlockInputs:
     columns : dict from slot to Stored
     constants : dict from type to array
     tables : dict from "types", "streams" or slot to array
-    given : dict from slot to uint8 array, shape (n_rows,)
+    external : dict from slot to uint8 array, shape (n_rows,)
     """
 
     n_rows: int
     columns: Mapping[int, Stored]
     constants: Mapping[str, npt.NDArray[Any]]
     tables: Mapping[str | int, npt.NDArray[Any]] = field(default_factory=dict)
-    given: Mapping[int, npt.NDArray[np.uint8]] = field(default_factory=dict)
+    external: Mapping[int, npt.NDArray[np.uint8]] = field(default_factory=dict)
 
 
 class StatefulPredicate(ABC):
-    """A function that answers for each row of a block, with a state from block to block."""
+    """A function with a result for each row of a block, and a state from block to block."""
 
     @abstractmethod
     def __call__(self, block: Block) -> Rows:
-        """Return the answers."""
+        """Return the results."""
 
     @abstractmethod
-    def fresh(self, known: dict[object, Any]) -> StatefulPredicate:
+    def fresh(self, memo: dict[object, Any]) -> StatefulPredicate:
         """Return the same function for another evaluation.
 
         Parameters
@@ -110,10 +110,10 @@ class Inputs:
         Name of a column or field, and the values to read: `NUMBERS`, `FLOATS` (decimals as floats) or `CODES`.
     constants : dict from type to list
     tables : list of (Column, DictionaryCache)
-        Column of codes, and the table made of its dictionary: bool, FALSE for NULL.
+        Column of codes, and the table computed from its dictionary: bool, FALSE for NULL.
     string_sets : dict from str to StringSet
-        Tests of the texts of a column that are answered together, by its name.
-    given : list of callable
+        Tests of the strings of a column that are evaluated together, by its name.
+    external : list of callable
     constants_once : bool
         True: equal constants have one slot, so that equal expressions are equal terms.
     """
@@ -123,7 +123,7 @@ class Inputs:
     constants: dict[str, list[Any]] = field(default_factory=lambda: {I8: [], U8: [], F8: [], WIDE: []})
     tables: list[tuple[Column, DictionaryCache]] = field(default_factory=list)
     string_sets: dict[str, StringSet] = field(default_factory=dict)
-    given: list[Callable[[Block], Rows]] = field(default_factory=list)
+    external: list[Callable[[Block], Rows]] = field(default_factory=list)
     constants_once: bool = False
 
     def fresh(self) -> Inputs:
@@ -136,11 +136,11 @@ class Inputs:
             return table.fresh()
 
         tables = [(column, fresh(column, table)) for column, table in self.tables]
-        known = dict[object, Any]()
-        given = [each.fresh(known) if isinstance(each, StatefulPredicate) else each for each in self.given]
+        memo = dict[object, Any]()
+        external = [each.fresh(memo) if isinstance(each, StatefulPredicate) else each for each in self.external]
         columns = list(self.columns)
         constants = {dtype: list(values) for dtype, values in self.constants.items()}
-        return replace(self, columns=columns, constants=constants, tables=tables, string_sets=sets, given=given)
+        return replace(self, columns=columns, constants=constants, tables=tables, string_sets=sets, external=external)
 
     def column(self, name: str, read: str = NUMBERS) -> Column:
         """Return the term for an existing column or field."""
@@ -161,13 +161,13 @@ class Inputs:
 
     def constant(self, value: Any, dtype: str) -> Constant:
         """Add a constant and return its term."""
-        known = self.constants[dtype]
+        constants = self.constants[dtype]
         if self.constants_once:
-            for slot, other in enumerate(known):
+            for slot, other in enumerate(constants):
                 if repr(other) == repr(value):  # 0.0 is not -0.0, and 1 is not True
                     return Constant(slot, dtype)
-        known.append(value)
-        return Constant(len(known) - 1, dtype)
+        constants.append(value)
+        return Constant(len(constants) - 1, dtype)
 
     def table(self, codes: Column, test: Callable[[pa.Array], Bools]) -> int:
         """Add a test of the values of a dictionary and return its slot."""
@@ -180,7 +180,7 @@ class Inputs:
         return len(self.tables) - 1
 
     def string_table(self, codes: Column, test: OneOfPatterns, negated: bool) -> int:
-        """Add a test of texts, or its negation, that is answered together with others; return its slot."""
+        """Add a test of strings, or its negation, that is evaluated together with others; return its slot."""
         name = self.columns[codes.slot][0]
         if name not in self.string_sets:
             self.string_sets[name] = StringSet()
@@ -188,9 +188,9 @@ class Inputs:
         return len(self.tables) - 1
 
     def give(self, rows: Callable[[Block], Rows]) -> ExternalPredicate:
-        """Add a function that answers for each row and return its term."""
-        self.given.append(rows)
-        return ExternalPredicate(len(self.given) - 1)
+        """Add a function with a result for each row and return its term."""
+        self.external.append(rows)
+        return ExternalPredicate(len(self.external) - 1)
 
     def stored(self, column: Column, block: Block) -> Stored:
         """Return a column of a block in memory."""

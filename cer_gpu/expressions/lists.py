@@ -1,6 +1,6 @@
-"""``ANY(list) = v`` and its kin: a test of the elements of lists, and its answers row by row.
+"""``ANY(list) = v`` and similar tests: a test of the elements of lists, and its results row by row.
 
-The elements of a block are a block of their own, beside the values of their rows that the test reads, too.
+The elements of a block form a block of their own, with the values of their rows that the test reads.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.expressions.terms import BoundPredicate, Lookup
 
 MAX_STRINGS = 64
-"""Most texts whose elements are put together one by one."""
+"""Most strings whose elements are concatenated one by one."""
 
 FEW_ELEMENTS_OF = 8
-"""Elements of a block for each that passes, from which on those of a text are looked up."""
+"""Ratio of the elements of a block to those that pass, above which the elements of a string are looked up."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class _Read(NamedTuple):
     block : Block
         The elements.
     places : dict from str to (begins, places)
-        Elements of each text of a column: int64, shape (texts + 1,), and int32, ascending for each text; those of NULL
-        stand behind all others.
+        Elements of each string of a column: int64, shape (strings + 1,), and int32, ascending for each string;
+        those of NULL follow all others.
     """
 
     events: Block
@@ -127,7 +127,7 @@ class ElementTests:
     inputs : Inputs
         Inputs of all tests.
     derived : dict from str to DerivedColumn
-        Columns that are made of those of the elements.
+        Columns that are computed from those of the elements.
     """
 
     def __init__(self, elements: Elements, inputs: Inputs, derived: dict[str, DerivedColumn]) -> None:
@@ -155,17 +155,17 @@ class ElementTests:
         few = self._few(test, negated, read)
         if few is None and some_rows:
             read = self._take_elements(events)
-        found = np.zeros(len(read.valid), np.bool_)
+        mask = np.zeros(len(read.valid), np.bool_)
         if few is None:
             passing = np.asarray(rows_of(test, self._inputs, read.block), np.bool_)
-            found[read.rows[np.broadcast_to(passing, read.rows.shape) != negated]] = True
+            mask[read.rows[np.broadcast_to(passing, read.rows.shape) != negated]] = True
         else:
-            found[read.rows[few]] = True
-        found = read.valid & ~found if negated else found
-        return found if read.events is events else events.at(found)  # type: ignore[attr-defined]
+            mask[read.rows[few]] = True
+        mask = read.valid & ~mask if negated else mask
+        return mask if read.events is events else events.at(mask)  # type: ignore[attr-defined]
 
     def _read_elements(self, events: Block) -> _Read:
-        """Return the elements of a block, kept until the next block."""
+        """Return the elements of a block, cached until the next block."""
         if self._last is None or self._last.events is not events:
             self._last = self._take_elements(events)
         elif len(self._derived) > self._n_derived:  # a test that was bound since reads other columns
@@ -185,7 +185,7 @@ class ElementTests:
         self._n_derived = len(self._derived)
 
     def _few(self, test: BoundPredicate, negated: bool, read: _Read) -> Int32 | None:
-        """Return the elements that pass a test of their text, or negated do not, if they are few; None: unknown."""
+        """Return the elements that pass a test of their string, or negated fail it, if few, or None if unknown."""
         if not isinstance(test, Lookup) or not len(read.rows):
             return None
         name = self._inputs.columns[test.codes.slot][0]
@@ -199,7 +199,7 @@ class ElementTests:
         return np.concatenate([nulls, *parts])
 
     def _by_text(self, name: str, coded: DictionaryEncoded, read: _Read) -> tuple[Int64, Int32]:
-        """Return the elements of each text of a column, those of NULL behind them."""
+        """Return the elements of each string of a column, those of NULL last."""
         codes, valid = coded.codes.astype(np.int32), read.block.valid(name)
         if valid is not None:
             codes[~valid] = -1
@@ -228,9 +228,9 @@ class AnyOfList(StatefulPredicate):
         """Return the rows of a block for which one element passes."""
         return self._of.any_rows(self._test, self._negated, block)
 
-    def fresh(self, known: dict[object, Any]) -> AnyOfList:
+    def fresh(self, memo: dict[object, Any]) -> AnyOfList:
         """See `StatefulPredicate`."""
-        of = known.get(self._of)
+        of = memo.get(self._of)
         if of is None:
-            of = known[self._of] = self._of.fresh()
+            of = memo[self._of] = self._of.fresh()
         return AnyOfList(of, self._test, self._negated)

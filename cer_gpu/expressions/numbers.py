@@ -67,8 +67,8 @@ def by_numpy(function: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
     if pa.types.is_integer(left.type):
         valid = valid & (ys != 0)
     with np.errstate(all="ignore"):
-        found = pa.array(function(xs, ys), left.type, mask=~valid)
-    return found if n is not None else found[0]
+        result = pa.array(function(xs, ys), left.type, mask=~valid)
+    return result if n is not None else result[0]
 
 
 def divide_integers(left: Any, right: Any) -> Any:
@@ -104,8 +104,8 @@ def widened(x: Any, factor: int = 1) -> Any:
 
 def quotient_of(x: int, y: int) -> int:
     """Return ``x / y`` of Python's integers, truncated toward zero."""
-    found = abs(x) // abs(y)
-    return -found if (x < 0) != (y < 0) else found
+    quotient = abs(x) // abs(y)
+    return -quotient if (x < 0) != (y < 0) else quotient
 
 
 def remainder_of(x: int, y: int) -> int:
@@ -144,8 +144,8 @@ def wide_remainders(x: Any, y: Any) -> Any:
 def _wide_divided(of_int64: Any, of_each: Any, x: Any, y: Any, overflows: bool) -> Any:
     if _is_int64(x) and _is_int64(y) and not overflows:
         return of_int64(*(each if isinstance(each, np.ndarray) else np.int64(each) for each in (x, y)))
-    found = np.frompyfunc(lambda a, b: of_each(int(a), int(b) or 1), 2, 1)(x, y)
-    return found if isinstance(found, np.ndarray) else int(found)
+    quotients = np.frompyfunc(lambda a, b: of_each(int(a), int(b) or 1), 2, 1)(x, y)
+    return quotients if isinstance(quotients, np.ndarray) else int(quotients)
 
 
 def wide_negatives(x: Any) -> Any:
@@ -159,7 +159,7 @@ def wide_absolutes(x: Any) -> Any:
 
 
 def _wide_enough(x: Any, y: Any, low: int, high: int) -> tuple[Any, Any]:
-    """Return operands as int64 if they and the results are, given the ends of these, else as Python's integers."""
+    """Return operands as int64 if they and the results, by their range, are; otherwise as Python's integers."""
     if low < _LEAST or high > _GREATEST or not (_is_int64(x) and _is_int64(y)):
         x, y = (each.astype(object) if isinstance(each, np.ndarray) else int(each) for each in (x, y))
     return x, y
@@ -177,8 +177,8 @@ def float_order(x: Any, y: Any) -> Any:
 
     They are compared exactly.
     """
-    known = np.logical_not(np.isnan(x))
-    whole = np.floor(np.where(known, x, 0.0))
+    is_number = np.logical_not(np.isnan(x))
+    whole = np.floor(np.where(is_number, x, 0.0))
     inside = (whole >= -(2.0**63)) & (whole < 2.0**63)
     floored = np.where(inside, whole, 0.0).astype(np.int64)
     y = y if isinstance(y, np.ndarray) else np.asarray(y, None if _is_int64(y) else object)
@@ -186,7 +186,7 @@ def float_order(x: Any, y: Any) -> Any:
         finite = np.clip(whole, -(2.0**128), 2.0**128)
         floored = np.array([int(each) for each in np.atleast_1d(finite)], object).reshape(finite.shape)
     order = np.greater(floored, y).astype(np.int64) - np.less(floored, y).astype(np.int64)
-    return np.where(known, np.where(order == 0, whole < x, order), 2)
+    return np.where(is_number, np.where(order == 0, whole < x, order), 2)
 
 
 _LEAST, _GREATEST = -(2**63), 2**63 - 1

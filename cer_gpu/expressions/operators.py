@@ -101,7 +101,7 @@ class Function:
     arrow : callable
         Returns the function of an array without a dictionary, given the digits (of `round`), or the number of the unit
         (of `trunc`), else 0, and the type of its values.
-    most_operands : int
+    max_operands : int
     units : tuple of str
         Units that the second operand may name; empty: it is a number of digits.
     of : dict from str to Spelling
@@ -113,7 +113,7 @@ class Function:
     takes: Callable[[pa.DataType], bool]
     gives: Callable[[pa.DataType], pa.DataType]
     arrow: Callable[[int, pa.DataType], functions.Compute]
-    most_operands: int = 1
+    max_operands: int = 1
     units: tuple[str, ...] = ()
     of: Mapping[str, Spelling] = field(default_factory=dict)
 
@@ -262,7 +262,7 @@ _RECORDS: tuple[Operator | Function | StringFunction, ...] = (
             WIDE: Spelling(numbers.wide_absolutes, "wide_absolute({x})", "cer_abs({x})", operations.ABSOLUTE),
         },
     ),
-    Function("round", "a number", functions.is_number, functions.rounded_type, functions.rounded, most_operands=2),
+    Function("round", "a number", functions.is_number, functions.rounded_type, functions.rounded, max_operands=2),
     Function("lower", "a text", is_string, functions.string_type, functions.of_strings(pc.utf8_lower)),
     Function("upper", "a text", is_string, functions.string_type, functions.of_strings(pc.utf8_upper)),
     Function("string", "a single value", functions.is_value, functions.string_type, functions.as_text),

@@ -46,12 +46,12 @@ class OverColumn:
 
 
 def over_column_name(attribute: s.Attribute) -> str:
-    """Return a name for the column that no other one has; the text alone may not tell two strings apart."""
+    """Return a unique name for the column; the text alone may be that of two columns."""
     return derived_name(attribute.name[1:-1], repr(attribute.aggregate))
 
 
 def bind_over_column(attribute: s.Attribute, binder: ExpressionBinder) -> OverColumn:
-    """Return the column that stands for an aggregate over the past.
+    """Return the column of an OVER aggregate.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def bind_over_column(attribute: s.Attribute, binder: ExpressionBinder) -> OverCo
         return OverColumn(aggregate, None, pa.int64())
     data_type = written = plain_type(binder.column(s.Attribute(aggregate.attribute, aggregate.span)))
     if kind_of(data_type) == STRING:
-        data_type = pa.large_string()  # one type for all that hold texts
+        data_type = pa.large_string()  # one type for all that hold strings
     function = OVER_AGGREGATES[aggregate.function]
     if function.takes is OverValues.EVENTS:
         return OverColumn(aggregate, data_type, pa.int64())
@@ -107,7 +107,7 @@ def _over_type(gives: OverResult, values: pa.DataType) -> pa.DataType:
 
 
 def _descent_column(aggregate: s.OverAggregate, binder: ExpressionBinder) -> OverColumn:
-    """Return the column that tells which events are of a descendant; its values are ids, as texts."""
+    """Return the column that marks the events of descendants; its values are ids, as strings."""
     for attribute in s.attributes(aggregate.predicate) if aggregate.predicate is not None else ():
         if attribute.aggregate is not None:
             hint = "let the condition on the ancestor read its own event"
@@ -129,5 +129,5 @@ def _descent_column(aggregate: s.OverAggregate, binder: ExpressionBinder) -> Ove
 
 
 def _operand_text(aggregate: s.OverAggregate) -> str:
-    """Return the attribute as it is written behind its type."""
+    """Return the attribute as it is written after its type."""
     return f"{'*' if aggregate.event is None else aggregate.event.name}.{aggregate.attribute}"

@@ -21,7 +21,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Comparison:
-    """``left op right``: two columns, each of one argument; `ranked`: texts by their order."""
+    """``left op right``: two columns, each of one argument; `ranked`: strings by their order."""
 
     op: str
     left: Argument
@@ -51,7 +51,7 @@ class FilterProgram:
     ----------
     arguments : tuple of Argument
     code : tuple of (int, int, int)
-        `COLUMN` names an argument by its index, and a column from 0 on; the rank of a text, by ``-1 - column``.
+        `COLUMN` names an argument by its index, and a column from 0 on; the rank of a string, by ``-1 - column``.
     """
 
     arguments: tuple[Argument, ...]
@@ -64,7 +64,7 @@ class FilterProgram:
 
     @property
     def ranked(self) -> bool:
-        """True if it compares texts by their order."""
+        """True if it compares strings by their order."""
         return any(op == COLUMN and b < 0 for op, _, b in self.code)
 
 

@@ -91,7 +91,7 @@ class BoundRelations:
 
     @property
     def ranked(self) -> bool:
-        """True if texts are compared by their order."""
+        """True if strings are compared by their order."""
         return any(condition.ranked for condition in self.conditions)
 
     @property
@@ -225,7 +225,7 @@ class RelationBinder(Binder):
         return node
 
     def computed(self, test: t.BoundPredicate) -> t.BoundPredicate:
-        """Return a test as it is: a program tells of integers of more than 128 bits."""
+        """Return a test unchanged: the program detects integers of more than 128 bits."""
         return test
 
     def inputs_of(self, event: object) -> Inputs:
@@ -233,7 +233,7 @@ class RelationBinder(Binder):
         return self.inputs if event is None else self.single.inputs
 
     def alone(self, of: Sequence[Argument]) -> bool:
-        """Return True if these events are one, of which a column can hold all that is read."""
+        """Return True if these events are one, whose values can be computed into a column."""
         return len(of) == 1
 
     def column_number(self, column: SideColumn) -> int:
@@ -247,7 +247,7 @@ class RelationBinder(Binder):
         """Bind one filter: as a comparison of two columns where it is one."""
         test = self.bind(predicate)
         self.differences.append(tuple(differences(test, self.inputs, self.single.inputs)))
-        sides = self._separated(test)
+        sides = self._separate(test)
         if sides is None:
             return self.program(predicate, test)
         op, left, right = sides
@@ -258,7 +258,7 @@ class RelationBinder(Binder):
         return Comparison(op, one, self.column_number(left), other, self.column_number(right), ranked)
 
     def program(self, predicate: s.Predicate, test: t.BoundPredicate) -> Condition:
-        """Return the program of a filter, given its test."""
+        """Return the program of a join predicate from its test."""
 
         def constant(value: int) -> int:
             return self.constants.setdefault(value, len(self.constants))
@@ -318,23 +318,25 @@ class RelationBinder(Binder):
         if NOTHING in map(self.kind, call.operands):
             return t.ConstantPredicate(False)
         text, *others = call.operands
-        tests = [self._related(call.function, text, other, negated) for other in others]
+        tests = [self._bind_string_relation(call.function, text, other, negated) for other in others]
         if len(tests) == 1:
             return tests[0]
         if negated:
             return t.And(tuple(tests))
         # NULL among the operands: UNKNOWN, even if one of the others is there
-        known = [self.bound_test(s.IsNull(each, each.span), True) for each in call.operands]
-        return t.And((t.Or(tuple(tests)), *known))
+        not_null = [self.bound_test(s.IsNull(each, each.span), True) for each in call.operands]
+        return t.And((t.Or(tuple(tests)), *not_null))
 
-    def _related(self, function: str, text: s.Expression, other: s.Expression, negated: bool) -> t.BoundPredicate:
-        """Return the test of a text and one other."""
+    def _bind_string_relation(
+        self, function: str, text: s.Expression, other: s.Expression, negated: bool
+    ) -> t.BoundPredicate:
+        """Return the test of a string and another one."""
         if isinstance(text, s.Attribute) and isinstance(other, s.Attribute):
             one, two = (t.OfEvent(argument_of(side), t.Text(side.name, False)) for side in (text, other))
             if one.event != two.event:
                 return t.StringRelation(function, one, two, negated)
-        found = self.derive(s.Call(function, (text, other), text.span))
-        return self.bound_test(s.Comparison("=", found, s.Literal(True), text.span), negated)
+        call = self.derive(s.Call(function, (text, other), text.span))
+        return self.bound_test(s.Comparison("=", call, s.Literal(True), text.span), negated)
 
     def apart(self, predicate: s.Apart, negated: bool) -> t.BoundPredicate:
         """Bind a bound on the distance of two events, computed as windows are: exactly, or in floats for floats."""
@@ -352,7 +354,7 @@ class RelationBinder(Binder):
         return t.Compare("<=", distance, self.inputs.constant(int(length), t.WIDE), negated)
 
     def _describe_side(self, side: s.Expression) -> str:
-        """Name a side of a comparison, of which one is a length of time."""
+        """Name a side of a comparison of which one is a duration."""
         if isinstance(side, s.Attribute | s.Literal):
             return self.describe(side)
         kind = "the value of" if length_of(side) is None else "the length of time"
@@ -385,7 +387,7 @@ class RelationBinder(Binder):
         return t.OfEvent(argument_of(attribute), self.single.stored(of_event(attribute), read))
 
     def floats_compared(self, op: str, x: t.Value, y: t.Value | float, negated: bool) -> t.BoundPredicate:
-        """Compare numbers of which one is a float: a float with an integer exactly."""
+        """Compare numbers if one of them is a float: a float with an integer exactly."""
         if not isinstance(y, t.Value):
             exact = isinstance(y, int) and -(2**63) <= y < 2**64  # more bits are read as a float
             y = self.inputs.constant(y, t.WIDE) if exact else self.inputs.constant(float(y), t.F8)
@@ -402,7 +404,7 @@ class RelationBinder(Binder):
     def columns_by_arrow(
         self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span
     ) -> t.BoundPredicate:
-        """Compare texts of two events, by their numbers or in their order."""
+        """Compare strings of two events, by their numbers or in their order."""
         sides = []
         for side in (left, right):
             if self.kind(side) == DECIMAL and isinstance(side, s.Attribute):
@@ -419,7 +421,7 @@ class RelationBinder(Binder):
     # ---- equal values -------------------------------------------------------------------------------------
 
     def key_columns(self, expressions: Sequence[s.Expression]) -> list[SideColumn]:
-        """Return columns for the equal values of one variable: those of comparisons where all of these agree."""
+        """Return columns for the equal values of one variable: the columns of comparisons, if all of these agree."""
         if len(expressions) == 2:
             pair = self._equal_columns(*expressions)
             return list(pair) if pair is not None else [self._exact_column(each) for each in expressions]
@@ -438,10 +440,10 @@ class RelationBinder(Binder):
         of_x, of_y = (partial(replace, variable=s.Name(name), event="EACH") for name in ("x", "y"))
         sides = [mapped(self.derive(side), s.Attribute, named) for side, named in ((x, of_x), (y, of_y))]
         test = self.bound_test(s.Comparison("=", sides[0], sides[1], x.span), False)
-        found = self._separated(test)
-        if found is None:
+        separated = self._separate(test)
+        if separated is None:
             return None
-        return found[1:] if _events_of_comparison(test)[0].variable == "x" else found[:0:-1]
+        return separated[1:] if _events_of_comparison(test)[0].variable == "x" else separated[:0:-1]
 
     def _check_transitive(self, expressions: Sequence[s.Expression]) -> None:
         """Refuse decimals and floats among three values or more that are to be equal, as a decimal is compared rounded.
@@ -460,7 +462,7 @@ class RelationBinder(Binder):
             )
 
     def _exact_column(self, expression: s.Expression) -> SideColumn:
-        """Return a column of an expression over one event that equals those of any types for equal values."""
+        """Return a column of an expression over one event that equals columns of any type for equal values."""
         x = of_event(self.derive(expression))
         if self.single.is_distance(x):
             return ExactString(*self.single.length_of_event(x))
@@ -476,7 +478,7 @@ class RelationBinder(Binder):
 
     # ---- separable comparisons ----------------------------------------------------------------------------
 
-    def _separated(self, test: t.BoundPredicate) -> tuple[str, SideColumn, SideColumn] | None:
+    def _separate(self, test: t.BoundPredicate) -> tuple[str, SideColumn, SideColumn] | None:
         """Return a comparison of two events as an operator on columns of integers, or None if it is none."""
         if not isinstance(test, t.Compare) or len(_events_of_comparison(test)) != 2:
             return None
@@ -505,9 +507,9 @@ class RelationBinder(Binder):
             case t.OfEvent(), t.ToWide(operand=t.OfEvent() as y):
                 return None if op == "<>" else (inclusive(op), *_integer_bound(left, op, y))
             case t.ToWide(), t.ToWide():
-                return _scaled(op, left, right)
+                return _scale(op, left, right)
             case t.Apply(op="-", operands=(t.ToWide() as x, t.ToWide() as y)), t.Constant():
-                return _scaled(op, x, y, self.inputs.constants[t.WIDE][right.slot])
+                return _scale(op, x, y, self.inputs.constants[t.WIDE][right.slot])
         return None
 
 
@@ -525,7 +527,7 @@ def _events_of_comparison(test: t.BoundPredicate) -> list[Argument]:
     return list(dict.fromkeys(part.event for part in t.parts(test) if isinstance(part, t.OfEvent)))
 
 
-def _scaled(op: str, left: t.ToWide, right: t.ToWide, plus: int = 0) -> tuple[str, SideColumn, SideColumn] | None:
+def _scale(op: str, left: t.ToWide, right: t.ToWide, plus: int = 0) -> tuple[str, SideColumn, SideColumn] | None:
     """Return ``left op right + plus`` as an operator on columns, where one of the factors is 1."""
     if not isinstance(left.operand, t.OfEvent) or not isinstance(right.operand, t.OfEvent):
         return None

@@ -11,8 +11,8 @@ Raw        an int64, or the bits of a float64, for arithmetic with values of oth
 OrderKey   an integer in the order of the values: of int64, uint64 or float64 (-0.0 is 0.0; NaN is not valid); a wide
            integer that does not fit int64 is an error
 Bound      for ``x op value`` with an integer x: the bound as an int64 that is included; 2 for x < 2.5, 3 for x > 2.5
-StringId the number of a text, one numbering for all columns and batches
-ExactString  the number of a number or time of any type, as an exact text; only where types are unlike
+StringId the id of a string, unique over all columns and batches
+ExactString  the number of a number or time of any type, as an exact string; only where types are unlike
 Truth      1 where a test of the event alone is TRUE, else 0
 GridCell   the cell of a number in the grid of a band (`cer_gpu.expressions.bands`)
 ========== =====================================================================================
@@ -47,7 +47,7 @@ LEAST, GREATEST = -(2**63), 2**63 - 1
 _INFINITY = 0x7FF0000000000000
 """Bits of the greatest float64."""
 SWEEP_FROM = 1 << 16
-"""Least number of texts for a sweep, which drops those that no partial match holds."""
+"""Least number of strings for a sweep, which drops those that no partial match holds."""
 CELL = 1.25
 """Width of a cell of floats, in widths of the band: a quarter is more than rounding adds up to `LAST_CELL`."""
 LAST_CELL = 2.0**45
@@ -57,14 +57,14 @@ MAX_COLUMNS = 63
 
 
 class StringIds:
-    """One numbering of the texts of several columns, and their order.
+    """One numbering of the strings of several columns, and their order.
 
-    Texts get numbers as they come; `ranks` has the place of each in the order by code point.
+    Strings get numbers as they come; `ranks` has the place of each in the order by code point.
 
     Parameters
     ----------
     change
-        Function of texts that is applied before, or None for none.
+        Function applied to the strings first, or None.
     """
 
     def __init__(self, change: Callable[[pa.Array], pa.Array] | None = None) -> None:
@@ -81,11 +81,11 @@ class StringIds:
 
     @property
     def n_strings(self) -> int:
-        """Number of texts met."""
+        """Number of strings so far."""
         return self._coder.n_values
 
     def of(self, name: str, view: RowsOfBlock) -> Int64:
-        """Return the numbers of the texts of a column; those of NULL rows are arbitrary."""
+        """Return the numbers of the strings of a column; those of NULL rows are arbitrary."""
         column = view.whole.column(name)
         if not pa.types.is_dictionary(column.type):
             return self.of_array(plain_strings(view.column(name)))
@@ -96,18 +96,18 @@ class StringIds:
         return numbers
 
     def of_array(self, strings: pa.Array) -> Int64:
-        """Return the numbers of plain texts; those of NULL are arbitrary."""
+        """Return the numbers of plain strings; those of NULL are arbitrary."""
         return self._numbers_of(strings).astype(np.int64)
 
     def _numbers_of(self, strings: pa.Array) -> Int32:
         return self._coder.number(strings if self._change is None else self._change(plain_strings(strings)))
 
     def of_strings(self, strings: Sequence[str]) -> Int64:
-        """Return the numbers of texts."""
+        """Return the numbers of strings."""
         return self.of_array(pa.array(strings, pa.string()))
 
     def ranks(self) -> Int64:
-        """Return the rank of each text, by its number."""
+        """Return the rank of each string, by its number."""
         if self._n_ranked < self.n_strings:
             self._n_ranked = self.n_strings
             order = pc.sort_indices(self._coder.values()).to_numpy()
@@ -116,29 +116,29 @@ class StringIds:
         return self._ranks
 
     def tables(self, *, ranked: bool) -> StringTables:
-        """Return the texts as the loops read them, valid until there are more; `ranked`: with their order."""
+        """Return the strings as the loops read them, valid until there are more; `ranked`: with their order."""
         return StringTables(self.ranks() if ranked else self._no_ranks, *self._coder.stored)
 
     @property
     def wants_sweep(self) -> bool:
-        """True if there are many more texts than after the last sweep."""
+        """True if there are many more strings than after the last sweep."""
         return self.n_strings >= self._sweep_at
 
     def keep(self, numbers: Int64) -> Int64:
-        """Drop all texts but those of some numbers, and return the new number of each text by its old one."""
-        kept = np.unique(numbers)
+        """Drop all strings but those of some numbers, and return the new number of each string by its old one."""
+        remaining = np.unique(numbers)
         renumbered = np.full(self.n_strings, -1, np.int64)
-        renumbered[kept] = np.arange(len(kept))
-        self.restore(self._coder.values().take(pa.array(kept)))
-        self._sweep_at = max(SWEEP_FROM, 2 * len(kept))
+        renumbered[remaining] = np.arange(len(remaining))
+        self.restore(self._coder.values().take(pa.array(remaining)))
+        self._sweep_at = max(SWEEP_FROM, 2 * len(remaining))
         return renumbered
 
     def strings(self) -> pa.Array:
-        """Return the texts in the order of their numbers."""
+        """Return the strings in the order of their numbers."""
         return self._coder.values()
 
     def restore(self, strings: pa.Array) -> None:
-        """Replace all texts by these, numbered in their order."""
+        """Replace all strings by these, numbered in their order."""
         self._restart()
         self._coder.number(strings)
 
@@ -165,7 +165,7 @@ class OrderKey:
         """Return the keys of a block's rows, and which are valid."""
         values, valid = values_at(self.term, inputs, view)
         if values.dtype == object:
-            return _fitting(values, valid), valid
+            return _to_int64(values, valid), valid
         if values.dtype == np.uint64:
             return (values ^ np.uint64(1 << 63)).view(np.int64), valid
         if values.dtype != np.float64:
@@ -211,7 +211,7 @@ def inclusive(op: str) -> str:
 
 @dataclass(frozen=True)
 class StringId:
-    """The number of a text."""
+    """The number of a string."""
 
     column: str
 
@@ -222,7 +222,7 @@ class StringId:
 
 @dataclass(frozen=True)
 class ExactString:
-    """The number of the text of an exact value, which is an int64 or float64 divided by `scale`; NaN is not valid."""
+    """The number of the string of an exact value, which is an int64 or float64 divided by `scale`; NaN is not valid."""
 
     term: Value
     scale: Fraction
@@ -279,8 +279,8 @@ class GridCell:
         if isinstance(self.width, int):
             mask = np.uint64(2**64 - self.width)
             shift = np.uint64((self.ahead * self.width - int(self.shift)) % 2**64)
-            found = _low_halves(values) * np.uint64(self.factor) + shift
-            return (found & mask).view(np.int64), valid
+            cell_numbers = _low_halves(values) * np.uint64(self.factor) + shift
+            return (cell_numbers & mask).view(np.int64), valid
         low, high = (values.min(), values.max()) if len(values) else (0, 0)
         if low != low:
             unknown = np.isnan(values)
@@ -302,12 +302,12 @@ SideColumn = Raw | OrderKey | Bound | StringId | ExactString | Truth | GridCell
 
 
 def string_columns(columns: Sequence[SideColumn]) -> list[int]:
-    """Return the columns that hold numbers of texts."""
+    """Return the columns that hold numbers of strings."""
     return [k for k, column in enumerate(columns) if isinstance(column, StringId | ExactString)]
 
 
 def is_side(column: SideColumn) -> TypeGuard[Raw | OrderKey]:
-    """Return True if a device can compute a column: others number texts, or need more than 64 bits."""
+    """Return True if a device can compute a column: others number strings, or need more than 64 bits."""
     return isinstance(column, Raw | OrderKey) and column.term.dtype != WIDE and not goes_beyond(column.term)
 
 
@@ -325,7 +325,7 @@ class SideColumns:
     inputs
         Inputs of their terms.
     numbers
-        Numbers of texts, kept from block to block.
+        Numbers of strings, which persist from block to block.
 
     Attributes
     ----------
@@ -349,7 +349,7 @@ class SideColumns:
         return BlockInputs(block.n_rows, self._inputs.stored_of(self.sides.columns, block), self._constants)
 
     def restart(self, numbers: StringIds) -> None:
-        """Go on with another numbering of texts, at another part of the stream."""
+        """Continue with another numbering of strings, at another part of the stream."""
         self._numbers, self._computed = numbers, None
 
     def take(self, block: Block, rows: npt.NDArray[np.int32], sides: Int64) -> None:
@@ -357,7 +357,7 @@ class SideColumns:
         self._computed = block, rows, sides
 
     def of(self, block: Block, rows: npt.NDArray[np.int32]) -> Int64:
-        """Compute the columns of some rows of a block; those that a device computed are 0 in rows not relevant.
+        """Compute the columns of some rows of a block; those computed by a device are 0 in rows that are not relevant.
 
         Returns
         -------
@@ -368,32 +368,32 @@ class SideColumns:
         if computed is not None and len(self.sides.values) == len(self._columns):
             return computed
         view = RowsOfBlock(block, rows)
-        found = np.empty((len(rows), 1 + len(self._columns)), np.int64)
+        columns = np.empty((len(rows), 1 + len(self._columns)), np.int64)
         valid_bits: Any = 0
         n_sides = 0
         for k, column in enumerate(self._columns):
             if computed is not None and is_side(column):
-                found[:, 1 + k] = computed[:, 1 + n_sides]
+                columns[:, 1 + k] = computed[:, 1 + n_sides]
                 valid_bits = valid_bits | (computed[:, 0] >> n_sides & 1) << k
                 n_sides += 1
                 continue
             keys, valid = column.keys(self._inputs, view, self._numbers)
-            found[:, 1 + k] = keys
+            columns[:, 1 + k] = keys
             valid_bits = valid_bits | (1 << k if valid is None else valid.astype(np.int64) << k)
-        found[:, 0] = valid_bits
-        return found
+        columns[:, 0] = valid_bits
+        return columns
 
     def _computed_at(self, block: Block, rows: npt.NDArray[np.int32]) -> Int64 | None:
-        """Return what a device computed, at some rows, or None if it was not asked."""
+        """Return the columns that a device computed, at some rows, or None if it computed none."""
         if self._computed is None or self._computed[0] is not block:
             return None
-        _, known, sides = self._computed
-        if np.array_equal(rows, known):
+        _, computed_rows, sides = self._computed
+        if np.array_equal(rows, computed_rows):
             return sides
-        found = np.zeros((len(rows), sides.shape[1]), np.int64)
-        relevant = np.isin(rows, known, assume_unique=True)
-        found[relevant] = sides[np.searchsorted(known, rows[relevant])]
-        return found
+        result = np.zeros((len(rows), sides.shape[1]), np.int64)
+        relevant = np.isin(rows, computed_rows, assume_unique=True)
+        result[relevant] = sides[np.searchsorted(computed_rows, rows[relevant])]
+        return result
 
 
 def values_at(term: Value, inputs: Inputs, view: RowsOfBlock) -> tuple[npt.NDArray[Any], Bools | None]:
@@ -406,7 +406,7 @@ def values_at(term: Value, inputs: Inputs, view: RowsOfBlock) -> tuple[npt.NDArr
     return np.broadcast_to(values.astype(kind, copy=False), view.n_rows), valid
 
 
-def _fitting(values: npt.NDArray[Any], valid: Bools | None) -> Int64:
+def _to_int64(values: npt.NDArray[Any], valid: Bools | None) -> Int64:
     """Return Python's integers as int64; 0 for NULL.
 
     Raises
@@ -414,14 +414,14 @@ def _fitting(values: npt.NDArray[Any], valid: Bools | None) -> Int64:
     EventsError
         When one does not fit.
     """
-    known = values if valid is None else np.where(valid, values, 0)
-    beyond = (known < LEAST) | (known > GREATEST)
+    integers = values if valid is None else np.where(valid, values, 0)
+    beyond = (integers < LEAST) | (integers > GREATEST)
     if beyond.any():
         raise EventsError(
-            f"a join predicate compares integers that it computes of each, and {known[beyond.argmax()]} of an "
+            f"a join predicate compares integers that it computes of each, and {integers[beyond.argmax()]} of an "
             "event is beyond int64; compute with floats: 1.0 * a.x * a.y"
         )
-    return known.astype(np.int64)
+    return integers.astype(np.int64)
 
 
 def _low_halves(values: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
@@ -455,7 +455,7 @@ def _inclusive_bounds(
         bound = floor + 1
     elif op == ">=":
         bound = floor + ~whole.astype(np.bool_)
-    return _clipped(bound, op, least, greatest, whole if op == "=" else None)
+    return _clip(bound, op, least, greatest, whole if op == "=" else None)
 
 
 def _may_overflow(values: npt.NDArray[Any], plus: int) -> bool:
@@ -467,9 +467,9 @@ def _may_overflow(values: npt.NDArray[Any], plus: int) -> bool:
 
 
 def _float_bounds(values: npt.NDArray[Any], op: str, least: int, greatest: int) -> tuple[Int64, Bools | None]:
-    known = ~np.isnan(values)
-    floor = np.floor(np.where(known, values, 0.0))
-    whole = floor == np.where(known, values, 0.0)
+    is_number = ~np.isnan(values)
+    floor = np.floor(np.where(is_number, values, 0.0))
+    whole = floor == np.where(is_number, values, 0.0)
     # beyond the integers every bound is one side of all of them; 2.0**63 and 2.0**64 are exact
     inside = (floor >= float(least)) & (floor < float(greatest + 1))
     bound = np.where(inside, floor, 0.0)
@@ -485,11 +485,11 @@ def _float_bounds(values: npt.NDArray[Any], op: str, least: int, greatest: int) 
         integers = integers + 1
     elif op == ">=":
         integers = integers + ~whole
-    bounds, possible = _clipped(integers, op, least, greatest, whole & inside if op == "=" else None)
-    return bounds, both(possible, known)
+    bounds, possible = _clip(integers, op, least, greatest, whole & inside if op == "=" else None)
+    return bounds, both(possible, is_number)
 
 
-def _clipped(
+def _clip(
     bounds: npt.NDArray[Any], op: str, least: int, greatest: int, equal: Bools | None
 ) -> tuple[Int64, Bools | None]:
     """Return bounds within ``least .. greatest``, and where an integer can pass."""

@@ -1,4 +1,4 @@
-"""Functions of several values of one event, most of them texts: ``concat``, ``substring``, ``contains`` and their kin.
+"""Functions of several values of one event, mostly strings, such as ``concat``, ``substring`` and ``contains``.
 
 They are functions of Python, called once for each distinct combination of their operands
 (`cer_gpu.expressions.combinations`).  Characters are code points, counted from 0.  NULL in, NULL out.
@@ -16,7 +16,7 @@ import pyarrow as pa
 from cer_gpu.columnar.columns import BOOLEAN, INTEGER, STRING
 
 A_TEXT, AN_INTEGER, A_TRUTH, A_VALUE = "a text", "a whole number", "TRUE or FALSE", "a value"
-"""Kinds of operands; of a value it is the text (``string``) that is read."""
+"""Kinds of operands; of a value it is the string (``string``) that is read."""
 
 KIND_OF_OPERAND = {A_TEXT: STRING, AN_INTEGER: INTEGER, A_TRUTH: BOOLEAN, A_VALUE: STRING}
 """Kinds of the values that such operands take (`cer_gpu.columnar.columns.kind_of`)."""
@@ -33,11 +33,11 @@ class StringFunction:
     operands : tuple of str
         Kinds of its operands, in order: `A_TEXT`, `AN_INTEGER`, `A_TRUTH` or `A_VALUE`.
     least : int
-        Number of operands that must be given.
+        Number of required operands.
     type : pyarrow.DataType
         Type of the results.
     compute : callable
-        The result for values none of which is NULL; None for NULL.
+        The result for values that are not NULL; None for NULL.
     example : str
     repeats : bool
         True: the last operand may be there any number of times.
@@ -59,20 +59,20 @@ class StringFunction:
         return self.least <= n_operands and (self.repeats or n_operands <= len(self.operands))
 
     @property
-    def counted(self) -> str:
+    def operand_range(self) -> str:
         """The number of its operands, in words of a message."""
-        least, most = self.least, len(self.operands)
+        least, greatest = self.least, len(self.operands)
         if self.repeats:
             return f"{least} operands or more"
-        return f"{least} operands" if least == most else f"{least} to {most} operands"
+        return f"{least} operands" if least == greatest else f"{least} to {greatest} operands"
 
     def kinds(self, n_operands: int) -> tuple[str, ...]:
-        """Return the kind of each of so many operands."""
+        """Return the kind of each of `n` operands."""
         return (*self.operands, *self.operands[-1:] * n_operands)[:n_operands]
 
 
-def lowered(text: str) -> str:
-    """Return a text in small letters, character by character, as ``lower`` does it: of the same length."""
+def to_lower(text: str) -> str:
+    """Return a string in lower case, character by character as by ``lower``, so of the same length."""
     if text.isascii():
         return text.lower()
     return "".join(small if len(small := character.lower()) == 1 else small[0] for character in text)
@@ -90,11 +90,11 @@ def _between(text: str, left: str, right: str, greedy: bool = False) -> str:
 
 
 def _between_nocase(text: str, left: str, right: str, greedy: bool = False) -> str:
-    return _text_between(text, lowered(text), lowered(left), lowered(right), greedy)
+    return _text_between(text, to_lower(text), to_lower(left), to_lower(right), greedy)
 
 
 def _text_between(text: str, searched: str, left: str, right: str, greedy: bool) -> str:
-    """Return the part of a text between two others, found in another text of the same length; '' if there is none."""
+    """Return the part of a string between two others, searched in another one of the same length, else ''."""
     if not text or not left or not right:
         return text
     begin = searched.find(left)
@@ -106,8 +106,8 @@ def _text_between(text: str, searched: str, left: str, right: str, greedy: bool)
 
 
 def _index_of(text: str, part: str, start: int = 0) -> int | None:
-    found = text.find(part, max(0, start))
-    return None if found < 0 else found
+    index = text.find(part, max(0, start))
+    return None if index < 0 else index
 
 
 _DIGITS = re.compile(r"[+-]?(?P<hex>0x)?(?P<digits>[0-9a-z]+)", re.ASCII | re.IGNORECASE)
@@ -115,17 +115,17 @@ _DECIMAL = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?\s*", r
 
 
 def _parse_number(text: str, base: int | None = None) -> float | None:
-    """Return the number that a text writes, of base 10, or 16 behind 0x, or None if it writes none."""
+    """Return the number that a string spells, of base 10, or 16 after 0x, or None if it is none."""
     if base is None and not text.lower().lstrip("+-").startswith("0x"):
         base = 10
     if base == 10:
         return float(text) if _DECIMAL.fullmatch(text) else None
     base = 16 if base is None else base
-    found = _DIGITS.fullmatch(text)
-    if found is None or not 2 <= base <= 36 or (found["hex"] and base != 16):
+    parsed = _DIGITS.fullmatch(text)
+    if parsed is None or not 2 <= base <= 36 or (parsed["hex"] and base != 16):
         return None
     try:
-        value = int(found["digits"], base)
+        value = int(parsed["digits"], base)
     except ValueError:
         return None
     return float(-value if text[0] == "-" else value)
@@ -181,4 +181,4 @@ STRING_FUNCTIONS = (
 """Records of the functions."""
 
 NOCASE = {f"{name}~": name for name in ("indexof", "startswith", "endswith", "contains")}
-"""Functions without regard to letter case that are those of texts in small letters."""
+"""Case-insensitive functions that equal the case-sensitive ones of strings in lower case."""

@@ -1,7 +1,7 @@
-"""Tests of the texts of a column that are answered together: each distinct text is read once for all of them.
+"""Tests of the strings of a column that are evaluated together: each distinct string is read once for all of them.
 
-One by one, each test reads all distinct texts.  From some work on, the patterns of all tests of a column are looked for
-in one pass (`cer_gpu.expressions.globs`), which gives the texts of each pattern; a test is then their union.  Texts
+One by one, each test reads all distinct strings.  From some work on, the patterns of all tests of a column are searched
+in one pass (`cer_gpu.expressions.globs`), which gives the strings of each pattern; a test is then their union.  Strings
 that are added to a dictionary are read alone.
 """
 
@@ -17,23 +17,23 @@ from cer_gpu.columnar.dictionary_encoding import DictionaryCache, same_memory
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions.by_arrow import arrow_rows
 from cer_gpu.expressions.globs.compiling import Pattern
-from cer_gpu.expressions.globs.glob_sets import NO_STRINGS, FoundPatterns, GlobSet, merged
+from cer_gpu.expressions.globs.glob_sets import NO_STRINGS, GlobSet, PatternMatches, merge_parts
 from cer_gpu.expressions.string_tests import OneOfPatterns
 
 TOGETHER_FROM = 1 << 19
-"""Bytes that the tests of a column would read one by one, each pattern by itself, to be answered together."""
+"""Bytes read by the tests of a column, pattern by pattern, from which on they are evaluated together."""
 
 READING = 1 << 14
 """Bytes that take as long as the call by which one pattern reads a dictionary."""
 
 MAX_DICTIONARY_PARTS = 8
-"""Most parts of a dictionary whose answers are kept apart, as they came."""
+"""Most parts of a dictionary whose results are stored separately."""
 
 FEW_PAIRS = 1 << 10
-"""Pairs of a pattern and a text, for each test, up to which the answers for all parts are put together at once."""
+"""Pairs of a pattern and a string, for each test, up to which the results for all parts are merged at once."""
 
-KEPT_BYTES = 1 << 26
-"""Most bytes of the tables of a column that are kept until its dictionary changes; larger ones are made anew."""
+CACHED_BYTES = 1 << 26
+"""Most bytes of the tables of a column that are cached until its dictionary changes; larger ones are recomputed."""
 
 
 class _Places(NamedTuple):
@@ -43,7 +43,7 @@ class _Places(NamedTuple):
     patterns: Int32
 
 
-class Together:
+class CombinedPatterns:
     """All tests of a column, with their patterns in two sets.
 
     Attributes
@@ -59,13 +59,13 @@ class Together:
         self.places: list[_Places] = list[_Places]()
         askers: dict[bool, list[tuple[Int32, int]]] = {False: [], True: []}
         for number, test in enumerate(tests):
-            known = numbers[test.nocase]
-            places = {known.setdefault(pattern, len(known)) for pattern in test.patterns}
+            index_of = numbers[test.nocase]
+            places = {index_of.setdefault(pattern, len(index_of)) for pattern in test.patterns}
             patterns = read_only(np.array(sorted(places), np.int32))
             self.places.append(_Places(test.nocase, patterns))
             askers[test.nocase].append((patterns, number))
         self.sets: dict[bool, GlobSet] = {
-            nocase: GlobSet(list(known), nocase) for nocase, known in numbers.items() if known
+            nocase: GlobSet(list(index_of), nocase) for nocase, index_of in numbers.items() if index_of
         }
         self._askers = {
             nocase: (
@@ -77,18 +77,18 @@ class Together:
         }
 
     def askers(self, nocase: bool) -> tuple[Int32, Int32]:
-        """Return the numbers of the tests that ask for each pattern of a set, and where those of each begin."""
+        """Return the numbers of the tests with each pattern of a set, and the first index of each pattern."""
         patterns, tests = self._askers[nocase]
         order = np.argsort(patterns, kind="stable")
         begins = np.searchsorted(patterns[order], np.arange(self.sets[nocase].n_patterns + 1))
         return read_only(tests[order].astype(np.int32)), read_only(begins.astype(np.int32))
 
-    def asking(self, nocase: bool, found: FoundPatterns) -> Array:
-        """Return the numbers of the tests that ask for a pattern which was found."""
+    def matching_tests(self, nocase: bool, matches: PatternMatches) -> Array:
+        """Return the numbers of the tests with a pattern that matches."""
         patterns, tests = self._askers[nocase]
-        is_found = found.begins[1:] > found.begins[:-1]
-        asking: Array = tests[is_found[patterns]]
-        return asking
+        has_match = matches.begins[1:] > matches.begins[:-1]
+        result: Array = tests[has_match[patterns]]
+        return result
 
 
 class _Tests:
@@ -98,7 +98,7 @@ class _Tests:
         self.numbers: dict[OneOfPatterns, int] = {}
         self.tests: list[OneOfPatterns] = []
         self.n_readings: int = 0
-        self._together: Together | None = None
+        self._combined: CombinedPatterns | None = None
 
     def number(self, test: OneOfPatterns) -> int:
         """Return the number of a test; equal ones have the same."""
@@ -106,18 +106,18 @@ class _Tests:
         if number == len(self.tests):
             self.tests.append(test)
             self.n_readings += test.n_readings
-            self._together = None
+            self._combined = None
         return number
 
-    def together(self) -> Together:
+    def combined_patterns(self) -> CombinedPatterns:
         """Return the patterns of all tests so far."""
-        if self._together is None:
-            self._together = Together(self.tests)
-        return self._together
+        if self._combined is None:
+            self._combined = CombinedPatterns(self.tests)
+        return self._combined
 
 
 class StringSet:
-    """Tests of the texts of one column, over one dictionary after the other.
+    """Tests of the strings of one column, over one dictionary after the other.
 
     Attributes
     ----------
@@ -127,12 +127,12 @@ class StringSet:
 
     def __init__(self, tests: _Tests | None = None) -> None:
         self._tests = _Tests() if tests is None else tests
-        self._strings: pa.Array | None = None  # kept alive, so that no other array gets its address
+        self._strings: pa.Array | None = None  # referenced, so that no other array gets its address
         self._work = 0
-        self._together: Together | None = None
-        self._parts: dict[bool, list[FoundPatterns]] = {}
+        self._combined: CombinedPatterns | None = None
+        self._parts: dict[bool, list[PatternMatches]] = {}
         self._n_read: dict[bool, int] = {}
-        self._holds: Bools = np.zeros(0, np.bool_)  # for each test, if one of the texts read satisfies it
+        self._holds: Bools = np.zeros(0, np.bool_)  # for each test, if one of the strings read satisfies it
         self.turn: int = 0
 
     def fresh(self) -> StringSet:
@@ -140,7 +140,7 @@ class StringSet:
         return StringSet(self._tests)
 
     def number(self, test: OneOfPatterns) -> int:
-        """Return the number of a test, by which it is asked."""
+        """Return the number of a test, by which it is looked up."""
         return self._tests.number(test)
 
     @property
@@ -148,9 +148,9 @@ class StringSet:
         """Number of tests so far."""
         return len(self._tests.tests)
 
-    def together(self) -> Together:
+    def combined_patterns(self) -> CombinedPatterns:
         """Return the patterns of all tests so far."""
-        return self._tests.together()
+        return self._tests.combined_patterns()
 
     def read(self, strings: pa.Array) -> None:
         """Go on to a dictionary."""
@@ -174,11 +174,11 @@ class StringSet:
         self._holds = np.zeros(len(self._tests.tests), np.bool_)
 
     def keeps(self) -> bool:
-        """Return True if the tables of the tests are kept for this dictionary."""
-        return len(self._tests.tests) * len(self._strings or ()) <= KEPT_BYTES
+        """Return True if the tables of the tests are cached for this dictionary."""
+        return len(self._tests.tests) * len(self._strings or ()) <= CACHED_BYTES
 
     def rows(self, number: int) -> Bools:
-        """Return for each text of the dictionary at hand if a test holds; of NULL the answer is arbitrary."""
+        """Return for each string of the dictionary at hand if a test holds; of NULL the result is arbitrary."""
         strings = self._strings
         assert strings is not None
         places = self._pattern_places(number)
@@ -190,40 +190,40 @@ class StringSet:
         return rows
 
     def codes(self, number: int) -> Int32 | None:
-        """Return the texts for which a test holds, ascending, or None if they are better asked one by one (`rows`)."""
+        """Return the strings for which a test holds, ascending, or None if testing row by row (`rows`) is cheaper."""
         places = self._pattern_places(number)
         if places is None:
             return None
-        found = self._find_patterns(places.nocase)
+        matches = self._find_patterns(places.nocase)
         if not self._holds[number]:
             return NO_STRINGS
-        parts = [part.of(places.patterns) for part in found]
+        parts = [part.of(places.patterns) for part in matches]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _pattern_places(self, number: int) -> _Places | None:
-        """Return where the patterns of a test stand, or None if it is answered by itself."""
+        """Return the indexes of the patterns of a test, or None if it is evaluated by itself."""
         if self._work < TOGETHER_FROM:
             return None
-        together = self._tests.together()
-        if together is not self._together:
-            self._together = together
+        combined = self._tests.combined_patterns()
+        if combined is not self._combined:
+            self._combined = combined
             self._begin_dictionary()
-        return together.places[number]
+        return combined.places[number]
 
-    def _find_patterns(self, nocase: bool) -> list[FoundPatterns]:
-        """Return the texts of each pattern of a set, in parts of the dictionary."""
+    def _find_patterns(self, nocase: bool) -> list[PatternMatches]:
+        """Return the strings of each pattern of a set, in parts of the dictionary."""
         assert self._strings is not None
-        assert self._together is not None
+        assert self._combined is not None
         parts, n_read = self._parts.setdefault(nocase, []), self._n_read.get(nocase, 0)
         if n_read < len(self._strings) or not parts:
             strings = self._strings.slice(n_read)
             strings = strings.fill_null("") if strings.null_count else strings  # the bytes of a NULL are arbitrary
-            parts.append(self._together.sets[nocase].find(strings, n_read))
-            self._holds[self._together.asking(nocase, parts[-1])] = True
+            parts.append(self._combined.sets[nocase].find(strings, n_read))
+            self._holds[self._combined.matching_tests(nocase, parts[-1])] = True
             self._n_read[nocase] = len(self._strings)
             n_pairs = sum(len(part.strings) for part in parts)
             if len(parts) > MAX_DICTIONARY_PARTS or (len(parts) > 1 and n_pairs <= FEW_PAIRS * len(self._tests.tests)):
-                parts[:] = [merged(parts)]
+                parts[:] = [merge_parts(parts)]
         return parts
 
 
@@ -278,16 +278,16 @@ class TestTable(DictionaryCache):
     def at(self, values: pa.Array, codes: Array) -> Array:
         """See `DictionaryCache`."""
         self.of.read(values)
-        known = self._table is not None and self._turn == self.of.turn
-        held = None if known or values.null_count else self.of.codes(self.number)
-        if held is None:
+        is_cached = self._table is not None and self._turn == self.of.turn
+        passing = None if is_cached or values.null_count else self.of.codes(self.number)
+        if passing is None:
             at: Array = self(values)[codes]
             return at
-        if not len(held):
+        if not len(passing):
             return np.full(len(codes), self.negated)
-        places = np.searchsorted(held, codes)
-        found: Array = (held[np.minimum(places, len(held) - 1)] == codes) != self.negated
-        return found
+        places = np.searchsorted(passing, codes)
+        result: Array = (passing[np.minimum(places, len(passing) - 1)] == codes) != self.negated
+        return result
 
     def codes(self, values: pa.Array) -> Array:
         """See `DictionaryCache`."""

@@ -93,7 +93,7 @@ class Apply:
 
 @dataclass(frozen=True)
 class Text:
-    """The number of a text, one numbering for all columns; `ranked`: its place in the order of the texts."""
+    """The number of a string, one numbering for all columns; `ranked`: its place in the order of the strings."""
 
     column: str
     ranked: bool
@@ -136,14 +136,14 @@ class Compare:
 
 @dataclass(frozen=True)
 class StringRelation:
-    """Test of two texts by their numbers: `left` contains `right`, begins or ends with it; or its negation.
+    """Test of two strings by their numbers: `left` contains `right`, begins or ends with it; or its negation.
 
     Attributes
     ----------
     function : str
         "contains", "startswith" or "endswith".
     left, right : Value
-        Texts of two events.
+        Strings of two events.
     negated : bool
     """
 
@@ -171,14 +171,14 @@ class Lookup:
 
 @dataclass(frozen=True)
 class ExternalPredicate:
-    """Answers for each row that are computed outside of terms, by their slot."""
+    """Results for each row that are computed outside of terms, by their slot."""
 
     slot: int
 
 
 @dataclass(frozen=True)
 class ConstantPredicate:
-    """The same answer for all rows."""
+    """The same result for all rows."""
 
     holds: bool
 

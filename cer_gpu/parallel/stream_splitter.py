@@ -103,7 +103,7 @@ class StreamSplitter:
     @staticmethod
     def first_pending(group: ExecutionGroup) -> dict[str, int]:
         """Return the first event that may still have a row, of the queries with rows in the order of their starts."""
-        firsts = {name: each.first_held for name, each in group.executions.items()}
+        firsts = {name: each.first_pending for name, each in group.executions.items()}
         return {name: min(first, group.blocks.n_events) for name, first in firsts.items() if first is not None}
 
     @staticmethod

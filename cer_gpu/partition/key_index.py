@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Array, Int32, Int64, UInt64
 from cer_gpu.backend.partitions import UNASSIGNED, assign_partitions, find_runs, hash_keys
-from cer_gpu.columnar.columns import is_string, known_codes, numbers_of, validity
+from cer_gpu.columnar.columns import codes_or_zero, is_string, numbers_of, validity
 from cer_gpu.columnar.dictionary_encoding import DictionaryCache, DictionaryEncoder
-from cer_gpu.columnar.memory import GatherBuffer, Scratch, read_only, room
+from cer_gpu.columnar.memory import GatherBuffer, Scratch, allocate, read_only
 
 KeyWords = UInt64
 
@@ -62,11 +62,11 @@ class Numbers:
         return words
 
     def keep(self, words: KeyWords) -> None:
-        """Do nothing: there is no state beside the words."""
+        """Do nothing: the words are the only state."""
 
 
 class Strings:
-    """Encoder of texts and byte strings: a word is the number of a value in a dictionary of those met so far."""
+    """Encoder of strings and byte strings: a word is the code of a value in a dictionary of those seen so far."""
 
     width = 1
 
@@ -90,31 +90,31 @@ class Strings:
         if rows is not None:
             codes = np.take(codes, rows, out=self._taken.empty(len(rows)), mode="clip")
             valid = None if valid is None else valid[rows]
-        return known_codes(codes, valid), self._of_dictionary(array.dictionary)
+        return codes_or_zero(codes, valid), self._of_dictionary(array.dictionary)
 
     @property
     def n_strings(self) -> int:
-        """Number of texts that have a word."""
+        """Number of strings that have a word."""
         return self._coder.n_values
 
     @property
     def n_aside(self) -> int:
-        """Number of texts outside the current dictionary; its own texts, if forgotten, would soon get words again."""
+        """Number of strings outside the current dictionary; strings of it, if dropped, would soon get words again."""
         return max(self.n_strings - self._n_in_dictionary, 0)
 
     def keep(self, words: KeyWords) -> None:
-        """Forget the texts of all other words, and number these anew."""
+        """Drop the strings of all other words, and renumber the remaining ones."""
         used, codes = np.unique(words, return_inverse=True)
         strings = self.strings().take(pa.array(used))
         words[:] = codes
         self.restore(strings)
 
     def strings(self) -> pa.Array:
-        """Return the texts in the order of their words."""
+        """Return the strings in the order of their words."""
         return self._coder.values()
 
     def restore(self, strings: pa.Array) -> None:
-        """Replace all texts by these, with their indices as words."""
+        """Replace all strings by these, with their indices as words."""
         self._forget_strings()
         self._coder.number(strings)
 
@@ -136,13 +136,13 @@ class Runs(NamedTuple):
     ----------
     begins : int32, shape (runs + 1,)
     rows : int32, shape (relevant,)
-    found : int32, shape (runs,)
+    ids : int32, shape (runs,)
         Partition id of each run, or less than 0.
     """
 
     begins: Int32
     rows: Int32
-    found: Int32
+    ids: Int32
 
 
 class KeyIndex:
@@ -151,11 +151,11 @@ class KeyIndex:
     _table: Array
 
     def __init__(self) -> None:
-        self._looked_up: tuple[Array, ...] = ()
-        self._begins, self._found = Scratch(np.int32), Scratch(np.int32)
+        self._prepared: tuple[Array, ...] = ()
+        self._begins, self._ids = Scratch(np.int32), Scratch(np.int32)
 
     def rebuild(self, keys: KeyWords, n: int) -> None:
-        """Index the first `n` of these keys, with room for all of them."""
+        """Index the first `n` of these keys, with space for all of them."""
         raise NotImplementedError
 
     def look_up(self, keys: list[pa.Array], rows: Int32 | None) -> bool:
@@ -163,17 +163,17 @@ class KeyIndex:
         raise NotImplementedError
 
     def runs(self, rows: Int32) -> Runs:
-        """Cut the prepared keys into runs of equal ones; `rows` are the relevant ones among them."""
-        words, present = self._looked_up[0], self._looked_up[-1]
+        """Cut the prepared keys into runs of equal keys; `rows` are the relevant rows among them."""
+        words, present = self._prepared[0], self._prepared[-1]
         begins = self._begins.empty(len(words) + 1)
         n = find_runs(words, present, begins)
-        return Runs(read_only(begins[: n + 1]), rows, self._found.empty(n))
+        return Runs(read_only(begins[: n + 1]), rows, self._ids.empty(n))
 
     def assign(self, runs: Runs, keys: KeyWords, counts: Int64, start: int, n: int) -> tuple[int, int]:
         """Assign ids to the runs of the prepared keys; the arguments are those of `assign_partitions`."""
-        begins, rows, found = runs
+        begins, rows, ids = runs
         done: tuple[int, int] = assign_partitions(
-            *self._looked_up, begins, rows, self._table, keys, counts, start, n, found
+            *self._prepared, begins, rows, self._table, keys, counts, start, n, ids
         )
         return done
 
@@ -187,10 +187,10 @@ class ByHash(KeyIndex):
         self._table = np.empty((0, 2), np.int64)
 
     def rebuild(self, keys: KeyWords, n: int) -> None:
-        """Hash the first `n` of these keys into a table with room for all."""
+        """Hash the first `n` of these keys into a table with space for all."""
         capacity = len(keys) * (4 if len(keys) < SPARSE_BELOW else 2)
         if capacity != len(self._table):
-            self._table = room((capacity, 2), np.int64)
+            self._table = allocate((capacity, 2), np.int64)
         self._table.fill(UNASSIGNED)
         hash_keys(read_only(keys[:n]), self._table)
 
@@ -203,45 +203,45 @@ class ByHash(KeyIndex):
             if holds is not None:
                 holds = holds if rows is None else holds[rows]
                 present = present & holds if len(present) else holds
-        self._looked_up = joined_words(words), _NO_NUMBERS, present
+        self._prepared = joined_words(words), _NO_NUMBERS, present
         return len(present) > 0
 
 
 class ByString(KeyIndex):
-    """Array from the words of texts to partition ids, for keys of one text: no event needs a hash."""
+    """Array from the words of strings to partition ids, for keys of one string column: no event needs a hash."""
 
     def __init__(self, encoder: Strings) -> None:
         super().__init__()
         self._encoder = encoder
         self._table = np.empty(0, np.int32)
-        self._n_known = 0
+        self._n_entered = 0
 
     def rebuild(self, keys: KeyWords, n: int) -> None:
         """Enter the first `n` of these keys."""
-        self._table, self._n_known = np.empty(0, np.int32), 0
-        self._know_all()
+        self._table, self._n_entered = np.empty(0, np.int32), 0
+        self._enter_new_strings()
         self._table[keys[:n, 0]] = np.arange(n, dtype=np.int32)
 
     def look_up(self, keys: list[pa.Array], rows: Int32 | None) -> bool:
-        """Encode the texts of a block, or of some of its rows; return True if some may be in no partition."""
+        """Encode the strings of a block, or of some of its rows; return True if some may be in no partition."""
         codes, numbers = self._encoder.codes(keys[0], rows)
-        self._know_all()
+        self._enter_new_strings()
         holds = validity(keys[0])
         present = _ALL if holds is None else holds if rows is None else holds[rows]
-        self._looked_up = read_only(codes.reshape(-1, 1)), numbers, present
+        self._prepared = read_only(codes.reshape(-1, 1)), numbers, present
         return holds is not None
 
-    def _know_all(self) -> None:
-        """Enter new texts as unassigned."""
+    def _enter_new_strings(self) -> None:
+        """Enter new strings as unassigned."""
         n = self._encoder.n_strings
-        if 0 < n == self._n_known:
+        if 0 < n == self._n_entered:
             return
         if n >= len(self._table):
             larger = np.empty(max(64, 1 << n.bit_length()), np.int32)
-            larger[: self._n_known] = self._table[: self._n_known]
+            larger[: self._n_entered] = self._table[: self._n_entered]
             self._table = larger
-        self._table[self._n_known : n] = UNASSIGNED
-        self._n_known = n
+        self._table[self._n_entered : n] = UNASSIGNED
+        self._n_entered = n
 
 
 def index_of(encoders: list[Numbers | Strings]) -> KeyIndex:
@@ -254,5 +254,5 @@ def index_of(encoders: list[Numbers | Strings]) -> KeyIndex:
 
 
 def joined_words(words: list[KeyWords]) -> KeyWords:
-    """Join the words of columns to those of whole keys, read-only."""
+    """Return the words of whole keys, joined from those of their columns, read-only."""
     return read_only(words[0] if len(words) == 1 else np.concatenate(words, axis=1))

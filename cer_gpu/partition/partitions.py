@@ -21,10 +21,10 @@ from cer_gpu.errors import QueryTypeError
 from cer_gpu.partition.key_index import KeyWords, Strings, encoder_of, index_of, joined_words
 
 SWEEP_PARTITIONS_FROM = 1 << 15
-"""Least number of partitions for a sweep, which drops those that hold nothing."""
+"""Least number of partitions for a sweep, which drops those without state."""
 
 SWEEP_STRINGS_FROM = 1 << 16
-"""Least number of old texts for a sweep: events that only count leave the texts of their keys behind."""
+"""Least number of old strings for a sweep: the strings of keys remain after the events that had them."""
 
 
 class PartitionKeys:
@@ -45,7 +45,7 @@ class PartitionKeys:
     types : list of pyarrow.DataType
         Types of the keys in the output.
     parts : list of pyarrow.DataType
-        Types of the columns that tell keys apart (`arrays`).  There are two for a key whose NULL is a value: the value,
+        Types of the columns that identify keys (`arrays`).  There are two for a key whose NULL is a value: the value,
         and whether it is NULL.
     columns : list of str
         All columns and fields to read.
@@ -75,32 +75,32 @@ class PartitionKeys:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """Facts that tell them from the keys of other queries over the same events."""
+        """Identity of the keys among those of other queries over the same events."""
         own = (self.nullable, self.nocase) if any(self.nocase) else (self.nullable,)
         return (self.brackets, *own) if any(map(any, own)) else self.brackets
 
     def arrays(
         self, batch: pa.RecordBatch, parts: list[pa.DataType], having: Sequence[Sequence[Bools | None]] = ()
     ) -> list[pa.Array]:
-        """Return the columns that tell keys apart: for each event, the first of the alternatives that is not NULL.
+        """Return the columns that identify keys: for each event, the first of the alternatives that is not NULL.
 
         Parameters
         ----------
         parts
-            Types of these columns (`parts`), to which others are cast; texts may keep their dictionary.
+            Types of these columns (`parts`), to which others are cast; strings may keep their dictionary.
         having
             For each key, and each of its columns, the events whose key it is, or None for all.
         """
         columns = {name: array_of(batch, name) for name in self.columns}
-        found, kinds = [], iter(parts)
+        key_arrays, kinds = [], iter(parts)
         for i, (names, nullable) in enumerate(zip(self.brackets, self.nullable, strict=True)):
             of_key = [columns[name] for name in names]
             if having:
                 of_key = [_where(column, events) for column, events in zip(of_key, having[i], strict=True)]
             key = self._bind_key(of_key, names, kind := next(kinds))
             key = _in_lower_case(key) if self.nocase[i] else key
-            found += _with_null(key, kind) if nullable and next(kinds) is not None else [key]
-        return found
+            key_arrays += _with_null(key, kind) if nullable and next(kinds) is not None else [key]
+        return key_arrays
 
     def n_without(self, batch: pa.RecordBatch, rows: Int32) -> int:
         """Return the number of some events that have no key: all alternatives of one are NULL."""
@@ -253,7 +253,7 @@ class Partitions:
 
     @property
     def wants_sweep(self) -> bool:
-        """True if there are many more partitions, or texts, than after the last sweep."""
+        """True if there are many more partitions, or strings, than after the last sweep."""
         strings = (encoder.n_aside for encoder in self._encoders if isinstance(encoder, Strings))
         return self.n >= self._sweep_at or any(n > self._sweep_strings_at for n in strings)
 
@@ -277,7 +277,7 @@ class Partitions:
         start = 0
         while True:
             start, self.n = self._index.assign(runs, self._keys, self._counts, start, self.n)
-            if start == len(runs.found):
+            if start == len(runs.ids):
                 break
             self._resize(2 * len(self._keys))
         n = len(rows)
@@ -286,22 +286,27 @@ class Partitions:
         number_events(*runs, self._counts, partitions, ordinals)
         partitions, ordinals = partitions[:n], ordinals[:n]
         if some_have_none:
-            kept = np.flatnonzero(partitions >= 0)
-            return symbols[kept], rows[kept], partitions[kept], ordinals[kept] if self._numbered else ordinals
+            selected = np.flatnonzero(partitions >= 0)
+            return (
+                symbols[selected],
+                rows[selected],
+                partitions[selected],
+                ordinals[selected] if self._numbered else ordinals,
+            )
         return symbols, rows, partitions, ordinals
 
-    def keep(self, kept: Bools) -> None:
-        """Drop the partitions that are not `kept`; the others get new ids in their order."""
-        self.n = int(kept.sum())
-        self._keys[: self.n] = self._keys[: len(kept)][kept]
-        self._counts[: self.n] = self._counts[: len(kept)][kept]
+    def keep(self, mask: Bools) -> None:
+        """Drop the partitions outside of `mask`; the remaining ones get new ids in their order."""
+        self.n = int(mask.sum())
+        self._keys[: self.n] = self._keys[: len(mask)][mask]
+        self._counts[: self.n] = self._counts[: len(mask)][mask]
         column = 0
         for encoder in self._encoders:
             encoder.keep(self._keys[: self.n, column])
             column += encoder.width
         self._sweep_at = max(SWEEP_PARTITIONS_FROM, 4 * self.n)
         self._sweep_strings_at = SWEEP_STRINGS_FROM + 2 * self.n
-        self._resize(min(len(self._keys), _room_for(2 * self.n)))
+        self._resize(min(len(self._keys), _capacity_for(2 * self.n)))
 
     def _resize(self, capacity: int) -> None:
         if capacity != len(self._keys):
@@ -313,7 +318,7 @@ class Partitions:
     # ---- checkpoints ----------------------------------------------------------------------------------------
 
     def snapshot(self) -> tuple[dict[str, Any], dict[int, pa.Array]]:
-        """Return the state: arrays, and the values of keys that are texts."""
+        """Return the state: arrays, and the values of string keys."""
         strings = {i: encoder.strings() for i, encoder in enumerate(self._encoders) if isinstance(encoder, Strings)}
         return {"keys": self._keys[: self.n], "counts": self._counts[: self.n]}, strings
 
@@ -323,7 +328,7 @@ class Partitions:
             if isinstance(encoder, Strings):
                 encoder.restore(strings[i])
         n = len(snapshot["keys"])
-        self._resize(_room_for(n))
+        self._resize(_capacity_for(n))
         self._keys[:n], self._counts[:n] = snapshot["keys"], snapshot["counts"]
         self.n = n
         self._resize(len(self._keys))  # rebuilds the index
@@ -331,8 +336,8 @@ class Partitions:
         self._sweep_strings_at = SWEEP_STRINGS_FROM + 2 * self.n
 
 
-def _room_for(n: int) -> int:
-    """Return a power of two with room for `n` keys."""
+def _capacity_for(n: int) -> int:
+    """Return a power of two that holds `n` keys."""
     return max(64, 1 << max(0, n - 1).bit_length())
 
 
@@ -340,14 +345,14 @@ _NO_CODES = read_only(np.empty(0, np.int32))
 
 
 class _StringWords:
-    """Words of texts and byte strings that depend on their values alone."""
+    """Words of strings and byte strings that depend on their values alone."""
 
     def __init__(self) -> None:
         self._of_dictionary = DictionaryCache(hashes_of)
         self._coder = DictionaryEncoder()
 
     def coded(self, array: pa.Array) -> pa.Array:
-        """Return texts with a dictionary."""
+        """Return strings with a dictionary."""
         if pa.types.is_dictionary(array.type):
             return array
         codes, values = self._coder.encode(array)
@@ -355,14 +360,14 @@ class _StringWords:
         return pa.DictionaryArray.from_arrays(pa.array(codes, mask=None if valid is None else ~valid), values)
 
     def of(self, array: pa.Array) -> tuple[KeyWords, Int32]:
-        """Return the word of each text in a dictionary, and the codes of an array."""
+        """Return the word of each string in a dictionary, and the codes of an array."""
         words = read_only(self._of_dictionary(array.dictionary).reshape(-1, 1))
         codes = codes_of(array, validity(array.indices))
         return words, read_only(codes.astype(np.int32, copy=False))
 
 
 class DistributedPartitions(Partitions):
-    """Partitions of one shard of the keys: the events of all others are left out before anything is looked up for them.
+    """Partitions of one shard of the keys: the events of all other keys are dropped before any look-up.
 
     Every thread that reads a stream for its shard of the keys does this for all events, so it should cost little.
 
@@ -380,10 +385,10 @@ class DistributedPartitions(Partitions):
         encoders = [encoder_of(kind) for kind in types]
         self._words = [_StringWords() if isinstance(each, Strings) else each for each in encoders]
         self._own, self._before = Scratch(np.int32), Scratch(np.int32)
-        self._kept, self._places = Scratch(np.int32), Scratch(np.int32)
+        self._selected, self._places = Scratch(np.int32), Scratch(np.int32)
 
     def assign(self, keys: list[pa.Array], symbols: Int32, rows: Int32) -> tuple[Int32, Int32, Int32, Int64]:
-        """Find the partitions of the relevant events of a block, as for all keys; events of other keys are left out."""
+        """Find the partitions of the relevant events of a block, as for all keys; events of other keys are dropped."""
         if not self._every:
             taken = pa.array(rows)
             keys = [take_rows(key, taken) for key in keys]
@@ -394,17 +399,17 @@ class DistributedPartitions(Partitions):
         n = len(keys[0])
         own, before = self._own.empty(n + 1), self._before.empty(n + 1)
         relevant = read_only(rows) if self._every else _NO_CODES  # else all of the keys are theirs
-        kept, places = self._kept.empty(len(relevant) + 1), self._places.empty(len(relevant) + 1)
+        selected, places = self._selected.empty(len(relevant) + 1), self._places.empty(len(relevant) + 1)
         words, codes = self._words_of(keys)
-        n_own, n_kept = distribute_events(words, codes, relevant, *self._shard, own, before, kept, places)
+        n_own, n_selected = distribute_events(words, codes, relevant, *self._shard, own, before, selected, places)
         own = own[:n_own]
         chosen = pa.array(own)
         keys = [take_rows(key, chosen) for key in keys]
         if not self._every:
-            own, kept, places = rows[own], own, np.arange(n_own, dtype=np.int32)
+            own, selected, places = rows[own], own, np.arange(n_own, dtype=np.int32)
         else:
-            kept, places = kept[:n_kept], places[:n_kept]
-        symbols, places, partitions, ordinals = super().assign(keys, symbols[kept], places)
+            selected, places = selected[:n_selected], places[:n_selected]
+        symbols, places, partitions, ordinals = super().assign(keys, symbols[selected], places)
         return symbols, own[places], partitions, ordinals
 
     def _words_of(self, keys: list[pa.Array]) -> tuple[KeyWords, Int32]:
@@ -425,7 +430,7 @@ class DistributedPartitions(Partitions):
 def partitions_of(
     types: list[pa.DataType], key_shard: tuple[int, int] | None, *, every: bool, numbered: bool
 ) -> Partitions:
-    """Return the partitions of shard k of n of the keys, for a deal (k, n), or of all; as `Partitions`."""
+    """Return the partitions of shard k of n of the keys, given (k, n), or else of all keys; as `Partitions`."""
     if key_shard is None:
         return Partitions(types, every=every, numbered=numbered)
     return DistributedPartitions(types, key_shard, every=every, numbered=numbered)

@@ -15,7 +15,7 @@ from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.partition.partitions import Partitions
 
 MAX_SHARED = 1 << 16
-"""Most partitions that stay shared: each query has room for all of them, of which it may need few."""
+"""Most partitions that stay shared: each query allocates space for all of them, of which it may need few."""
 
 
 class SharedPartitions:
@@ -35,12 +35,12 @@ class SharedPartitions:
         self.all: Partitions = Partitions(types, every=True, numbered=numbered)
         self._every = np.empty(0, np.int32)
         self.is_given_up = False
-        # True: for all events, in memory of which the next assignment makes use; False: for some of them
-        self._known: dict[bool, tuple[Int32, Int64, bool]] = {}
+        # True: for all events, in memory that the next assignment reuses; False: for some of them
+        self._cached: dict[bool, tuple[Int32, Int64, bool]] = {}
 
     def next_block(self) -> None:
         """Go on to the next block."""
-        self._known.clear()
+        self._cached.clear()
 
     def ids(
         self, keys_of_block: Callable[[], list[pa.Array]], some: Callable[[], Int32 | None] | None
@@ -62,11 +62,11 @@ class SharedPartitions:
             Number of each event in its partition; empty unless `numbered`.
         some_have_none : bool
         """
-        read = None if True in self._known or self.numbered or some is None else some()
-        known = self._known.get(read is None)
-        if known is None:
-            known = self._known[read is None] = self._assign(keys_of_block(), read)
-        return known
+        read = None if True in self._cached or self.numbered or some is None else some()
+        cached = self._cached.get(read is None)
+        if cached is None:
+            cached = self._cached[read is None] = self._assign(keys_of_block(), read)
+        return cached
 
     def _assign(self, keys: list[pa.Array], some: Int32 | None) -> tuple[Int32, Int64, bool]:
         """Assign the partitions of all events, or of some of them."""
@@ -76,15 +76,15 @@ class SharedPartitions:
         if len(self._every) < n:
             self._every = np.arange(n, dtype=np.int32)
         every = self._every[:n]
-        _, kept, ids, ordinals = self.all.assign(keys, every, every)
-        some_have_none = len(kept) < n
+        _, selected, ids, ordinals = self.all.assign(keys, every, every)
+        some_have_none = len(selected) < n
         if some is None and not some_have_none:
             return ids, ordinals, False
         of_all = np.full(n_all, -1, np.int32)
-        of_all[kept if some is None else some[kept]] = ids
+        of_all[selected if some is None else some[selected]] = ids
         all_ordinals = np.zeros(n_all if self.numbered else 0, np.int64)
         if self.numbered:
-            all_ordinals[kept] = ordinals
+            all_ordinals[selected] = ordinals
         return of_all, all_ordinals, some_have_none
 
 
@@ -106,7 +106,7 @@ class ViewOfPartitions:
         return self.shared.all.n
 
     def assign(
-        self, keys_of_block: Callable[[], list[pa.Array]], picked: SelectedRows
+        self, keys_of_block: Callable[[], list[pa.Array]], relevant: SelectedRows
     ) -> tuple[SelectedRows, Int32, Int64]:
         """Find the partitions of the relevant events of a block.
 
@@ -114,24 +114,24 @@ class ViewOfPartitions:
         ----------
         keys_of_block
             Returns the keys of all events of the block; called by the first query that reads them.
-        picked
+        relevant
 
         Returns
         -------
-        picked, partitions, ordinals
+        relevant, partitions, ordinals
             Those of the relevant events that have a key, valid until the next call; the ordinals (int64) are empty
             unless they are numbered.
         """
-        if not len(picked.rows) and not self.shared.numbered:  # ordinals count the events of all blocks
-            return picked, np.empty(0, np.int32), np.empty(0, np.int64)
-        ids, all_ordinals, some_have_none = self.shared.ids(keys_of_block, picked.some)
-        partitions = self._gather_rows(ids, picked.rows, self._ids)
+        if not len(relevant.rows) and not self.shared.numbered:  # ordinals count the events of all blocks
+            return relevant, np.empty(0, np.int32), np.empty(0, np.int64)
+        ids, all_ordinals, some_have_none = self.shared.ids(keys_of_block, relevant.some)
+        partitions = self._gather_rows(ids, relevant.rows, self._ids)
         if some_have_none:
-            kept = np.flatnonzero(partitions >= 0)
-            picked, partitions = picked.at(kept), partitions[kept]
+            selected = np.flatnonzero(partitions >= 0)
+            relevant, partitions = relevant.at(selected), partitions[selected]
         if not self.shared.numbered:
-            return picked, partitions, all_ordinals
-        return picked, partitions, self._gather_rows(all_ordinals, picked.rows, self._ordinals)
+            return relevant, partitions, all_ordinals
+        return relevant, partitions, self._gather_rows(all_ordinals, relevant.rows, self._ordinals)
 
     @staticmethod
     def _gather_rows(values: Any, rows: Int32, memory: Scratch) -> Any:
@@ -140,5 +140,5 @@ class ViewOfPartitions:
         return taken
 
     def snapshot(self) -> tuple[dict[str, Any], dict[int, pa.Array]]:
-        """Return the state as arrays, and the values of keys that are texts."""
+        """Return the state as arrays, and the values of string keys."""
         return self.shared.all.snapshot()

@@ -44,14 +44,14 @@ class Slots:
     Attributes
     ----------
     columns : tuple of Column
-    tables, given : tuple of int
+    tables, external : tuple of int
     constants : tuple of str
-        Types of which there are constants.
+        Types of the constants.
     """
 
     columns: tuple[Column, ...]
     tables: tuple[int, ...]
-    given: tuple[int, ...]
+    external: tuple[int, ...]
     constants: tuple[str, ...]
 
 
@@ -82,8 +82,8 @@ def source_of(program: GuardProgram, nullable: bool) -> str:
     str
         Source of ``run(n_rows, ...)``, whose arguments are, if the program has them: the columns, their validity
         (bits), int64 first bits (of the values and of the validity of each column in turn), constants (int64, uint64,
-        float64, halves of wide integers), the tables of types and of streams, the tables of tests (uint8), the given
-        answers (uint8).  For at most 16 guards there follow the arguments of `select_relevant` after the words, and an
+        float64, halves of wide integers), the tables of types and of streams, the tables of tests (uint8), the external
+        results (uint8).  For at most 16 guards there follow the arguments of `select_relevant` after the words, and an
         array of `CHUNK` words; it returns what that returns, and the slot for an unseen word is the word.  For more
         guards there follow the words, written.
     """
@@ -109,7 +109,7 @@ class _Writer(NumbaWriter):
         tests = self._tests()
         loop: list[str] = []
         if tests[1]:
-            loop = ["for r in range(m):", *_indented(["i = U(begin + r)", *tests[0], f"allowed[U(r)] = {tests[1][0]}"])]
+            loop = ["for r in range(m):", *_indent(["i = U(begin + r)", *tests[0], f"allowed[U(r)] = {tests[1][0]}"])]
         self._begin_source()
         words = [*(["allowed[U(r)]"] if loop else []), *self._allowed_by_codes("")]
         word = f"{cast}({' & '.join(words)})" if words else f"{cast}({(1 << program.n_guards) - 1})"
@@ -130,12 +130,12 @@ class _Writer(NumbaWriter):
             "kept = U(n_selected)",
             "begin = start",
             "while begin < n_rows:",
-            *_indented(
-                [f"m = min(n_rows - begin, {CHUNK})", *loop, "for r in range(m):", *_indented(select), "begin += m"]
+            *_indent(
+                [f"m = min(n_rows - begin, {CHUNK})", *loop, "for r in range(m):", *_indent(select), "begin += m"]
             ),
             "return I(n_rows), I(kept), I(0)",
         ]
-        return [f"def run({self._write_arguments()}):", *_indented(body)]
+        return [f"def run({self._write_arguments()}):", *_indent(body)]
 
     def _write_wide(self) -> list[str]:
         lines, rows = self._tests()
@@ -145,8 +145,8 @@ class _Writer(NumbaWriter):
             allowed = [*self._allowed_by_codes(f", U({k})"), *rows[k : k + 1]]
             self._lines.append(f"words[i, U({k})] = {' & '.join(allowed) or f'U({_bits(self._write_part(k))})'}")
         loop += self._lines
-        body = [*self._preamble(), "for r in range(n_rows):", *_indented(loop)]
-        return [f"def run({self._write_arguments()}):", *_indented(body)]
+        body = [*self._preamble(), "for r in range(n_rows):", *_indent(loop)]
+        return [f"def run({self._write_arguments()}):", *_indent(body)]
 
     def _write_part(self, k: int) -> range:
         return range(64 * k, min(64 * k + 64, self._program.n_guards))
@@ -180,7 +180,7 @@ class _Writer(NumbaWriter):
         if self._nullable:
             names += [f"v{c.slot}" for c in slots.columns]
         names += ["bits", *(CONSTANTS[dtype] for dtype in slots.constants)]
-        names += [*self._program.codes, *(f"t{k}" for k in slots.tables), *(f"g{k}" for k in slots.given)]
+        names += [*self._program.codes, *(f"t{k}" for k in slots.tables), *(f"g{k}" for k in slots.external)]
         if self._program.word == U8:
             return ", ".join([*names, "words"])
         return ", ".join([*names, "table", "start", "symbols", "positions", "n_selected", "allowed"])
@@ -205,7 +205,7 @@ def _bits(guards: Iterable[int]) -> int:
     return sum(1 << guard % 64 for guard in guards)
 
 
-def _indented(lines: Iterable[str]) -> list[str]:
+def _indent(lines: Iterable[str]) -> list[str]:
     return [f"    {line}" for line in lines]
 
 
@@ -283,7 +283,7 @@ class Generated:
         constants = [array_type(I8 if dtype == WIDE else dtype) for dtype in slots.constants]
         codes = [column for column in (program.types, program.streams) if column is not None]
         tables = [array_type(program.word, 2 if program.word == U8 else 1)] * len(codes)
-        tables += [array_type("u1")] * (len(slots.tables) + len(slots.given))
+        tables += [array_type("u1")] * (len(slots.tables) + len(slots.external))
         read = [INT64, *columns, array_type(I8), *constants, *tables]
         if program.word == U8:
             return (*read, array_type(U8, 2, written=True))
@@ -327,13 +327,13 @@ def _function(source: str) -> Run:
         if not path.exists():
             with whole_file(path, 0o644) as file:
                 file.write(source.encode())
-        return kernel(_executed(source, name, str(path)))
+        return kernel(_exec_source(source, name, str(path)))
     except (OSError, RuntimeError):  # the folder cannot be written, or Numba finds no place for its cache
-        return kernel(_executed(source, name, "<generated>"), keep=False)
+        return kernel(_exec_source(source, name, "<generated>"), keep=False)
 
 
-def _executed(source: str, name: str, path: str) -> Run:
-    # Numba imports the module of a kept function, so it must exist; in it, names of machine code must differ
+def _exec_source(source: str, name: str, path: str) -> Run:
+    # Numba imports the module of a cached function, so it must exist; in it, names of machine code must differ
     namespace: dict[str, Any] = {"__name__": __name__}
     exec(compile(source, path, "exec"), namespace)
     run: Any = namespace["run"]

@@ -31,7 +31,7 @@ from cer_gpu.expressions.inputs import CODES, BlockInputs, Inputs, Stored
 from cer_gpu.expressions.side_columns import SideColumns
 from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.expressions.terms import NO_SIDES, BoundPredicate, GuardProgram
-from cer_gpu.predicates.cuda.blocks import Due, Job, one_ahead
+from cer_gpu.predicates.cuda.blocks import Job, ReadyBlock, prefetch_one
 from cer_gpu.predicates.cuda.guard_sets import CudaSets
 from cer_gpu.predicates.cuda.selection import CudaPass, CudaWords
 from cer_gpu.predicates.cuda.set_steps import SetSteps
@@ -39,14 +39,14 @@ from cer_gpu.predicates.generated import CHUNK, Generated, Slots, generated, slo
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement, open_device
 from cer_gpu.predicates.symbol_table import Selected, SymbolTable, Words
 
-MAX_KNOWN = 1000
+MAX_SEEN_TYPES = 1000
 """Most types to remember, as candidates to propose in place of a missing one."""
 MAX_NAMED_TYPES = 8
 """Most types to list if none is close to the missing one."""
 
 
 class SeenEventTypes:
-    """Event types met, by the dictionaries of the type column: its possible values.
+    """Event types seen so far, by the dictionaries of the type column: its possible values.
 
     Threads may share one.
 
@@ -58,7 +58,7 @@ class SeenEventTypes:
 
     def __init__(self, wanted: Iterable[str]) -> None:
         self._missing = dict.fromkeys(wanted)
-        self._known: dict[str, None] = {}
+        self._names: dict[str, None] = {}
 
     def add(self, values: Sequence[str | None]) -> None:
         """Add the values of a dictionary."""
@@ -66,9 +66,9 @@ class SeenEventTypes:
             there = set(values)
             for name in [name for name in list(self._missing) if name in there]:
                 self._missing.pop(name, None)  # another thread may have been first
-        if len(self._known) < MAX_KNOWN:
+        if len(self._names) < MAX_SEEN_TYPES:
             new = (value for value in values if value)
-            self._known.update(dict.fromkeys(islice(new, MAX_KNOWN)))
+            self._names.update(dict.fromkeys(islice(new, MAX_SEEN_TYPES)))
 
     @property
     def notes(self) -> list[str]:
@@ -76,18 +76,18 @@ class SeenEventTypes:
         return [f"no event has the type {name!r}" + self._instead(name) for name in self._missing]
 
     def _instead(self, name: str) -> str:
-        close = nearest(name, self._known)
+        close = nearest(name, self._names)
         if close is not None:
             return f"; did you mean {close!r}?"
-        if not self._known:
+        if not self._names:
             return ""
-        shown = sorted(self._known)
+        shown = sorted(self._names)
         more = ", ..." if len(shown) > MAX_NAMED_TYPES else ""
         return f"; there are {', '.join(map(repr, shown[:MAX_NAMED_TYPES]))}{more}"
 
 
 def types_named(event_types: Iterable[str | None], type_column: str | None) -> SeenEventTypes:
-    """Return the types to be met of a query; none without a type column."""
+    """Return the types that a query expects; none without a type column."""
     return SeenEventTypes(name for name in event_types if name is not None and type_column is not None)
 
 
@@ -96,8 +96,8 @@ TIER: str | None = os.environ.get("CER_GPU_PREDICATES")
 INTERPRETED, COMPILED = "interpreted", "compiled"
 
 
-def forced(device: str) -> str:
-    """Return the device asked for, or with "auto" that of a forced `TIER`."""
+def forced_device(device: str) -> str:
+    """Return the requested device, or with "auto" that of a forced `TIER`."""
     return device if TIER is None or device != AUTO else CUDA if TIER == CUDA else CPU
 
 
@@ -124,7 +124,7 @@ class BoundGuards:
         Columns that are made before they are evaluated.
     n_guards : int
     of_any_type : list of int
-        Guards of events of any type, and of those that have none.
+        Guards of events of any type, or of none.
     program : GuardProgram or None
         Tests as terms, or None if no event has a type, so there is nothing to evaluate.
 
@@ -201,7 +201,7 @@ class GuardEvaluator:
     bound : BoundGuards
     device
         "cpu", "cuda" or "auto".
-    types_met
+    seen_types
         Collects the types that occur.
     sides
         Sides of join predicates, which a GPU computes for the relevant events, or None if there are none.
@@ -214,19 +214,19 @@ class GuardEvaluator:
         kernel on a GPU).
     placement : Placement
         Device of the next block, with the reason.
-    types_met : SeenEventTypes
+    seen_types : SeenEventTypes
     """
 
     def __init__(
         self,
         bound: BoundGuards,
         device: str = CPU,
-        types_met: SeenEventTypes | None = None,
+        seen_types: SeenEventTypes | None = None,
         sides: SideColumns | None = None,
     ) -> None:
-        device = forced(device)
+        device = forced_device(device)
         self.bound = bound
-        self.types_met: SeenEventTypes = types_met or types_named(
+        self.seen_types: SeenEventTypes = seen_types or types_named(
             (g.event_type for g in bound.guards), bound.type_column
         )
         self.tier: str = INTERPRETED
@@ -238,33 +238,33 @@ class GuardEvaluator:
         self._sides = sides if sides is not None and sides.sides.values else None
         self._pass: CudaPass | None = None
         self._words_pass: CudaWords | None = None
-        self._due: Due[SymbolTable] | None = None
+        self._ready: ReadyBlock[SymbolTable] | None = None
 
     def prefetch(self, blocks: Iterable[Block], symbols: SymbolTable) -> Iterator[Block]:
         """Yield blocks; on a GPU, each is submitted before the previous one is yielded for `select`."""
         try:
-            for due in one_ahead(blocks, self._choose, lambda block: self._submitted(block, symbols)):
-                self._due = due
-                yield due.block
+            for ready in prefetch_one(blocks, self._choose, lambda block: self._submit(block, symbols)):
+                self._ready = ready
+                yield ready.block
         finally:
             if self._pass is not None:
                 self._pass.wait()
-            self._due = None
+            self._ready = None
 
     def select(self, block: Block, symbols: SymbolTable) -> Selected:
         """Return symbols and rows (int32) of the relevant events of a block, valid until the next call."""
-        due = self._due
-        if due is None or due.block is not block:
-            due = Due(block, self.placement.device if block.n_rows else CPU, None)
+        ready = self._ready
+        if ready is None or ready.block is not block:
+            ready = ReadyBlock(block, self.placement.device if block.n_rows else CPU, None)
         begun = time.perf_counter()
-        if due.device == CUDA:
-            found = self._cuda().collect(due.job or self._submitted(block, symbols))
+        if ready.device == CUDA:
+            relevant = self._cuda().collect(ready.job or self._submit(block, symbols))
             if self._sides is not None:
-                self._sides.take(block, found.rows, found.sides)
-            selected, self.tier = (found.symbols, found.rows), CUDA
+                self._sides.take(block, relevant.rows, relevant.sides)
+            selected, self.tier = (relevant.symbols, relevant.rows), CUDA
         else:
             selected = self._select_on_host(block, symbols)
-        self.placement.took(due.device, block.n_rows, time.perf_counter() - begun)
+        self.placement.took(ready.device, block.n_rows, time.perf_counter() - begun)
         return selected
 
     def all_words(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, Words]]:
@@ -273,16 +273,16 @@ class GuardEvaluator:
         On a GPU, each is submitted before the previous one is yielded.
         """
         try:
-            for block, device, job in one_ahead(blocks, self._choose, self._words_submitted):
+            for block, device, job in prefetch_one(blocks, self._choose, self._words_submitted):
                 begun = time.perf_counter()
                 if device == CUDA:
                     job = job or self._words_submitted(block)
                     assert self._words_pass is not None
-                    (found,), self.tier = self._words_pass.collect(job), CUDA
+                    (words,), self.tier = self._words_pass.collect(job), CUDA
                 else:
-                    found, self.tier = self.words(block), INTERPRETED
+                    words, self.tier = self.words(block), INTERPRETED
                 self.placement.took(device, block.n_rows, time.perf_counter() - begun)
-                yield block, found
+                yield block, words
         finally:
             if self._words_pass is not None:
                 self._words_pass.wait()
@@ -293,14 +293,14 @@ class GuardEvaluator:
 
     def _select_on_host(self, block: Block, symbols: SymbolTable) -> Selected:
         """Do the work of `select` on the CPU."""
-        made = self._compiled_pass(block)
-        self.tier = INTERPRETED if made is None else COMPILED
-        if made is None:
+        compiled = self._compiled_pass(block)
+        self.tier = INTERPRETED if compiled is None else COMPILED
+        if compiled is None:
             return symbols.select(self.words(block))
         if self.bound.dtype != np.uint64:
-            return symbols.select_by(lambda *state: made(*state, self._allowed), block.n_rows)
+            return symbols.select_by(lambda *state: compiled(*state, self._allowed), block.n_rows)
         words = np.empty((block.n_rows, (self.bound.n_guards + 63) // 64), np.uint64)
-        made(words)
+        compiled(words)
         return symbols.select(words)
 
     def _choose(self, block: Block) -> tuple[str, bool]:
@@ -309,13 +309,13 @@ class GuardEvaluator:
         resident = some_are_resident() and any(
             is_resident(block.column(name)) for name in (*self.bound.columns, *compared)
         )
-        if resident and self.bound.slots.given:
+        if resident and self.bound.slots.external:
             refuse_resident(
                 block.batch, self.bound.columns, "a comparison of strings, decimals or times of two columns"
             )
         self.placement.choose(resident)
         device = self.placement.device if block.n_rows else CPU
-        return device, device == CUDA and not self.placement.measuring
+        return device, device == CUDA and not self.placement.is_measuring
 
     def _cuda(self) -> CudaPass:
         """Return the pass on the GPU, compiled at the first use."""
@@ -325,7 +325,7 @@ class GuardEvaluator:
             self._pass = CudaPass(open_device(), self.bound.program, sides)
         return self._pass
 
-    def _submitted(self, block: Block, symbols: SymbolTable) -> Job[SymbolTable]:
+    def _submit(self, block: Block, symbols: SymbolTable) -> Job[SymbolTable]:
         inputs = self.inputs_of(block)
         return self._cuda().submit(
             (inputs,) if self._sides is None else (inputs, self._sides.inputs_of(block)), symbols
@@ -358,7 +358,10 @@ class GuardEvaluator:
             stored,
             self.bound.constants,
             tables,
-            {slot: read_only(np.broadcast_to(inputs.given[slot](block), n)).view(np.uint8) for slot in slots.given},
+            {
+                slot: read_only(np.broadcast_to(inputs.external[slot](block), n)).view(np.uint8)
+                for slot in slots.external
+            },
         )
 
     def _compiled_pass(self, block: Block) -> Callable[..., Any] | None:
@@ -378,7 +381,7 @@ class GuardEvaluator:
             arguments += [_all_valid(n) if column.valid is None else column.valid for column in stored]
         bits = [bit for column in stored for bit in (column.first_bit, column.first_valid)]
         arguments += [read_only(np.array(bits, np.int64)), *self.bound.constants.values()]
-        arguments += [*rows.tables.values(), *rows.given.values()]
+        arguments += [*rows.tables.values(), *rows.external.values()]
         return partial(run, n, *arguments)
 
     def words(self, block: Block) -> Words:
@@ -423,7 +426,7 @@ class GuardEvaluator:
         of_any_type = by_type.pop(None, [])
         assert self.bound.type_column is not None
         strings = type_names(values, self.bound.type_column)
-        self.types_met.add(strings)
+        self.seen_types.add(strings)
         return self.bound.pack([[*by_type.get(text, []), *of_any_type] for text in strings])
 
     def _stream_words(self, values: pa.Array) -> npt.NDArray[Any]:
@@ -480,7 +483,7 @@ def type_column_type(schema: pa.Schema, name: str) -> pa.DataType:
 
 
 def string_columns(schema: pa.Schema) -> list[str]:
-    """Return the columns of text, each name once."""
+    """Return the string columns, each name once."""
     kinds = ((field.name, field.type) for field in schema)
     plain = ((name, kind.value_type if pa.types.is_dictionary(kind) else kind) for name, kind in kinds)
     return [name for name, kind in plain if is_string(kind) and len(schema.get_all_field_indices(name)) == 1]
@@ -502,8 +505,8 @@ def no_type_column(schema: pa.Schema, name: str, holding: Mapping[str, Sequence[
     first = [near] if near else []
     could = [*first, *(each for each in strings if each not in first)]
     if could:
-        held = holding.get(could[0], ())
-        reason = f", which has {' and '.join(map(repr, held[:3]))}" if held else ""
+        types = holding.get(could[0], ())
+        reason = f", which has {' and '.join(map(repr, types[:3]))}" if types else ""
         others = f" (or {', '.join(map(repr, could[1:5]))}{', ...' if len(could) > 5 else ''})" if could[1:] else ""
         name_it = f"type_column={could[0]!r} (--type-column {could[0]})"
         could_be = f"did you mean {near!r}?" if near else f"the types may stand in {could[0]!r}{reason}{others}:"

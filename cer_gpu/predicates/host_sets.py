@@ -1,6 +1,6 @@
 """Rows of the guards of many queries on the CPU, by the loops of `cer_gpu.backend.sets.finding`.
 
-`SetTables` is a set of guards as arrays, made once; `HostSets` reads blocks by them, and keeps the texts met so far.
+`SetTables` is a set of guards as arrays, built once; `HostSets` evaluates them, and keeps the strings seen so far.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.globs.glob_sets import SAMPLED_BYTES
 from cer_gpu.expressions.inputs import Inputs
-from cer_gpu.predicates.kept_tables import SetTables, int32, patterns_of
+from cer_gpu.predicates.cached_tables import SetTables, int32, patterns_of
 
 PIECE_ROWS = 1 << 13
-"""Rows that are read at once, so that their classes stay in the cache."""
+"""Rows that are read together, so that their classes stay in the cache."""
 
 FIRST_PIECE = 1 << 9
 """Rows of the first pieces of a stream, after which it is known which tests are seldom satisfied."""
 
 PLAN_EVERY = 8
-"""Triggers are chosen again once so many times as many rows were read."""
+"""Triggers are chosen again once the number of rows read has grown by this factor."""
 
 ENOUGH_BYTES = 1 << 16
-"""Bytes of texts that tell which grams are rare."""
+"""Bytes of strings sampled to find rare grams."""
 
-STRINGS_KEPT, STRING_BYTES_KEPT = 1 << 19, 1 << 27
-"""Texts, and bytes of texts, from which on all are forgotten before the next piece."""
+MAX_CACHED_STRINGS, MAX_STRING_BYTES = 1 << 19, 1 << 27
+"""Strings, and bytes of strings, from which on all are dropped before the next piece."""
 
 COMMON = 1 / 32
-"""Part of the rows from which on a test of a range is made when a guard asks for it, and not for each row."""
+"""Part of the rows from which on a test of a range is evaluated when a guard needs it, and not for each row."""
 
 _LAYOUTS = {pa.string().id: coding.SMALL_OFFSETS, pa.large_string().id: coding.LARGE_OFFSETS}
 _STORED = {stored: k for k, stored in enumerate(t.STORED)}
@@ -52,7 +52,7 @@ _NO_ROWS: Int32 = read_only(np.empty(0, np.int32))
 
 
 @dataclass(frozen=True)
-class FoundRows:
+class GuardRows:
     """Rows of each guard in a block.
 
     Attributes
@@ -84,7 +84,7 @@ class HostSets:
     inputs : Inputs
         Columns of numbers that the tests read.
     named
-        Column of which the texts that were met are told (`take_named`).
+        Column whose new strings are reported (`take_named`).
     """
 
     def __init__(self, tables: SetTables, inputs: Inputs, named: str | None = None) -> None:
@@ -100,7 +100,9 @@ class HostSets:
         self._numbers[:, kernels.N_CONSTANTS] = np.diff(tables.constant_begins)
         # two classes to a constant, and two more for each column
         self._numbers[:, kernels.CLASSES] = 2 * tables.constant_begins[:-1] + 2 * np.arange(n_numbers)
-        self._known = np.array([[0, 0, valid, null] for _, valid, null in tables.known], np.int64).reshape(-1, 4)
+        self._validity_tests = np.array(
+            [[0, 0, valid, null] for _, valid, null in tables.validity_tests], np.int64
+        ).reshape(-1, 4)
         self._classes = np.empty((n_strings, FIRST_PIECE), np.int32)
         self._memory = PassMemory(
             np.zeros(tables.n_lines, np.uint64),
@@ -119,14 +121,14 @@ class HostSets:
         self._dictionaries: dict[str, tuple[pa.Array, Int32]] = {}
         self._patterns: tuple[Any, ...] = ()
         self._is_sampled = False
-        self._held: list[Any] = []  # what addresses are of
+        self._referents: list[Any] = []  # objects whose addresses are in use
         self._forget_strings()
         self._plan(np.full(tables.n_lines, 0.01, np.float32), tables.tests[:, 4] == 1)
 
     # ---- plans ------------------------------------------------------------------------------------------------------
 
     def _plan(self, weights: npt.NDArray[np.float32], is_read: npt.NDArray[np.bool_]) -> None:
-        """Choose the triggers of the guards, and the tests of numbers that are made when a guard asks for them."""
+        """Choose the triggers of the guards, and the tests of numbers to evaluate only when a guard needs them."""
         tables, n_lines = self.tables, self.tables.n_lines
         is_test = tables.tests[:, 0] >= 0
         self._memory.bits[:] = 0  # those of lines that were tested when they were read
@@ -141,8 +143,8 @@ class HostSets:
         order = np.argsort(lines[:n], kind="stable")
         guards = np.repeat(np.arange(n_guards, dtype=np.int32), np.diff(begins))[order]
         trigger_begins = int32(np.searchsorted(lines[:n][order], np.arange(n_lines + 1)))
-        asked = int32(np.flatnonzero(always & ~tables.is_all))
-        self._steps = tuple(GuardSteps(tables.begins, tables.steps, trigger_begins, int32(guards), asked))
+        untriggered = int32(np.flatnonzero(always & ~tables.is_all))
+        self._steps = tuple(GuardSteps(tables.begins, tables.steps, trigger_begins, int32(guards), untriggered))
         tests, n_classes = tables.tests, int(2 * tables.constant_begins[-1] + 2 * len(tables.number_columns))
         read = np.zeros((len(tests), 4), np.int64)
         read[:, 0], read[:, 1], read[:, 2] = np.maximum(tests[:, 0], 0), tests[:, 2], tests[:, 3]
@@ -157,7 +159,7 @@ class HostSets:
         self._number_tests = tables.constants, class_begins, int32(of_class[order]), read, read_only(constants)
 
     def _classes_of(self, line: int) -> tuple[int, Int64]:
-        """Return a line of numbers with the classes of which it holds."""
+        """Return a line of numbers with the classes for which it holds."""
         column, constant, outcomes, of_nan, _ = self.tables.tests[line].tolist()
         first, n = (int(self._numbers[column, k]) for k in (kernels.CLASSES, kernels.N_CONSTANTS))
         parts = [np.empty(0, np.int64)]
@@ -192,10 +194,10 @@ class HostSets:
         if not self._is_sampled and self._strings.offsets[self._strings.n[0]] >= ENOUGH_BYTES:
             self._choose_grams()
 
-    # ---- texts ------------------------------------------------------------------------------------------------------
+    # ---- strings ----------------------------------------------------------------------------------------------------
 
     def _forget_strings(self) -> None:
-        """Forget all texts."""
+        """Drop all strings."""
         self._strings = StringsMet(
             np.full(1 << 10, -1, np.int32),
             np.zeros(1 << 9, np.uint64),
@@ -214,7 +216,7 @@ class HostSets:
         self._n_named = 0
 
     def _reserve_string(self, length: int) -> None:
-        """Make room for one more text of so many bytes, in each array that is too small."""
+        """Reserve space for one more string of `n_bytes` bytes, in each array that is too small."""
         strings, n = self._strings, int(self._strings.n[0])
         if 2 * n >= len(strings.slots):
             slots = np.full(4 * len(strings.slots), -1, np.int32)
@@ -232,7 +234,7 @@ class HostSets:
         self._strings = strings
 
     def _choose_grams(self) -> None:
-        """Choose the grams by which patterns are looked for, which are rare in the texts met so far."""
+        """Choose the grams that select candidates for patterns, which are rare in the strings seen so far."""
         n = int(self._strings.offsets[self._strings.n[0]])
         enough, chosen = n >= ENOUGH_BYTES, self.tables.chosen
         self._is_sampled = enough or True in chosen
@@ -255,36 +257,36 @@ class HostSets:
 
     # ---- blocks -----------------------------------------------------------------------------------------------------
 
-    def find(self, block: Block) -> FoundRows:
-        """Return the rows of each guard that its steps leave, but for those that all rows satisfy."""
-        n_found, begin, n_rows = 0, 0, block.n_rows
+    def find(self, block: Block) -> GuardRows:
+        """Return the rows that the steps of each guard select, except for guards that all rows satisfy."""
+        n_matches, begin, n_rows = 0, 0, block.n_rows
         self._view(block)
         while begin < n_rows:
             size = FIRST_PIECE if self._n_read < FIRST_PIECE else PIECE_ROWS
             end = min(begin + size, n_rows)
-            if self._strings.n[0] > STRINGS_KEPT or self._strings.offsets[self._strings.n[0]] > STRING_BYTES_KEPT:
+            if self._strings.n[0] > MAX_CACHED_STRINGS or self._strings.offsets[self._strings.n[0]] > MAX_STRING_BYTES:
                 self._collect_rows()
                 self._forget_strings()
                 self._view(block)
             if self._classes.shape[1] < end - begin:
                 self._classes = np.empty((len(self._classes), PIECE_ROWS), np.int32)
             self._write_classes(self._columns, begin, end, self._classes)
-            n_found = self._find(begin, end, n_found)
+            n_matches = self._find(begin, end, n_matches)
             self._n_read += end - begin
             if self._n_read >= self._plan_at:
                 self._plan_again(begin, end)
             begin = end
-        self._held.clear()
-        guards, rows = self._guards[:n_found], self._rows[:n_found]
-        begins, ordered = np.empty(len(self.tables.begins), np.int64), np.empty(n_found, np.int32)
+        self._referents.clear()
+        guards, rows = self._guards[:n_matches], self._rows[:n_matches]
+        begins, ordered = np.empty(len(self.tables.begins), np.int64), np.empty(n_matches, np.int32)
         group_rows(guards, begins, ordered)
-        return FoundRows(begins, read_only(rows[ordered]))
+        return GuardRows(begins, read_only(rows[ordered]))
 
-    def _find(self, begin: int, end: int, n_found: int) -> int:
-        numbers = NumberTests(self._numbers, *self._number_tests, self._known)
+    def _find(self, begin: int, end: int, n_matches: int) -> int:
+        numbers = NumberTests(self._numbers, *self._number_tests, self._validity_tests)
         strings, row = self._strings, begin
         while True:
-            row, n_found = find_rows(
+            row, n_matches = find_rows(
                 self._steps,
                 tuple(numbers),
                 self._classes,
@@ -296,14 +298,14 @@ class HostSets:
                 tuple(self._memory),
                 self._guards,
                 self._rows,
-                n_found,
+                n_matches,
             )
             if row == end:
-                return n_found
+                return n_matches
             self._guards, self._rows = _longer(self._guards), _longer(self._rows)
 
     def take_named(self) -> pa.Array:
-        """Return the texts of the column that is `named` which are new since the last call."""
+        """Return the strings of the column `named` that are new since the last call."""
         self._collect_rows()
         strings = pa.array(self._new, pa.large_binary()).view(pa.large_string())
         self._new.clear()
@@ -317,9 +319,9 @@ class HostSets:
             self._new += [strings.data[strings.offsets[k] : strings.offsets[k + 1]].tobytes() for k in of.tolist()]
 
     def _view(self, block: Block) -> None:
-        """Note where the columns of a block lie in memory."""
+        """Record the addresses of the columns of a block."""
         tables = self.tables
-        self._held.clear()
+        self._referents.clear()
         for k, name in enumerate(tables.string_columns):
             self._view_strings(k, name, block)
         for k, (column, name) in enumerate(tables.number_columns):
@@ -329,16 +331,16 @@ class HostSets:
                 of[kernels.VALID], of[kernels.FIRST_VALID] = self._no_bits(block.n_rows), 0
                 continue
             stored = self._inputs.stored(column, block)
-            self._held.append(stored)
+            self._referents.append(stored)
             of[kernels.STORED], of[kernels.STEP] = _STORED[column.stored], column.stride
             of[kernels.VALUES], of[kernels.FIRST] = _address(stored.values), stored.first_bit
             of[kernels.VALID] = 0 if stored.valid is None else _address(stored.valid)
             of[kernels.FIRST_VALID] = stored.first_valid
             if column.stored != t.BIT:
                 of[kernels.FIRST] = 0
-        for k, (name, _, _) in enumerate(tables.known):
+        for k, (name, _, _) in enumerate(tables.validity_tests):
             array = _block_column(block, name)
-            self._known[k, :2] = (
+            self._validity_tests[k, :2] = (
                 (self._no_bits(block.n_rows), 0) if array is None else self._validity(array, block, name)
             )
 
@@ -355,7 +357,7 @@ class HostSets:
             array = plain_strings(plain_array(array))
             layout = _LAYOUTS[array.type.id]
         valid, offsets, data = array.buffers()
-        self._held.append(array)
+        self._referents.append(array)
         of[coding.LAYOUT] = layout
         of[coding.FIRST] = of[coding.FIRST_VALID] = array.offset
         of[coding.VALID] = 0 if array.null_count == 0 else valid.address
@@ -365,10 +367,10 @@ class HostSets:
             of[coding.LAYOUT] = coding.NO_STRINGS
 
     def _view_codes(self, k: int, array: pa.DictionaryArray) -> None:
-        """Note codes, and the classes of the texts of their dictionary."""
+        """Record codes, and the classes of the strings of their dictionary."""
         of, name = self._columns[k], self.tables.string_columns[k]
-        known = self._dictionaries.get(name)
-        if known is None or not same_memory(known[0], array.dictionary):
+        cached = self._dictionaries.get(name)
+        if cached is None or not same_memory(cached[0], array.dictionary):
             strings = plain_strings(array.dictionary)
             part = np.zeros((k + 1, coding.N_PLACES), np.int64)
             part[:, coding.LAYOUT] = coding.NO_STRINGS
@@ -378,22 +380,19 @@ class HostSets:
             part[k] = self._columns[k]
             classes = np.empty((k + 1, len(strings)), np.int32)
             self._write_classes(part, 0, len(strings), classes)
-            known = self._dictionaries[name] = (
-                array.dictionary,
-                np.append(classes[k], coding.IS_NULL).astype(np.int32),
-            )
+            cached = self._dictionaries[name] = array.dictionary, np.append(classes[k], coding.IS_NULL).astype(np.int32)
         is_valid = validity(array.indices)
         codes = codes_of(array, is_valid).astype(np.int32)
         if is_valid is not None:
             codes[~is_valid] = -1
-        self._held += [codes, known]
+        self._referents += [codes, cached]
         of[coding.LAYOUT], of[coding.FIRST], of[coding.VALID] = coding.CODES, 0, 0
-        of[coding.OFFSETS], of[coding.DATA] = _address(codes), _address(known[1])
+        of[coding.OFFSETS], of[coding.DATA] = _address(codes), _address(cached[1])
 
     def _no_bits(self, n_rows: int) -> int:
         """Return the address of validity bits of rows that are all NULL."""
         bits = np.zeros(n_rows // 8 + 1, np.uint8)
-        self._held.append(bits)
+        self._referents.append(bits)
         return _address(bits)
 
     def _validity(self, array: pa.Array, block: Block, name: str) -> tuple[int, int]:
@@ -401,18 +400,18 @@ class HostSets:
         buffers = array.buffers()
         plain = not pa.types.is_dictionary(array.type) and buffers and buffers[0] is not None
         if plain and array.null_count:
-            self._held.append(array)
+            self._referents.append(array)
             return buffers[0].address, array.offset
         valid = None if plain else block.valid(name)
         if valid is None:
             return 0, 0
         bits = np.packbits(valid, bitorder="little")
-        self._held.append(bits)
+        self._referents.append(bits)
         return _address(bits), 0
 
 
 def _longer(array: Array) -> Array:
-    """Return an array with room for as many values more."""
+    """Return an array with space for as many more values."""
     return np.concatenate([array, np.zeros_like(array)])
 
 

@@ -1,4 +1,4 @@
-"""Tests of a set that the steps of its guards do not decide, asked of the rows in question alone."""
+"""Tests of a set that the steps of its guards do not decide, evaluated for candidate rows alone."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ MAX_OF = 4
 """Rows of a block for each row in question, from which on these are tested alone."""
 
 FEW_ROWS = 1 << 12
-"""Rows of a block up to which those in question are tested alone, so that nothing is read but their own texts."""
+"""Rows of a block up to which candidate rows are tested alone, so that only their own strings are read."""
 
 
 MANY_CODES = 64
-"""Rows in question from which on equal texts are looked up once."""
+"""Candidate rows from which on equal strings are looked up once."""
 
-MAX_REMEMBERED = 1 << 14
-"""Most texts that a test remembers."""
+MAX_CACHED = 1 << 14
+"""Most strings whose results a test caches."""
 
 LateTest = tuple[Predicate, tuple[int, ...]]
 """A predicate, and the places of its conjuncts that are still to be tested."""
 
 
 class LateTests:
-    """Tests by the numbers of their guards, for one evaluation; a test is bound when it is first asked for.
+    """Tests by the numbers of their guards, for one evaluation; a test is bound at its first use.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class LateTests:
 
     def _remember(self, first: int) -> None:
         tables = self._binder.inputs.tables
-        tables[first:] = [(codes, _Remembered(table, self._lists)) for codes, table in tables[first:]]
+        tables[first:] = [(codes, _ResultCache(table, self._lists)) for codes, table in tables[first:]]
 
     def _bound_test(self, guard: int, late: LateTest) -> t.BoundPredicate:
         test = self._bound.get(guard)
@@ -97,7 +97,7 @@ class LateTests:
         return test
 
     def rows(self, guard: int, rows: Int32, block: Block, late: LateTest) -> Int32:
-        """Return the rows of a block that satisfy the late test of a guard, given those in question."""
+        """Return the rows of a block that satisfy the late test of a guard, among the candidate rows."""
         if not len(rows):
             return rows
         test, inputs, n_rows = self._bound_test(guard, late), self._binder.inputs, block.n_rows
@@ -110,22 +110,22 @@ class LateTests:
             few = _FewRows(self._whole, rows, self._coded if n_rows <= FEW_ROWS else {})
             few.derive(self._makers)
             holds = np.broadcast_to(rows_of(test, inputs, few), (len(rows),))
-        found: Int32 = rows[holds]
-        return found
+        passing: Int32 = rows[holds]
+        return passing
 
 
 def _plain_table(table: DictionaryCache) -> DictionaryCache:
-    return table.of if isinstance(table, _Remembered) else table
+    return table.of if isinstance(table, _ResultCache) else table
 
 
-class _Remembered(DictionaryCache):
-    """Table of a test of texts, which asks of each text once: a log has the same few texts again and again.
+class _ResultCache(DictionaryCache):
+    """Table of a test of strings, which tests each string once: a log repeats few strings.
 
     Parameters
     ----------
     table
     lists
-        Values of the dictionaries of a block, by the addresses of their arrays, which are kept.
+        Values of the dictionaries of a block, by the ids of their arrays, which stay referenced.
 
     Attributes
     ----------
@@ -135,7 +135,7 @@ class _Remembered(DictionaryCache):
     def __init__(self, table: DictionaryCache, lists: dict[int, tuple[pa.Array, list[bytes | None]]]) -> None:
         self.of: DictionaryCache = table
         self._lists = lists
-        self._known: dict[bytes | None, bool] = {None: False}
+        self._results: dict[bytes | None, bool] = {None: False}
 
     def __call__(self, values: pa.Array) -> Array:
         """See `DictionaryCache`."""
@@ -153,27 +153,27 @@ class _Remembered(DictionaryCache):
         if id(values) not in self._lists:
             kind = pa.large_binary() if pa.types.is_large_string(values.type) else pa.binary()
             self._lists[id(values)] = values, values.view(kind).to_pylist()
-        listed, known = self._lists[id(values)][1], self._known
+        listed, results = self._lists[id(values)][1], self._results
         strings = [listed[code] for code in codes.tolist()]
-        unknown = [text for text in dict.fromkeys(strings) if text not in known]
-        if unknown:
-            if len(known) > MAX_REMEMBERED:
-                known.clear()
-                known[None] = False
-                unknown = [text for text in dict.fromkeys(strings) if text is not None]
-            known.update(zip(unknown, self._test_strings(unknown), strict=True))
-        at: Array = np.array([known[text] for text in strings], np.bool_)
+        missing = [text for text in dict.fromkeys(strings) if text not in results]
+        if missing:
+            if len(results) > MAX_CACHED:
+                results.clear()
+                results[None] = False
+                missing = [text for text in dict.fromkeys(strings) if text is not None]
+            results.update(zip(missing, self._test_strings(missing), strict=True))
+        at: Array = np.array([results[text] for text in strings], np.bool_)
         return at if places is None else at[places]
 
     def _test_strings(self, strings: list[bytes | None]) -> list[bool]:
         array = pa.array(strings, pa.large_binary()).view(pa.large_string())
-        if isinstance(self.of, TestTable):  # by itself, as other tests of the column are not asked of these texts
+        if isinstance(self.of, TestTable):  # by itself, as other tests of the column do not read these strings
             return list(map(bool, arrow_rows(self.of.test(array), False) != self.of.negated))
         return list(map(bool, self.of(array)[:-1]))
 
 
 class _WholeBlock(Block):
-    """A block with the columns that functions make, of tests bound later, too; the others are those of the block."""
+    """A block with the computed columns, also of tests bound later; the others are those of the block."""
 
     def __init__(self, of: Block, makers: dict[str, Maker]) -> None:
         super().__init__(of.batch)
@@ -198,11 +198,11 @@ class _WholeBlock(Block):
 
 
 class _FewRows(RowsOfBlock):
-    """Few rows of a block, of which the texts are coded alone, or with those of a small block."""
+    """Few rows of a block, whose strings are encoded alone, or with those of a small block."""
 
-    def __init__(self, whole: Block, rows: Int32, known: dict[str, DictionaryEncoded]) -> None:
+    def __init__(self, whole: Block, rows: Int32, encoded: dict[str, DictionaryEncoded]) -> None:
         super().__init__(whole, rows)
-        self._known, self._is_small = known, whole.n_rows <= FEW_ROWS
+        self._encoded, self._is_small = encoded, whole.n_rows <= FEW_ROWS
 
     def column(self, name: str) -> pa.Array:
         """See `Block.column`."""
@@ -222,16 +222,16 @@ class _FewRows(RowsOfBlock):
         """See `Block.coded`."""
         if name not in self._coded:
             if not self._is_small or name in self._makers:
-                self._coded[name] = _coded(self.column(name))
+                self._coded[name] = _encode_column(self.column(name))
             else:
-                if name not in self._known:
-                    self._known[name] = _coded(self.whole.column(name))
-                of_all = self._known[name]
+                if name not in self._encoded:
+                    self._encoded[name] = _encode_column(self.whole.column(name))
+                of_all = self._encoded[name]
                 self._coded[name] = DictionaryEncoded(self.at(of_all.codes), of_all.values)
         return self._coded[name]
 
 
-def _coded(array: pa.Array) -> DictionaryEncoded:
+def _encode_column(array: pa.Array) -> DictionaryEncoded:
     if not pa.types.is_dictionary(array.type):
         array = plain_strings(plain_array(array)).dictionary_encode()
     return DictionaryEncoded(codes_of(array, validity(array.indices)), plain_strings(array.dictionary))

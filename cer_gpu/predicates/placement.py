@@ -1,4 +1,4 @@
-"""Choice of the device for predicates, with the reason: as asked for, or the one measured to cost less."""
+"""Choice of the device for predicates, with the reason: as requested, or the one measured to cost less."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ROWS_TO_TRY = 1 << 22
 """With "auto", events evaluated on the CPU before a GPU is tried, as its kernels have to be compiled."""
 ROWS_TO_MEASURE = 1 << 20
 """With "auto", events then timed on each device."""
-ASKED_FOR = "asked for"
+REQUESTED = "asked for"
 TRIED_LATER = f"a GPU is tried after {ROWS_TO_TRY:,} events of such queries"
 BLOCKS_AT_ONCE = 4
-"""Factor on the rows of a block for a GPU, or for one of several threads: each block costs some waits."""
+"""Factor on the rows of a block for a GPU, or for one of several threads: each block costs some waiting."""
 
 
 def missing() -> str | None:
@@ -32,7 +32,7 @@ def open_device() -> Device:
     return cupy_backend.CupyDevice()
 
 
-def check_device(asked: str) -> None:
+def check_device(device: str) -> None:
     """Refuse device "cuda" if no GPU can be used.
 
     Raises
@@ -40,14 +40,14 @@ def check_device(asked: str) -> None:
     DeviceError
         With the missing part, and how to install it.
     """
-    if asked == CUDA and (why := missing()) is not None:
+    if device == CUDA and (why := missing()) is not None:
         raise DeviceError(f"device='cuda' needs a GPU, and none can be used: {why}")
 
 
-def before_events(asked: str) -> tuple[str, str]:
+def before_events(device: str) -> tuple[str, str]:
     """Return the device of the first events of a query, and the reason."""
-    if asked != AUTO:
-        return asked, ASKED_FOR
+    if device != AUTO:
+        return device, REQUESTED
     why = missing()
     return CPU, TRIED_LATER if why is None else why.partition("\n")[0]
 
@@ -74,14 +74,14 @@ class Costs:
         return best, f"{each[best]:.3g} ns for each event, and {each[other]:.3g} on {other}, measured"
 
     @property
-    def measuring(self) -> bool:
+    def is_measuring(self) -> bool:
         """True while blocks are timed, one after another."""
         return self._n_rows >= ROWS_TO_TRY and min(self._rows.values()) < ROWS_TO_MEASURE
 
     def took(self, name: str, n_rows: int, seconds: float) -> None:
         """Record the time of a block; the first one on a GPU, which compiles kernels, does not count."""
         with self._lock:
-            if self.measuring and (name == CPU or self._warm):
+            if self.is_measuring and (name == CPU or self._warm):
                 self._seconds[name] += seconds
                 self._rows[name] += n_rows
             self._warm = self._warm or name == CUDA
@@ -96,7 +96,7 @@ class Placement:
 
     Parameters
     ----------
-    asked
+    requested
         "cpu", "cuda" or "auto".
     program : GuardProgram or None
         None if there is nothing to evaluate.
@@ -109,15 +109,15 @@ class Placement:
         Reason for it, for `explain`.
     """
 
-    def __init__(self, asked: str, program: GuardProgram | None) -> None:
-        check_device(asked)
+    def __init__(self, requested: str, program: GuardProgram | None) -> None:
+        check_device(requested)
         self.device: str
         self.reason: str
-        self.device, self.reason = before_events(asked)
+        self.device, self.reason = before_events(requested)
         self._costs: Costs | None = None
         if program is None:
             self.device, self.reason = CPU, "no event has a type, so that there is nothing to evaluate"
-        elif asked == AUTO and missing() is None:
+        elif requested == AUTO and missing() is None:
             self._costs = _costs(program)
             self.device, self.reason = self._costs.next()
 
@@ -138,9 +138,9 @@ class Placement:
             )
 
     @property
-    def measuring(self) -> bool:
+    def is_measuring(self) -> bool:
         """True while blocks are timed, when no other work should go on."""
-        return self._costs is not None and self._costs.measuring
+        return self._costs is not None and self._costs.is_measuring
 
     def took(self, name: str, n_rows: int, seconds: float) -> None:
         """Record the time of a block on a device."""

@@ -31,24 +31,32 @@ from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.derived import is_descent, reads_one_event
 from cer_gpu.expressions.inputs import Inputs
 from cer_gpu.expressions.terms import BoundPredicate
-from cer_gpu.predicates.cuda.blocks import Job, one_ahead
+from cer_gpu.predicates.cached_tables import BoundSet, digest_of, read_set, set_tables, written_set
+from cer_gpu.predicates.cuda.blocks import Job, prefetch_one
 from cer_gpu.predicates.cuda.guard_sets import SetInputs
 from cer_gpu.predicates.cuda.set_steps import SetSteps
-from cer_gpu.predicates.guards import INTERPRETED, MAX_KNOWN, BoundGuards, SeenEventTypes, forced, sets_pass, type_names
+from cer_gpu.predicates.guards import (
+    INTERPRETED,
+    MAX_SEEN_TYPES,
+    BoundGuards,
+    SeenEventTypes,
+    forced_device,
+    sets_pass,
+    type_names,
+)
 from cer_gpu.predicates.host_sets import HostSets
-from cer_gpu.predicates.kept_tables import BoundSet, digest_of, read_set, set_tables, written_set
 from cer_gpu.predicates.late_tests import LateTest, LateTests
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement
 from cer_gpu.predicates.symbol_table import SymbolTable
 
 MAX_GUARDS = 16
-"""Most guards of a query that shares them: its words have so many bits."""
+"""Most guards of a query that shares them: the number of bits of its words."""
 
 FROM_GUARDS = 64
-"""Guards of a set from which on their arrays are kept for later processes."""
+"""Guards of a set from which on their arrays are cached for later processes."""
 
 SPARSE = 4
-"""Rows of a block to one that satisfies a guard, from which on the others are not looked up for partitions."""
+"""Ratio of the rows of a block to those that satisfy a guard, above which only these are looked up for partitions."""
 
 NO_ROWS: Int32 = read_only(np.empty(0, np.int32))
 
@@ -64,7 +72,7 @@ class UnboundGuards:
     columns : tuple of str
         Columns that they read.
     digests : tuple of str
-        Those of the guards (`digest_of`), or () if they are not known.
+        Those of the guards (`digest_of`), or () if unknown.
     program : None
         As of `BoundGuards`.
     """
@@ -163,7 +171,7 @@ class GuardList:
         return None if self.type_column is None else self._bound[number][0].event_type
 
     def add_to(self, steps: SetSteps, number: int, type_number: int | None = None, *, typed: bool = True) -> None:
-        """Add a guard to steps: its type by a number, or as a test of the texts of the column of types."""
+        """Add a guard to steps: its type by a number, or as a test of the strings of the column of types."""
         guard, test, inputs = self._bound[number]
         if inputs is None:
             inputs = self._binder.inputs
@@ -175,12 +183,12 @@ class GuardList:
         steps.add(guard.predicate, test, inputs, type_number, named)
 
     def bound(self) -> BoundSet:
-        """Return all guards so far as arrays, which are read if an earlier process has kept them."""
+        """Return all guards so far as arrays, which are read if an earlier process has cached them."""
         with self._lock:
-            if self._set is None and (made_of := self._made_of()) is not None:
+            if self._set is None and (inputs := self._cache_inputs()) is not None:
                 guards = [guard for guard, _, _ in self._bound]
                 read = partial(read_set, schema=self.schema, guards=guards)
-                self._set = disk_cached("guards", made_of, self._make_lists, written_set, read)
+                self._set = disk_cached("guards", inputs, self._make_lists, written_set, read)
             elif self._set is None or self._set.n_guards < len(self._bound):
                 self._set = self._make_lists()
             return self._set
@@ -190,8 +198,8 @@ class GuardList:
             self.add_to(self._steps, number)
         return BoundSet(set_tables(self._steps), self._steps.inputs, dict(self._steps.late))
 
-    def _made_of(self) -> list[bytes | str] | None:
-        """Return all that the arrays are made of, or None if they are made as fast as read, or cannot be kept."""
+    def _cache_inputs(self) -> list[bytes | str] | None:
+        """Return all inputs of the arrays, or None if caching is impossible, or reading no faster than computing."""
         if len(self._bound) < FROM_GUARDS:
             return None
         try:
@@ -218,18 +226,18 @@ class SharedGuards:
     Attributes
     ----------
     types_seen : dict from str to None
-        Types that events have, as many as hints need, and those that guards name.
+        Types seen in events, as many as hints need, and the types in guards.
     """
 
     def __init__(
         self, schema: pa.Schema, type_column: str | None, stream_column: str | None, device: str = CPU
     ) -> None:
-        self._begin_guards(GuardList(schema, type_column, stream_column), forced(device))
+        self._begin_guards(GuardList(schema, type_column, stream_column), forced_device(device))
 
     def _begin_guards(self, guards: GuardList, device: str) -> None:
         self.guards: GuardList = guards
         self.schema: pa.Schema = guards.schema
-        self.asked: str = device
+        self.requested: str = device
         self.device: str = CPU if device == AUTO else device
         self.types_seen: dict[str, None] = {}
         self._host: HostSets | None = None
@@ -247,64 +255,64 @@ class SharedGuards:
 
     def may_be(self, other: SharedGuards) -> bool:
         """Return True if others are for events of the same schema, types and streams, on the same device."""
-        own, others = ((x.guards.type_column, x.guards.stream_column, x.asked) for x in (self, other))
+        own, others = ((x.guards.type_column, x.guards.stream_column, x.requested) for x in (self, other))
         return own == others and self.schema.equals(other.schema, check_metadata=True)
 
     def clone(self) -> SharedGuards:
         """Return the same guards, bound as these are, for another evaluation."""
         other = SharedGuards.__new__(SharedGuards)
-        other._begin_guards(self.guards, self.asked)
+        other._begin_guards(self.guards, self.requested)
         other._numbers_of, other._idle = WeakKeyDictionary(self._numbers_of), self._idle
         return other
 
-    def words_for(self, bound: BoundGuards | UnboundGuards, types_met: SeenEventTypes) -> SharedWords:
+    def words_for(self, bound: BoundGuards | UnboundGuards, seen_types: SeenEventTypes) -> SharedWords:
         """Return the view of one query, which must be allowed (`may_share`)."""
-        words = SharedWords(self, bound, types_met)
+        words = SharedWords(self, bound, seen_types)
         self._users.add(words)
         return words
 
     def numbers(self, bound: BoundGuards | UnboundGuards) -> list[int]:
-        """Return the numbers of the guards of a query, by which their rows are asked for."""
+        """Return the numbers of the guards of a query, by which their rows are looked up."""
         numbers = self._numbers_of.get(bound)
         if numbers is None:
-            n_known = self.guards.n_guards
+            n_before = self.guards.n_guards
             numbers = self._numbers_of[bound] = self.guards.numbers(bound)
-            if self.guards.n_guards > n_known:
+            if self.guards.n_guards > n_before:
                 self._block = None
         return numbers
 
     def prepare(self) -> None:
-        """Make the arrays of the guards, which all evaluations share."""
+        """Build the arrays of the guards, which all evaluations share."""
         if self.device == CPU:
             self.guards.bound()
 
     def chosen(self, number: int, block: Block) -> Bools:
         """Return which rows of a block satisfy a guard."""
-        found = np.zeros(block.n_rows, np.bool_)
-        found[self.rows(number, block)] = True
-        return found
+        mask = np.zeros(block.n_rows, np.bool_)
+        mask[self.rows(number, block)] = True
+        return mask
 
-    def asked_in(self, block: Block) -> Iterable[int]:
+    def guards_in(self, block: Block) -> Iterable[int]:
         """Return the numbers of the guards that rows of a block may satisfy."""
         block = self._find_rows(block)
         if self._host is not None:
             alone = np.flatnonzero(self._host.tables.is_all) if block.n_rows else NO_ROWS
-            return [*self._found.guards.tolist(), *alone.tolist()]
-        return () if self._on_device is None else self._on_device.found_in(block)
+            return [*self._host_rows.guards.tolist(), *alone.tolist()]
+        return () if self._on_device is None else self._on_device.guards_in(block)
 
     def rows(self, number: int, block: Block) -> Int32:
         """Return the rows of a block that satisfy the guard of a number, ascending."""
         block = self._find_rows(block)
-        found = self._rows.get(number)
-        if found is None:
-            found = self._rows[number] = self._rows_of(number, block)
-        return found
+        rows = self._rows.get(number)
+        if rows is None:
+            rows = self._rows[number] = self._rows_of(number, block)
+        return rows
 
     def some_of(self, block: Block) -> Int32 | None:
         """Return the rows of a block that may satisfy a guard, ascending, if they are few, or None if they are not."""
         block = self._find_rows(block)
         if self._some is None:
-            numbers = list(self.asked_in(block))
+            numbers = list(self.guards_in(block))
             lists = [self._in_question(number, block) for number in numbers]
             is_all = any(rows is None for rows in lists)
             marks = np.zeros(block.n_rows, np.bool_)
@@ -331,21 +339,21 @@ class SharedGuards:
         if self._host is None or self._host.tables is not bound.tables:
             column = self.guards.type_column
             self._host, self._late_tests = HostSets(bound.tables, bound.inputs, column), dict(bound.late)
-        self._found = self._host.find(block)
+        self._host_rows = self._host.find(block)
         self._see(self._host.take_named())
         return block
 
     def _see(self, strings: pa.Array) -> None:
         """Note types that events have."""
         for name in type_names(strings, self.guards.type_column or "") if len(strings) else ():
-            if name and (name in self.guards.types or len(self.types_seen) < MAX_KNOWN):
+            if name and (name in self.guards.types or len(self.types_seen) < MAX_SEEN_TYPES):
                 self.types_seen[name] = None
 
     def _in_question(self, number: int, block: Block) -> Int32 | None:
         """Return the rows of a block that the steps of a guard leave, or None for all."""
         if self._host is None:
             return NO_ROWS if self._on_device is None else self._on_device.rows(number, block)
-        return None if self._host.tables.is_all[number] else self._found.of(number)
+        return None if self._host.tables.is_all[number] else self._host_rows.of(number)
 
     def _rows_of(self, number: int, block: Block) -> Int32:
         rows = self._in_question(number, block)
@@ -366,17 +374,17 @@ class SharedGuards:
         if self._on_device is None:
             with suppress(IndexError):
                 self._on_device = self._idle.pop()
-        made, columns = self._on_device, {name for user in users for name in user.bound.columns}
-        # guards that nobody asks for may stay, as they were bound already, but columns that nobody reads may not
-        stays = made is not None and made.columns <= columns and made.places.keys() >= set(wanted)
-        if made is None or not stays or 2 * len(wanted) < len(made.places):
-            if made is not None:
-                made.free()
-            made = self._on_device = _OnDevice(wanted, self.guards, self)
-        yield from made.prefetch(blocks)
+        on_device, columns = self._on_device, {name for user in users for name in user.bound.columns}
+        # unused guards may stay, as they were bound already, but unused columns may not
+        stays = on_device is not None and on_device.columns <= columns and on_device.places.keys() >= set(wanted)
+        if on_device is None or not stays or 2 * len(wanted) < len(on_device.places):
+            if on_device is not None:
+                on_device.free()
+            on_device = self._on_device = _OnDevice(wanted, self.guards, self)
+        yield from on_device.prefetch(blocks)
 
     def release(self) -> None:
-        """Free the memory on the device, and leave the tests that were bound to others."""
+        """Free the memory on the device, and leave the bound tests to other evaluations."""
         self._late.forget()
         self.guards.late = self._late
         if self._on_device is not None:
@@ -425,7 +433,7 @@ class _OnDevice:
             guards.add_to(steps, number, None if name is None else self._types[name], typed=False)
         self._sets = sets_pass(steps)
         self._block: Block | None = None
-        self._found: list[Int32] = []
+        self._results: list[Int32] = []
 
     @property
     def columns(self) -> set[str]:
@@ -435,14 +443,14 @@ class _OnDevice:
     def free(self) -> None:
         """Free the memory of blocks on the device."""
         self._sets.free()
-        self._block, self._found = None, []
+        self._block, self._results = None, []
 
     def prefetch(self, blocks: Iterable[Block]) -> Iterator[Block]:
         """Yield blocks whose rows are known; the next one is in flight meanwhile."""
         try:
-            for block, _, job in one_ahead(blocks, lambda block: (CUDA, block.n_rows > 0), self._submitted):
+            for block, _, job in prefetch_one(blocks, lambda block: (CUDA, block.n_rows > 0), self._submit):
                 if block.n_rows:
-                    self._found, self._block = self._sets.collect(job or self._submitted(block)), block
+                    self._results, self._block = self._sets.collect(job or self._submit(block)), block
                 yield block
         finally:
             self._sets.wait()
@@ -451,9 +459,9 @@ class _OnDevice:
         """Return True if the rows are those of a block."""
         return block is self._block
 
-    def found_in(self, block: Block) -> list[int]:
+    def guards_in(self, block: Block) -> list[int]:
         """Return the numbers of the guards that rows of a block may satisfy."""
-        return [number for number, place in self.places.items() if len(self._found[place])] if self.has(block) else []
+        return [number for number, place in self.places.items() if len(self._results[place])] if self.has(block) else []
 
     def _of_dictionary(self, values: pa.Array) -> npt.NDArray[np.int32]:
         assert self.guards.type_column is not None
@@ -461,7 +469,7 @@ class _OnDevice:
         self._see(values)
         return np.array([-1 if name is None else self._types.get(name, -1) for name in names], np.int32)
 
-    def _submitted(self, block: Block) -> Job[None]:
+    def _submit(self, block: Block) -> Job[None]:
         types, column = None, self.guards.type_column
         if column is not None and self._types:
             coded, valid = block.coded(column), block.valid(column)
@@ -474,7 +482,7 @@ class _OnDevice:
         place = self.places.get(number)
         if place is None or not self.has(block):
             return NO_ROWS
-        return self._sets.tested(place, self._found[place], block)
+        return self._sets.apply_late_tests(place, self._results[place], block)
 
 
 class SharedWords:
@@ -487,15 +495,15 @@ class SharedWords:
         Numbers of the guards of the query.
     """
 
-    def __init__(self, shared: SharedGuards, bound: BoundGuards | UnboundGuards, types_met: SeenEventTypes) -> None:
+    def __init__(self, shared: SharedGuards, bound: BoundGuards | UnboundGuards, seen_types: SeenEventTypes) -> None:
         self.tier = CUDA if shared.device == CUDA else INTERPRETED
         self.shared: SharedGuards
         self.bound: BoundGuards | UnboundGuards
-        self.types_met: SeenEventTypes
-        self.shared, self.bound, self.types_met = shared, bound, types_met
+        self.seen_types: SeenEventTypes
+        self.shared, self.bound, self.seen_types = shared, bound, seen_types
         self.numbers: list[int] = shared.numbers(bound)
         self.placement: Placement = Placement(shared.device, bound.program)
-        if shared.device == CPU and shared.asked == AUTO:
+        if shared.device == CPU and shared.requested == AUTO:
             self.placement.reason = "predicates of several queries stay on the CPU, unless a GPU is asked for"
 
     def prefetch(self, blocks: Iterable[Block], symbols: SymbolTable) -> Iterator[Block]:
@@ -516,7 +524,7 @@ class SharedWords:
         if not any(map(len, lists)):
             return SelectedRows(NO_ROWS, NO_ROWS)
         rows, words = shared.merge(lists, self.bound.dtype)
-        chosen, kept = symbols.select(words)
-        if len(kept) < len(rows):
-            rows = rows[kept]
+        chosen, selected = symbols.select(words)
+        if len(selected) < len(rows):
+            rows = rows[selected]
         return SelectedRows(chosen, rows, partial(shared.some_of, block))

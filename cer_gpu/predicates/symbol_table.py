@@ -13,10 +13,10 @@ from cer_gpu.columnar.memory import Scratch, read_only
 
 Words = npt.NDArray[np.uint8] | npt.NDArray[np.uint16] | npt.NDArray[np.uint64]
 MAX_WORDS = 1 << 16
-"""Most words kept in the hash table; beyond it is emptied, so that memory stays bounded."""
+"""Most words in the hash table, which is cleared beyond, so that memory stays bounded."""
 
 Step = Callable[[npt.NDArray[np.int32], int, npt.NDArray[np.int32], npt.NDArray[np.int32], int], tuple[int, int, int]]
-"""A function like `select_relevant`, given the table, the first row, symbols, rows and the number selected before."""
+"""A function like `select_relevant` of the table, the first row, symbols, rows and the number selected before."""
 Selected = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
 
 _NOTHING = np.empty(1, np.int32)
@@ -57,11 +57,11 @@ class SymbolTable:
         """Return symbols and rows (int32) of the relevant events of a block, valid until the next call."""
         words = read_only(words)
         symbols, rows = self._buffers(len(words) + 1)
-        row, kept = 0, 0
+        row, n_selected = 0, 0
         while True:
-            row, kept, slot = self._keep_until_unseen(words, row, symbols, rows, kept)
+            row, n_selected, slot = self._keep_until_unseen(words, row, symbols, rows, n_selected)
             if row == len(words):
-                return symbols[:kept], rows[:kept]
+                return symbols[:n_selected], rows[:n_selected]
             if not self._by_table and self._n_words >= MAX_WORDS:
                 self._forget_symbols()
                 slot = self._symbol_slot(words, row)
@@ -70,11 +70,11 @@ class SymbolTable:
     def select_by(self, step: Step, n: int) -> Selected:
         """As `select`, for the `n` rows of a block whose words (of at most 16 bits) `step` makes."""
         symbols, rows = self._buffers(n + 1)
-        row, kept = 0, 0
+        row, n_selected = 0, 0
         while True:
-            row, kept, word = step(self._values, row, symbols, rows, kept)
+            row, n_selected, word = step(self._values, row, symbols, rows, n_selected)
             if row == n:
-                return symbols[:kept], rows[:kept]
+                return symbols[:n_selected], rows[:n_selected]
             self._values[word] = self._table.symbol(word)
             self.version += 1
 
@@ -101,11 +101,11 @@ class SymbolTable:
         return symbols.empty(n), rows.empty(n)
 
     def _keep_until_unseen(
-        self, words: Words, row: int, symbols: npt.NDArray[np.int32], rows: npt.NDArray[np.int32], kept: int
+        self, words: Words, row: int, symbols: npt.NDArray[np.int32], rows: npt.NDArray[np.int32], n_selected: int
     ) -> tuple[int, int, int]:
-        """Keep the relevant rows up to a word without a symbol; return its row, the number kept, and its slot."""
-        found: tuple[int, int, int] = select_relevant(words, self._keys, self._values, row, symbols, rows, kept)
-        return found
+        """Select the relevant rows up to a word without a symbol; return its row, the number selected, and its slot."""
+        state: tuple[int, int, int] = select_relevant(words, self._keys, self._values, row, symbols, rows, n_selected)
+        return state
 
     def _symbol_slot(self, words: Words, row: int) -> int:
         """Return the slot for a word without a symbol."""

@@ -24,7 +24,7 @@ from cer_gpu.errors import CerError
 from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.expressions.binder import Binder, columns_of
 from cer_gpu.planning.plan import LogicalPlan
-from cer_gpu.predicates.kept_tables import from_plain, to_plain
+from cer_gpu.predicates.cached_tables import from_plain, to_plain
 from cer_gpu.preparing.facts import Interned
 from cer_gpu.query import Query
 from cer_gpu.resolution.ceql import ParsedCeql

@@ -25,7 +25,7 @@ from cer_gpu.planning.binding import Bindings
 from cer_gpu.planning.file_pruning import FilePruning, needs_of_guards
 from cer_gpu.planning.lazy_queries import UnboundQuery, can_defer
 from cer_gpu.planning.plan import LogicalPlan
-from cer_gpu.predicates.kept_tables import digest_of, from_plain, to_plain
+from cer_gpu.predicates.cached_tables import digest_of, from_plain, to_plain
 from cer_gpu.predicates.shared_guards import UnboundGuards
 from cer_gpu.preparing.copies import ProcessCopy
 from cer_gpu.preparing.facts import FROM_QUERIES, VERSIONS, Interned

@@ -18,7 +18,7 @@ from cer_gpu.columnar.fields import array_of, attribute_type, column_type, is_fi
 from cer_gpu.columnar.resident import refuse_resident
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
-from cer_gpu.engine.evaluation_options import OF_EVENTS, EvaluationOptions, Sort, options_by_name, taking
+from cer_gpu.engine.evaluation_options import OF_EVENTS, EvaluationOptions, Sort, accepts_options, options_by_name
 from cer_gpu.engine.query_execution import QueryExecution
 from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.errors import OptionError, QueryError, QueryTypeError, did_you_mean
@@ -127,8 +127,8 @@ class BufferedExecution(QueryExecution):
                 n_reported += rows.num_rows
                 rows = rows.take(pa.array(np.flatnonzero(number % n_parts == part)))
             if self.options.last_result is not None:
-                rows = rows.slice(0, self.options.last_result - self._n_found)
-            self._n_found += rows.num_rows
+                rows = rows.slice(0, self.options.last_result - self._n_results)
+            self._n_results += rows.num_rows
             self.add_matches(rows.num_rows)
             yield rows
             if self.limit_reached:
@@ -198,7 +198,7 @@ class RowPatternQuery(CompiledQuery):
     _measures: Measures = field(repr=False)
     _skip: Skip = field(repr=False)
 
-    @taking(OF_EVENTS)
+    @accepts_options(OF_EVENTS)
     def evaluate(self, events: Any, options: EvaluationOptions) -> pa.Table:
         """Return the result of the statement over a table.
 

@@ -21,10 +21,10 @@ from cer_gpu.engine.evaluation_options import (
     OF_EVENTS,
     RAISE,
     EvaluationOptions,
+    accepts_options,
     check_errors,
     checking_names,
     options_by_name,
-    taking,
 )
 from cer_gpu.errors import CerError, QueryError, QueryErrorContext
 from cer_gpu.io.source import Source
@@ -76,7 +76,7 @@ class RuleSet(QuerySet):
         self.skipped_files: dict[str, int] = dict(skipped_files or {})
         self.notes: tuple[str, ...] = tuple(notes)
 
-    @taking(OF_ALERTS)
+    @accepts_options(OF_ALERTS)
     def alerts(self, events: Any, options: EvaluationOptions) -> pa.Table:
         """Find all matches of all rules, as rows of one table (`cer_gpu.rules.alerts`) in the order of `end`.
 

@@ -18,7 +18,7 @@ from cer_gpu.backend.joins.filters import Filters, StringTables, check_sizes, fi
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances, rebuild
 from cer_gpu.backend.joins.successors import drop_without_successors
 from cer_gpu.backend.joins.whole_paths import LEFT, N_PROGRESS, General
-from cer_gpu.columnar.memory import room
+from cer_gpu.columnar.memory import allocate
 from cer_gpu.errors import no_memory
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.join_tables import JoinTables
@@ -245,7 +245,7 @@ class InstanceGraph(Joining):
         numbered = (self._table.has_gaps and options.partitioned) or options.window == COUNT_WINDOW
 
         def rows(wanted: bool, dtype: npt.DTypeLike) -> Array:
-            return room((n_atoms, capacity if wanted else 0), dtype)
+            return allocate((n_atoms, capacity if wanted else 0), dtype)
 
         return Instances(
             self._heights,
@@ -255,11 +255,11 @@ class InstanceGraph(Joining):
             rows(numbered, np.int64),
             rows(options.timed, np.int64),
             rows(options.partitioned, np.int32),
-            room((n_atoms, joins.n_columns, capacity), np.int64),
+            allocate((n_atoms, joins.n_columns, capacity), np.int64),
             rows(True, self._length.dtype),
             rows(True, self._length.dtype),
-            room((n_atoms, max(joins.n_incoming, 1), capacity), np.int64),
-            room((n_atoms, joins.n_ended, capacity), np.int64),
+            allocate((n_atoms, max(joins.n_incoming, 1), capacity), np.int64),
+            allocate((n_atoms, joins.n_ended, capacity), np.int64),
         )
 
     def _make_indexes(self) -> None:
@@ -272,10 +272,10 @@ class InstanceGraph(Joining):
         zones = (len(self._heights), joins.n_zones, n_blocks)
         self._indexes = Indexes(
             np.full((joins.n_indexes, 4 * n_entries), -1, np.int64),
-            room((joins.n_indexes, n_entries), np.int32),
-            room((joins.n_indexes, n_entries), self._length.dtype),
-            room(zones, np.int64),
-            room(zones, np.int64),
+            allocate((joins.n_indexes, n_entries), np.int32),
+            allocate((joins.n_indexes, n_entries), self._length.dtype),
+            allocate(zones, np.int64),
+            allocate(zones, np.int64),
             self._forgotten,
             self._tested,
         )

@@ -302,7 +302,7 @@ class JoinPlan:
         variables = self.graph.relations[pair.relation].variables
         for each in self.bound.differences[pair.relation]:
             forwards = each.event.event != PREV if pair.nearest else each.event.variable == variables[pair.later]
-            yield each if forwards else each.mirrored()
+            yield each if forwards else each.mirror()
 
     def oriented(self, pair: Pair) -> Comparison | None:
         """Return the comparison of a pair with the earlier event at the left, or None if it is a program."""

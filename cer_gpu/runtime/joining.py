@@ -15,7 +15,7 @@ from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.backend.arguments import Counts, Demand, Matches, Window, plain
 from cer_gpu.backend.joins import choosing as k
 from cer_gpu.backend.status import Status
-from cer_gpu.columnar.memory_limit import exceeded
+from cer_gpu.columnar.memory_limit import memory_error
 from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.matches import MAX_POSITIONS, MatchBuffers, OutputBuffers
@@ -135,7 +135,7 @@ class Joining(Runtime):
         n_out, n_values = int(regs[k.N_OUT]), int(regs[k.N_VALUES])
         if not n:
             if self._out.is_widest:
-                raise exceeded(self._gathered_at(events), f"more than {MAX_POSITIONS:,} positions")
+                raise memory_error(self._gathered_at(events), f"more than {MAX_POSITIONS:,} positions")
             with self._gathering(events, self._out.n_bytes_when_wider + _SCRATCH * n_out):
                 self._out.widen(n_out, n_values)
             return
@@ -145,8 +145,8 @@ class Joining(Runtime):
         yield complete
 
     def _gathering(self, events: RelevantEvents, n_bytes: int) -> AbstractContextManager[None]:
-        """Bound the memory for the matches of the event under way, which then take `n_bytes`."""
-        return self.options.memory.room_for(n_bytes, lambda: self._gathered_at(events))
+        """Bound the memory for the matches of the event under way, which then take so many bytes."""
+        return self.options.memory.reserve(n_bytes, lambda: self._gathered_at(events))
 
     def _gathered_at(self, events: RelevantEvents) -> str:
         """Return words on the matches of the event under way, for the message that they need too much."""

@@ -26,7 +26,7 @@ from cer_gpu.backend.products.arena import DEEPEST, N_NODES, N_TOPS, N_UNIONS, N
 from cer_gpu.backend.products.collection import collect_products, rehash
 from cer_gpu.backend.products.enumeration import N_AGENDA, N_WAITING, ProductListing
 from cer_gpu.backend.products.keys import Automaton, KeyTable
-from cer_gpu.columnar.memory import room, zeros
+from cer_gpu.columnar.memory import allocate, zeros
 from cer_gpu.errors import no_memory
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.joining import Joining, forgets_by_partition
@@ -222,12 +222,12 @@ class Products(Joining):
         place, ordinal, time, partition = (NODE_FIELDS + sum(wanted[:i]) if wanted[i] else -1 for i in range(4))
         first_factor = NODE_FIELDS + sum(wanted)
         size = max(size, 2 * self._tables.max_fired)
-        records = room((size, first_factor + self._tables.max_sources), np.int64)
+        records = allocate((size, first_factor + self._tables.max_sources), np.int64)
         return Nodes(self._tops, records, place, ordinal, time, partition, first_factor)
 
     def _allocate_unions(self, size: int) -> Unions:
         size = max(size, 2 * DEEPEST * self._tables.max_feeds)
-        links = room((size, 8), np.int32)
+        links = allocate((size, 8), np.int32)
         return Unions(links, links.view(self._length.dtype), np.zeros(DEEPEST, np.int32))
 
     def _allocate_rows(self, sizes: list[int]) -> tuple[Int64, Int64]:

@@ -14,7 +14,7 @@ from cer_gpu.backend.arguments import Matches, Window, plain
 from cer_gpu.backend.chains import listing
 from cer_gpu.backend.chains import stacks as loops
 from cer_gpu.backend.status import Status
-from cer_gpu.columnar.memory import Scratch, room
+from cer_gpu.columnar.memory import Scratch, allocate
 from cer_gpu.errors import no_memory
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
@@ -190,7 +190,7 @@ class StackLister(ChainLister):
 def _doubled(stacks: Array, heights: Int64) -> Array:
     """Return stacks of twice the capacity."""
     n_stacks, n_each = stacks.shape
-    grown = room((n_stacks, 2 * n_each), stacks.dtype)
+    grown = allocate((n_stacks, 2 * n_each), stacks.dtype)
     for new, old, height in zip(grown, stacks, heights, strict=True):
         new[:height] = old[:height]
     return grown

@@ -75,11 +75,11 @@ def test_a_limit_of_the_address_space_is_one_of_the_memory() -> None:
 def test_where_the_system_tells_nothing_there_is_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_limit, "machine_memory", lambda: None)
     assert MemoryLimit().n_bytes is None
-    with MemoryLimit().room_for(1 << 60, lambda: "nothing needs"):
+    with MemoryLimit().reserve(1 << 60, lambda: "nothing needs"):
         pass
 
 
 def test_memory_that_the_system_refuses_is_the_same_error() -> None:
-    with pytest.raises(cer_gpu.OutOfMemoryError) as error, MemoryLimit().room_for(1, lambda: "all of them need"):
+    with pytest.raises(cer_gpu.OutOfMemoryError) as error, MemoryLimit().reserve(1, lambda: "all of them need"):
         raise MemoryError
     assert str(error.value).splitlines()[0] == "all of them need more memory than is left"

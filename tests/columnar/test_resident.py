@@ -87,7 +87,7 @@ def test_columns_are_read_in_place(device, asked, monkeypatch):
     assert len(expected)
     del events, evaluator
     gc.collect()
-    assert not resident._held
+    assert not resident._ends
 
 
 @pytest.mark.parametrize("filters", ["a.x < b.x", "a.x * 2 < b.x + 0.1 AND a.k <> b.k", "a.k < b.k AND b[x > 0.1]"])

@@ -31,7 +31,7 @@ def pipeline_of(text, output):
     query = cer_gpu.compile(text, time_column="t")
     physical = query.physical_plan(output)
     binding = query._bind(EVENTS.schema)
-    return Pipeline(physical, binding, EvaluationOptions(device="cpu"), physical.table(), types_met=SeenEventTypes(()))
+    return Pipeline(physical, binding, EvaluationOptions(device="cpu"), physical.table(), seen_types=SeenEventTypes(()))
 
 
 @pytest.mark.parametrize("n_rows", [1, 3, 8])

@@ -21,7 +21,7 @@ from cer_gpu.columnar.columns import Block
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.derived import makers_of
 from cer_gpu.expressions.operators import FUNCTIONS
-from cer_gpu.expressions.string_functions import StringFunction, lowered
+from cer_gpu.expressions.string_functions import StringFunction, to_lower
 from cer_gpu.expressions.targets import arrow
 from cer_gpu.expressions.targets.numpy import rows_of
 
@@ -277,8 +277,8 @@ def test_a_call_of_constants_has_its_value(call, value):
 @pytest.mark.parametrize("text", [*WORDS, "ǅ", "ß", "ﬁ", "\N{KELVIN SIGN}"])
 def test_small_letters_are_those_of_lower_and_of_one_character_each(text):
     of_arrow = arrow.operation("lower", pa.scalar(text)).as_py()
-    assert lowered(text) == of_arrow == reference_texts.small(text)
-    assert len(lowered(text)) == len(text)
+    assert to_lower(text) == of_arrow == reference_texts.small(text)
+    assert len(to_lower(text)) == len(text)
 
 
 def test_names_and_numbers_of_operands_are_those_of_ceql():

@@ -46,7 +46,7 @@ def test_each_pattern_finds_the_texts_that_it_matches(data):
     nocase = data.draw(st.booleans(), label="nocase")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(glob_sets, "LAID_AT_ONCE", data.draw(st.sampled_from([1, 9, 1 << 20]), label="at once"))
-        patch.setattr(glob_sets, "FOUND", data.draw(st.sampled_from([1, 1 << 16]), label="room"))
+        patch.setattr(glob_sets, "MAX_PAIRS", data.draw(st.sampled_from([1, 1 << 16]), label="room"))
         of = GlobSet(drawn, nocase)
         expected = [[i for i, text in enumerate(texts) if matches(p, text, nocase)] for p in drawn]
         assert found(of, texts) == expected
@@ -123,7 +123,7 @@ def test_tests_of_a_column_hold_for_any_cut_into_dictionaries(data):
         patch.setattr(string_sets, "TOGETHER_FROM", data.draw(st.sampled_from([0, 40, 1 << 26]), label="together from"))
         patch.setattr(string_sets, "MAX_DICTIONARY_PARTS", data.draw(st.sampled_from([1, 2, 8]), label="parts"))
         patch.setattr(string_sets, "FEW_PAIRS", data.draw(st.sampled_from([0, 1 << 10]), label="few pairs"))
-        patch.setattr(string_sets, "KEPT_BYTES", data.draw(st.sampled_from([0, 1 << 26]), label="kept"))
+        patch.setattr(string_sets, "CACHED_BYTES", data.draw(st.sampled_from([0, 1 << 26]), label="kept"))
         slots = [inputs.string_table(inputs.column("s", CODES), test, negated) for test, negated in tests]
         kind = data.draw(st.sampled_from([pa.string(), pa.large_string()]))
         begin = end = 0

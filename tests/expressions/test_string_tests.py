@@ -16,7 +16,7 @@ from strategies import property_test
 import cer_gpu
 from cer_gpu.ceql.patterns import STRING_TESTS
 from cer_gpu.expressions import string_tests
-from cer_gpu.expressions.string_tests import ANSWERS
+from cer_gpu.expressions.string_tests import STRING_MATCHERS
 
 
 def answers(predicate, column):
@@ -72,7 +72,7 @@ def test_addresses_lie_in_the_networks_of_the_reference(data):
 
 
 def test_every_test_of_texts_has_an_answer():
-    assert ANSWERS.keys() == STRING_TESTS.keys()
+    assert STRING_MATCHERS.keys() == STRING_TESTS.keys()
 
 
 def test_many_patterns_are_few_regular_expressions(monkeypatch):
@@ -82,7 +82,7 @@ def test_many_patterns_are_few_regular_expressions(monkeypatch):
     monkeypatch.setattr(
         string_tests, "_match_regex", lambda *given, **named: n_matched.append(1) or matches(*given, **named)
     )
-    answer = ANSWERS["GLOB"](patterns, False)
+    answer = STRING_MATCHERS["GLOB"](patterns, False)
     found = answer(pa.array(["ax4999b", "y4999", "y5000", "x1", None]))
     assert found.to_pylist() == [True, True, False, False, None]
     assert len(n_matched) < 20
@@ -119,11 +119,11 @@ def test_each_distinct_text_is_tested_once(monkeypatch):
 )
 def test_globs_mean_what_the_page_says(pattern, text, nocase, expected):
     assert reference_predicates.glob_matches(pattern, text, nocase) is expected
-    assert ANSWERS["GLOB"]([pattern], nocase)(pa.array([text])).to_pylist() == [expected]
+    assert STRING_MATCHERS["GLOB"]([pattern], nocase)(pa.array([text])).to_pylist() == [expected]
 
 
 @pytest.mark.parametrize("pattern", [".{3,}", "(?i).{8,}", ".{3,4}", "(?s).{12,}", ".{0,}"])
 def test_a_run_of_characters_is_found_as_by_its_regular_expression(pattern):
     column = pa.array(["", "a" * 2, None, "a" * 8, "ab\n" * 4, "é" * 3, "é" * 4 + "x" * 12, "\n\n\n"])
-    found = ANSWERS["LIKE"]([pattern], False)(column)
+    found = STRING_MATCHERS["LIKE"]([pattern], False)(column)
     assert found.equals(pc.match_substring_regex(column, pattern))

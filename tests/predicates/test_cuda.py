@@ -163,7 +163,7 @@ def test_sides_equal_those_of_the_host(device, n_bytes, monkeypatch):
                 as_is = isinstance(column, Raw) and column.term.dtype == t.F8  # a NaN may have any payload
                 a, b = (each[valid, k].view(np.float64) if as_is else each[valid, k] for each in (found, expected))
                 np.testing.assert_array_equal(a, b, err_msg=str(column))
-    assert (words._pass.most_rows < 5000) == (n_bytes is not None)
+    assert (words._pass.max_rows < 5000) == (n_bytes is not None)
 
 
 @pytest.mark.long("builds kernels of its own")
@@ -377,7 +377,7 @@ def test_a_device_without_room_gets_smaller_pieces(build, use, monkeypatch):
     evaluator = query.evaluator(device="cuda")
     found = [evaluator.push(batch) for batch in table.combine_chunks().to_batches()]
     assert pa.Table.from_batches(found).equals(expected)
-    assert evaluator.pipeline.guards._pass.most_rows == 4000  # of 8,000 in a block
+    assert evaluator.pipeline.guards._pass.max_rows == 4000  # of 8,000 in a block
     evaluator.finish()
     assert small.n_free == 200_000
     use(HostDevice(build, n_bytes=5_000))

@@ -152,7 +152,7 @@ def sets() -> None:
     found = sets.collect(sets.submit((SetInputs(700, Block(batch), types),), None))
     for number, ((of_type, tested), rows) in enumerate(zip(asked, found, strict=True)):
         expected = rows_of(binder.bind(tested), binder.inputs, Block(batch)) & (types == of_type)
-        assert sets.tested(number, rows, Block(batch)).tolist() == np.flatnonzero(expected).tolist()
+        assert sets.apply_late_tests(number, rows, Block(batch)).tolist() == np.flatnonzero(expected).tolist()
 
 
 CASES: list[Callable[[], None]] = [

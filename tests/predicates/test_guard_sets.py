@@ -32,7 +32,7 @@ ROWS = (0, 1, 31, 32, 33, 300, 1025)
 
 def found_by(sets: CudaSets, block: Block, types: np.ndarray | None) -> list[list[int]]:
     found = sets.collect(sets.submit((SetInputs(block.n_rows, block, types),), None))
-    return [sets.tested(k, rows, block).tolist() for k, rows in enumerate(found)]
+    return [sets.apply_late_tests(k, rows, block).tolist() for k, rows in enumerate(found)]
 
 
 def expected_rows(asked, schema: pa.Schema, block: Block, types: np.ndarray | None) -> list[list[int]]:
@@ -82,7 +82,7 @@ def test_a_device_without_room_for_a_block_gets_parts_of_it(build, use):
     device = use(HostDevice(build, n_bytes=1_600_000))
     sets, block = CudaSets(device, SetSteps.of(asked, SCHEMA)), Block(batch)
     assert found_by(sets, block, None) == expected_rows(asked, SCHEMA, block, None)
-    assert 4096 <= sets.most_rows < 20_000
+    assert 4096 <= sets.max_rows < 20_000
     sets.free()
     little = CudaSets(use(HostDevice(build, n_bytes=1 << 18)), SetSteps.of(asked, SCHEMA))
     with pytest.raises(cer_gpu.DeviceError, match="no memory left"):

@@ -18,9 +18,9 @@ from cer_gpu.expressions import string_sets
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.predicates import host_sets
+from cer_gpu.predicates.cached_tables import set_tables
 from cer_gpu.predicates.cuda.set_steps import SetSteps
 from cer_gpu.predicates.host_sets import HostSets
-from cer_gpu.predicates.kept_tables import set_tables
 from cer_gpu.predicates.late_tests import LateTest, LateTests
 
 
@@ -61,7 +61,7 @@ def test_rows_equal_those_of_the_interpreter(seed, monkeypatch):
     monkeypatch.setattr(host_sets, "FIRST_PIECE", rng.choice([1, 70, 512]))
     monkeypatch.setattr(host_sets, "PLAN_EVERY", rng.choice([2, 8]))
     monkeypatch.setattr(host_sets, "COMMON", rng.choice([0.0, 1 / 32, 0.5, 2.0]))
-    monkeypatch.setattr(host_sets, "STRINGS_KEPT", rng.choice([0, 5, 1 << 19]))
+    monkeypatch.setattr(host_sets, "MAX_CACHED_STRINGS", rng.choice([0, 5, 1 << 19]))
     n = rng.choice([1, 10, 70, 150])
     asked = [(None, None)]
     while len(asked) <= n:

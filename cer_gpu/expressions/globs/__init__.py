@@ -1,1 +1,1 @@
-"""Sets of patterns of GLOB: their compilation for the kernels, and the texts that each one matches."""
+"""Sets of patterns of GLOB: their compilation for the kernels, and the strings that each one matches."""

@@ -1,4 +1,4 @@
-"""Patterns of GLOB as arrays for the kernels: signs, classes, and the literal pieces by which they are found."""
+"""Patterns of GLOB as arrays for the kernels: signs, classes, and the literal pieces that select candidates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WIDTHS = np.array([0, 1, 2, 2, 4])
 """Bytes of the gram of a pattern whose longest piece has 0, 1, 2, 3, or more bytes."""
 
 _SAMPLE_BITS = 16
-"""Bits of the hash by which grams of a sample of texts are counted."""
+"""Bits of the hash by which grams of a sample of strings are counted."""
 
 _LAST_CHARACTER = 0x10FFFF
 
@@ -38,14 +38,14 @@ class Pattern(NamedTuple):
     ----------
     text : str
     plain : bool
-        True for a text without signs, which is equal to what it matches.
+        True for a string without signs, which is equal to what it matches.
     """
 
     text: str
     plain: bool = False
 
     def parts(self) -> list[GlobPart]:
-        """Return its parts, none of which is the empty text."""
+        """Return its parts, none of which is the empty string."""
         plain: list[GlobPart] = [self.text] if self.text else []
         return plain if self.plain else glob_parts(self.text)
 
@@ -68,8 +68,8 @@ class Compiled(NamedTuple):
     pattern_of: Int32
 
 
-def compiled(patterns: Sequence[Pattern], nocase: bool) -> Compiled:
-    """Return the arrays of patterns; with `nocase`, they are compared with texts that are folded."""
+def compile_patterns(patterns: Sequence[Pattern], nocase: bool) -> Compiled:
+    """Return the arrays of patterns; with `nocase`, they are compared with strings that are folded."""
     fold: Callable[[str], str] = folded if nocase else str
     signs, begins, is_piece = list[int](), [0], list[bool]()
     classes, class_begins, ranges = dict[CharacterClass, int](), [0], list[Int32]()
@@ -162,12 +162,12 @@ def _others(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class StringSample:
-    """Texts in which grams that are rare are taken to be rare.
+    """Sample of strings: grams that are rare in it are taken to be rare.
 
     Parameters
     ----------
-    texts : uint8, shape (n,)
-        Texts, perhaps between marks.
+    strings : uint8, shape (n,)
+        Strings, perhaps between marks.
     """
 
     def __init__(self, strings: Array) -> None:
@@ -182,20 +182,20 @@ class StringSample:
 
 
 def grams(of: Compiled, sample: StringSample) -> dict[int, Grams]:
-    """Return where to look for the patterns: a table for each width of grams; 0: for those without any."""
+    """Return where to look for the patterns: a table for each width of grams (0: patterns without grams)."""
     n_patterns = len(of.globs.begins) - 1
     lengths = np.diff(of.piece_begins)
     longest = np.zeros(n_patterns, np.int64)
     np.maximum.at(longest, of.pattern_of, lengths)
     width_of = _WIDTHS[np.minimum(longest, len(_WIDTHS) - 1)]
     piece_of = np.repeat(np.arange(len(lengths)), lengths)  # of each byte
-    found = {}
+    tables = {}
     for width in sorted(set(width_of.tolist())):
         patterns = np.flatnonzero(width_of == width).astype(np.int32)
         if width == 0:
             entries = np.zeros((len(patterns), 4), np.int32)
             entries[:, 0] = patterns
-            found[0] = _gram_table(np.zeros(len(patterns), np.uint64), entries, of.pieces)
+            tables[0] = _gram_table(np.zeros(len(patterns), np.uint64), entries, of.pieces)
             continue
         keys = _grams_at(of.pieces, width)
         ends = np.arange(len(keys)) + width
@@ -208,8 +208,8 @@ def grams(of: Compiled, sample: StringSample) -> dict[int, Grams]:
         pieces = piece_of[chosen]
         begin = of.piece_begins[pieces]
         columns = of.pattern_of[pieces], begin, of.piece_begins[pieces + 1], chosen + width - begin
-        found[width] = _gram_table(keys[chosen], np.stack(columns, axis=1).astype(np.int32), of.pieces)
-    return found
+        tables[width] = _gram_table(keys[chosen], np.stack(columns, axis=1).astype(np.int32), of.pieces)
+    return tables
 
 
 def _grams_at(data: Array, width: int) -> Array:
@@ -226,7 +226,7 @@ def _hashes(keys: Array) -> Int64:
 
 
 def _rarest(keys: Array, patterns: Int32, counts: Int64) -> Int64:
-    """Return the place of the rarest gram of each pattern, given the grams of all, ordered by pattern."""
+    """Return the index of the rarest gram of each pattern among the grams of all, ordered by pattern."""
     hashes = _hashes(keys)
     _, of, n_alike = np.unique(hashes, return_inverse=True, return_counts=True)
     score = counts[hashes] << 4 | np.minimum(n_alike[of], 15)
@@ -236,7 +236,7 @@ def _rarest(keys: Array, patterns: Int32, counts: Int64) -> Int64:
 
 
 def _gram_table(keys: Array, entries: Int32, pieces: Array) -> Grams:
-    """Return the hash table of grams; the entries of equal ones lie side by side."""
+    """Return the hash table of grams; the entries of equal ones are adjacent."""
     products = keys * np.uint64(FACTOR)
     n_bits = max(6, int(32 * len(keys) - 1).bit_length())
     bits = np.zeros(1 << n_bits, np.uint8)

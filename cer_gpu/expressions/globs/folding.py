@@ -79,5 +79,5 @@ def folds() -> Int32:
 
 
 def folded(text: str) -> str:
-    """Return a text with the first letter of its orbit for each letter."""
+    """Return a string with the first letter of its orbit for each letter."""
     return text.upper() if text.isascii() else text.translate(letters())

@@ -28,7 +28,7 @@ from cer_gpu.columnar.columns import (
     validity,
 )
 from cer_gpu.errors import EventsError
-from cer_gpu.expressions.combinations import RowsOperand, Uniform, Varying, coded_numbers, combined
+from cer_gpu.expressions.combinations import RowsOperand, Uniform, Varying, coded_numbers, distinct_results
 from cer_gpu.expressions.operators import FUNCTIONS, OPERATORS, Function
 from cer_gpu.expressions.string_functions import A_VALUE, KIND_OF_OPERAND, StringFunction
 from cer_gpu.expressions.terms import F8, I8
@@ -60,8 +60,8 @@ def negative(operand: Any) -> Any:
     if kind not in (INTEGER, FLOAT, DECIMAL, NOTHING):
         raise ArithmeticTypeError(f"arithmetic needs numbers, and not {operand.type}")
     if kind == INTEGER and not pa.types.is_duration(operand.type):
-        operand = _computed(lambda x: x.cast(pa.int64()), operand)
-    return operand if kind == NOTHING else _computed(OPERATORS["negative"].exact, operand)
+        operand = _compute_array(lambda x: x.cast(pa.int64()), operand)
+    return operand if kind == NOTHING else _compute_array(OPERATORS["negative"].exact, operand)
 
 
 def operation(op: str, *operands: Any) -> Any:
@@ -102,12 +102,14 @@ def operation(op: str, *operands: Any) -> Any:
 
 
 def _of_numbers(op: str, left: Any, right: Any, kinds: set[str | None]) -> Any:
-    known: Any = OPERATORS[op]
-    if FLOAT in kinds or (DECIMAL in kinds and known.exact is None):
-        return known.of[F8].arrow(left.cast(pa.float64()), right.cast(pa.float64()))
+    operator: Any = OPERATORS[op]
+    if FLOAT in kinds or (DECIMAL in kinds and operator.exact is None):
+        return operator.of[F8].arrow(left.cast(pa.float64()), right.cast(pa.float64()))
     if DECIMAL in kinds:
-        return _computed(known.exact, left, right)
-    return _computed(known.of[I8].arrow, *(_computed(lambda x: x.cast(pa.int64()), x) for x in (left, right)))
+        return _compute_array(operator.exact, left, right)
+    return _compute_array(
+        operator.of[I8].arrow, *(_compute_array(lambda x: x.cast(pa.int64()), x) for x in (left, right))
+    )
 
 
 def _of_times(op: str, left: Any, right: Any) -> Any:
@@ -115,30 +117,30 @@ def _of_times(op: str, left: Any, right: Any) -> Any:
     exact = OPERATORS[op].exact
     if exact is None or (op == "/" and not pa.types.is_integer(right.type)):
         raise pa.ArrowTypeError(op)
-    found = exact(*(x.cast(pa.int64()) if pa.types.is_integer(x.type) else x for x in (left, right)))
-    if kind_of(found.type) not in (INTEGER, TEMPORAL) or pa.types.is_integer(found.type):
+    result = exact(*(x.cast(pa.int64()) if pa.types.is_integer(x.type) else x for x in (left, right)))
+    if kind_of(result.type) not in (INTEGER, TEMPORAL) or pa.types.is_integer(result.type):
         raise pa.ArrowTypeError(op)
-    return found
+    return result
 
 
 def _null_like(left: Any, right: Any) -> Any:
-    known = next((x.type for x in (left, right) if not pa.types.is_null(x.type)), pa.null())
+    data_type = next((x.type for x in (left, right) if not pa.types.is_null(x.type)), pa.null())
     array = next((x for x in (left, right) if not isinstance(x, pa.Scalar)), None)
-    return pa.scalar(None, known) if array is None else pa.nulls(len(array), known)
+    return pa.scalar(None, data_type) if array is None else pa.nulls(len(array), data_type)
 
 
 def _call(function: str, *operands: Any) -> Any:
     """Return a scalar function, as filters compute it."""
     if all(isinstance(operand, pa.Scalar) for operand in operands):
         return _call(function, *(pa.repeat(operand, 1) for operand in operands))[0]
-    known, operand = FUNCTIONS[function], operands[0]
-    if isinstance(known, StringFunction):
-        return _of_several(known, operands)
+    definition, operand = FUNCTIONS[function], operands[0]
+    if isinstance(definition, StringFunction):
+        return _of_several(definition, operands)
     if _arrow_kind(operand) == NOTHING:
         return operand
-    if not known.takes(operand.type):
-        raise ArithmeticTypeError(f"{function} takes {known.expected}, and not {operand.type}")
-    return known.arrow(_second_operand(known, operands[1:]), operand.type)(operand)
+    if not definition.takes(operand.type):
+        raise ArithmeticTypeError(f"{function} takes {definition.expected}, and not {operand.type}")
+    return definition.arrow(_second_operand(definition, operands[1:]), operand.type)(operand)
 
 
 def _second_operand(function: Function, operands: Sequence[Any]) -> int:
@@ -154,7 +156,7 @@ def _second_operand(function: Function, operands: Sequence[Any]) -> int:
 
 
 def _of_several(function: StringFunction, operands: Sequence[Any]) -> Any:
-    """Return a function of several values, of which one at least is an array."""
+    """Return a function of several values, at least one of which is an array."""
     read: list[RowsOperand] = []
     n = next(len(operand) for operand in operands if not isinstance(operand, pa.Scalar))
     for operand, kind in zip(operands, function.kinds(len(operands)), strict=True):
@@ -165,7 +167,7 @@ def _of_several(function: StringFunction, operands: Sequence[Any]) -> Any:
         if _arrow_kind(operand) != KIND_OF_OPERAND[kind]:
             raise ArithmeticTypeError(f"{function.symbol} takes {kind} there, and not {operand.type}")
         read.append(_operand(operand))
-    results, codes = combined(function.compute, read, function.type)
+    results, codes = distinct_results(function.compute, read, function.type)
     return results.take(codes)
 
 
@@ -183,7 +185,7 @@ def _arrow_kind(value: Any) -> str | None:
     return kind_of(value.type)
 
 
-def _computed(function: Any, *operands: Any) -> Any:
+def _compute_array(function: Any, *operands: Any) -> Any:
     try:
         return function(*operands)
     except pa.ArrowInvalid as error:

@@ -1,6 +1,6 @@
 """Target CUDA: statements of C++ over one ``row``, by calls of device functions in `kernels/`.
 
-All inputs are found by their places in one array of 64-bit numbers, `in`: addresses in device memory, first bits,
+All inputs are read through their places in one array of 64-bit numbers, `in`: addresses in device memory, first bits,
 constants and last entries of tables.  The kernels of all queries therefore have the same arguments.
 """
 
@@ -47,8 +47,8 @@ class Places:
         Place of the number itself, or of the bits of a float64; first of two places for the halves of a wide integer.
     tables : dict from str or int to int
         First of two places, for ``"types"``, ``"streams"`` and the slots of tables: the address, and the last entry.
-    given : dict from slot to int
-        Place of the address of an answer (one byte) for each row.
+    external : dict from slot to int
+        Place of the address of an external result (one byte for each row).
     size : int
         Length of the array.
     """
@@ -56,7 +56,7 @@ class Places:
     columns: dict[int, int]
     constants: dict[t.Constant, int]
     tables: dict[str | int, int]
-    given: dict[int, int]
+    external: dict[int, int]
     size: int
 
 
@@ -64,9 +64,9 @@ def places(
     columns: Iterable[t.Column],
     terms: Iterable[t.Value | t.BoundPredicate],
     tables: Sequence[str | int],
-    given: Sequence[int],
+    external: Sequence[int],
 ) -> Places:
-    """Assign a place to each column, to each constant in some terms, to each table and to each answer."""
+    """Assign a place to each column, to each constant in some terms, to each table and to each result."""
     size = 0
 
     def taken(n: int) -> int:
@@ -79,7 +79,7 @@ def places(
         {column.slot: taken(4) for column in columns},
         {constant: taken(2 if constant.dtype == t.WIDE else 1) for constant in constants},
         {name: taken(2) for name in tables},
-        {slot: taken(1) for slot in given},
+        {slot: taken(1) for slot in external},
         size,
     )
 
@@ -138,7 +138,7 @@ class CudaWriter(TermWriter):
         return self._assign_name(key, t.I8, f"cer_entry({code}, {self._valid_name(column)}, {last})")
 
     def _external_truth(self, term: t.ExternalPredicate) -> str:
-        return f"cer_load<cer_u8>(in[{self._places.given[term.slot]}], row) != 0"
+        return f"cer_load<cer_u8>(in[{self._places.external[term.slot]}], row) != 0"
 
     def _truth(self, holds: bool) -> str:
         return "true" if holds else "false"

@@ -22,7 +22,7 @@ class NumbaWriter(TermWriter):
     """Writer for Numba.
 
     Columns are arrays ``c0``, ``c1``, ... by their slots; ``v0`` their validity bits, of which the first is bit ``p0``;
-    ``b0`` the first bit of packed booleans; tables ``t0`` and answers ``g0`` by theirs.  A truth is a uint8, 0 or 1.
+    ``b0`` the first bit of packed booleans; tables ``t0`` and results ``g0`` by theirs.  A truth is a uint8, 0 or 1.
 
     Parameters
     ----------

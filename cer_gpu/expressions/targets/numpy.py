@@ -51,7 +51,7 @@ def rows_of(test: t.BoundPredicate, inputs: Inputs, block: Block) -> Rows:
             valid = block.valid(name)
             return both(inputs.tables[test.table][1].at(coded.values, coded.codes), valid)  # type: ignore[no-any-return]
         case t.ExternalPredicate():
-            return inputs.given[test.slot](block)
+            return inputs.external[test.slot](block)
     raise AssertionError(test)  # it reads several events
 
 

@@ -113,7 +113,7 @@ class ProgramWriter:
         in_order
             True: an integer in the order of the values.
         event
-            That of which the term is a part, or None if it is a part of none.
+            The term's parent, or None if it has none.
         """
         match term:
             case t.OfEvent(operand=t.Text() as text):

@@ -64,7 +64,7 @@ class TermWriter(ABC):
 
     @abstractmethod
     def _external_truth(self, term: t.ExternalPredicate) -> str:
-        """Return an expression of an answer computed before, a truth."""
+        """Return an expression of a boolean computed before."""
 
     @abstractmethod
     def _truth(self, holds: bool) -> str:
@@ -76,11 +76,11 @@ class TermWriter(ABC):
 
     @abstractmethod
     def _join_truths(self, truths: Sequence[str], every: bool) -> str:
-        """Return an expression of truths of which every one, or any one, is to hold."""
+        """Return an expression that holds if all, or any, of some booleans do."""
 
     # ---- terms --------------------------------------------------------------------------------------------
 
-    def _spelled(self, op: str, dtype: str, **operands: str) -> str:
+    def _spell(self, op: str, dtype: str, **operands: str) -> str:
         """Return an operator on operands of a type."""
         text: str = getattr(spelling(op, dtype), self.TARGET)
         return text.format(**operands)
@@ -98,7 +98,7 @@ class TermWriter(ABC):
                 expression = self._convert_source(term, self._value_name(term.operand))
             case t.Apply():
                 operands = dict(zip("xy", map(self._value_name, term.operands), strict=False))
-                expression = self._spelled(term.op, term.dtype, **operands)
+                expression = self._spell(term.op, term.dtype, **operands)
             case _:
                 raise AssertionError(term)  # it reads several events
         return self._assign_name(term, term.dtype, expression)
@@ -111,7 +111,7 @@ class TermWriter(ABC):
         match term:
             case t.Compare():
                 of = compare_type(term.left.dtype, term.right.dtype)
-                holds = self._spelled(term.op, of, x=self._value_name(term.left), y=self._value_name(term.right))
+                holds = self._spell(term.op, of, x=self._value_name(term.left), y=self._value_name(term.right))
                 truths = [self._negation(holds) if term.negated else holds, *self._all_not_null(term.left, term.right)]
             case t.IsNotNull():
                 truths = self._all_not_null(term.operand) or [self._truth(True)]
@@ -131,14 +131,14 @@ class TermWriter(ABC):
 
     def _all_not_null(self, *terms: t.Value) -> list[str]:
         """Return the names of truths that all hold if nothing in the terms is NULL."""
-        found: dict[str, None] = {}
+        names: dict[str, None] = {}
         for term in terms:
             valid = (self._valid_name(column) for column in t.columns_in(term))
-            found |= dict.fromkeys(name for name in valid if name is not None)
+            names |= dict.fromkeys(name for name in valid if name is not None)
             for divisor in t.divisors_in(term):
                 name = self._value_name(divisor)
                 key = ("nonzero", name)
                 zero = self.WIDE_ZERO if divisor.dtype == t.WIDE else self.ZERO
-                nonzero = self._spelled("<>", divisor.dtype, x=name, y=zero)
-                found[self._names.get(key) or self._assign_name(key, self.TRUTH, nonzero)] = None
-        return list(found)
+                nonzero = self._spell("<>", divisor.dtype, x=name, y=zero)
+                names[self._names.get(key) or self._assign_name(key, self.TRUTH, nonzero)] = None
+        return list(names)

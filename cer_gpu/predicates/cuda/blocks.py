@@ -1,6 +1,6 @@
 """Blocks of events on a device: their inputs are copied in one piece, and two blocks are in flight.
 
-Each block is copied from pinned memory: all arrays whose addresses stand in the numbers `in` of each program
+Each block is copied from pinned memory: all arrays whose addresses are in the numbers `in` of each program
 (`cer_gpu.predicates.cuda.selection`), which kernels get by value; arrays in device memory are read in place.  There are
 two slots, each with a queue, memory and pinned memory of its own: while the host works on the events of one block, the
 next is copied and evaluated.
@@ -68,7 +68,7 @@ class HasRows(Protocol):
     def n_rows(self) -> int: ...  # noqa: D102
 
 
-Found = TypeVar("Found")
+Results = TypeVar("Results")
 State = TypeVar("State")
 
 
@@ -82,7 +82,7 @@ class Job(Generic[State]):
     state: State
 
 
-class Due(NamedTuple, Generic[State]):
+class ReadyBlock(NamedTuple, Generic[State]):
     """A block whose turn it is, and its device; `job`: it was submitted before."""
 
     block: Block
@@ -90,9 +90,9 @@ class Due(NamedTuple, Generic[State]):
     job: Job[State] | None
 
 
-def one_ahead(
+def prefetch_one(
     blocks: Iterable[Block], choose: Callable[[Block], tuple[str, bool]], submit: Callable[[Block], Job[State]]
-) -> Iterator[Due[State]]:
+) -> Iterator[ReadyBlock[State]]:
     """Yield blocks with their devices; some are submitted to a device before the previous one is yielded.
 
     Parameters
@@ -102,7 +102,7 @@ def one_ahead(
         Function that returns the device of a block, and True if it is to be submitted ahead.
     submit
     """
-    before: Due[State] | None = None
+    before: ReadyBlock[State] | None = None
     for block in blocks:
         (device, prefetch), job = choose(block), None
         if prefetch:
@@ -110,7 +110,7 @@ def one_ahead(
                 job = submit(block)
         if before is not None:
             yield before
-        before = Due(block, device, job)
+        before = ReadyBlock(block, device, job)
     if before is not None:
         yield before
 
@@ -121,7 +121,7 @@ def _copiers() -> ThreadPoolExecutor:
 
 
 def copy_pieces(pieces: Iterable[tuple[Bytes, Bytes]]) -> None:
-    """Copy arrays into others of the same lengths, given as (target, source), by several threads if they are long."""
+    """Copy arrays into others of the same lengths, as pairs (target, source), by several threads if they are long."""
     parts = [
         (target[k : k + COPIED_AT_ONCE], source[k : k + COPIED_AT_ONCE])
         for target, source in pieces
@@ -135,7 +135,7 @@ def copy_pieces(pieces: Iterable[tuple[Bytes, Bytes]]) -> None:
             pass
 
 
-class DeviceBlocks(ABC, Generic[Found, State]):
+class DeviceBlocks(ABC, Generic[Results, State]):
     """Evaluation of programs over blocks on one device; a subclass starts the kernels.
 
     Parameters
@@ -146,7 +146,7 @@ class DeviceBlocks(ABC, Generic[Found, State]):
 
     Attributes
     ----------
-    most_rows : int
+    max_rows : int
         Most rows on the device at once; lowered when it runs out of memory.
     """
 
@@ -154,7 +154,7 @@ class DeviceBlocks(ABC, Generic[Found, State]):
         self._device, self._reads = device, reads
         self._slots = [Slot(device.queue()), Slot(device.queue())]
         self._in_flight: list[Job[State]] = []
-        self.most_rows: int = 1 << 30
+        self.max_rows: int = 1 << 30
 
     @abstractmethod
     def _memory_size(self, n_rows: int) -> int:
@@ -165,16 +165,16 @@ class DeviceBlocks(ABC, Generic[Found, State]):
         """Start the kernels on the rows whose inputs are copied, with ``slot.memory["work"]``."""
 
     @abstractmethod
-    def _finish_kernels(self, slot: Slot, n_rows: int, state: State) -> Found:
-        """Wait for the kernels, and return what they found, in memory that the slot reuses."""
+    def _finish_kernels(self, slot: Slot, n_rows: int, state: State) -> Results:
+        """Wait for the kernels, and return their results, in memory that the slot reuses."""
 
     @abstractmethod
-    def _join_results(self, pieces: list[Found], begins: list[int]) -> Found:
+    def _join_results(self, pieces: list[Results], begins: list[int]) -> Results:
         """Return the results of several pieces of a block, that begin at some rows, as one, in memory of its own."""
 
     @abstractmethod
-    def _copy_results(self, found: Found) -> Found:
-        """Return a copy of what was found."""
+    def _copy_results(self, results: Results) -> Results:
+        """Return a copy of results."""
 
     def submit(self, rows: tuple[HasRows, ...], state: State) -> Job[State]:
         """Start the evaluation of a block of at least one row; at most two blocks are in flight.
@@ -192,14 +192,14 @@ class DeviceBlocks(ABC, Generic[Found, State]):
         self._in_flight.append(job)
         return job
 
-    def collect(self, job: Job[State]) -> Found:
-        """Return what the kernels found in a block, in memory that is reused from the next `submit` on."""
+    def collect(self, job: Job[State]) -> Results:
+        """Return the results of the kernels for a block, in memory that is reused from the next `submit` on."""
         self._in_flight = [other for other in self._in_flight if other is not job]
         end, slot, n = job.end, job.slot, job.rows[0].n_rows
-        found = self._finish_kernels(slot, end, job.state)
+        results = self._finish_kernels(slot, end, job.state)
         if end == n:
-            return found
-        pieces, begins = [self._copy_results(found)], [0]
+            return results
+        pieces, begins = [self._copy_results(results)], [0]
         while end < n:
             begin, end = end, self._start(slot, job.rows, end, job.state)
             begins.append(begin)
@@ -215,7 +215,7 @@ class DeviceBlocks(ABC, Generic[Found, State]):
     def _start(self, slot: Slot, rows: tuple[HasRows, ...], begin: int, state: State) -> int:
         """Copy rows from `begin` on and start the kernels; return the row after the last copied one."""
         while True:
-            n = min(rows[0].n_rows - begin, self.most_rows)
+            n = min(rows[0].n_rows - begin, self.max_rows)
             try:
                 self._copy_inputs(slot, rows, begin, begin + n)
                 self._reserve(slot, "work", self._memory_size(n))
@@ -225,45 +225,47 @@ class DeviceBlocks(ABC, Generic[Found, State]):
                 slot.queue.wait()
                 slot.memory.clear()
                 if n <= MIN_ROWS:
-                    raise self._no_room(n, error) from None
-                self.most_rows = max(n // 2, MIN_ROWS)
+                    raise self._out_of_memory(n, error) from None
+                self.max_rows = max(n // 2, MIN_ROWS)
 
     def _copy_inputs(self, slot: Slot, rows: tuple[Any, ...], begin: int, end: int) -> None:
         """Copy the inputs of all programs for some rows, each array once, and their addresses."""
-        of_programs = [_device_inputs(reads, given, begin, end) for reads, given in zip(self._reads, rows, strict=True)]
+        of_programs = [
+            _device_inputs(reads, arguments, begin, end) for reads, arguments in zip(self._reads, rows, strict=True)
+        ]
         at, offset = [], 0
         for numbers, _ in of_programs:
             at.append(offset)
-            offset = aligned(offset + (0 if len(numbers) <= MAX_BY_VALUE else numbers.nbytes))
+            offset = align(offset + (0 if len(numbers) <= MAX_BY_VALUE else numbers.nbytes))
         offsets: dict[tuple[int, int], tuple[int, Bytes]] = {}  # by address and length of an array of the host
         for _, pieces in of_programs:
             for _, data in pieces:
                 key = data.ctypes.data, len(data)
                 if key not in offsets:
                     offsets[key] = offset, data
-                    offset = aligned(offset + len(data))
-        inputs, pinned = self._reserve(slot, "inputs", offset), self._pinned(slot, "inputs", offset)
+                    offset = align(offset + len(data))
+        inputs, pinned = self._reserve(slot, "inputs", offset), self._pinned_buffer(slot, "inputs", offset)
         copy_pieces([(pinned[first : first + len(data)], data) for first, data in offsets.values()])
-        given = list[Argument]()
+        arguments = list[Argument]()
         for first, (numbers, pieces) in zip(at, of_programs, strict=True):
             for place, data in pieces:
                 numbers[place] = inputs.address + offsets[data.ctypes.data, len(data)][0]
             if len(numbers) <= MAX_BY_VALUE:
-                given.append(numbers)
+                arguments.append(numbers)
             else:
                 pinned[first : first + numbers.nbytes] = numbers.view(np.uint8)
-                given.append(inputs.address + first)
-        slot.inputs = tuple(given)
+                arguments.append(inputs.address + first)
+        slot.inputs = tuple(arguments)
         slot.queue.write(inputs.address, pinned)
 
-    def _no_room(self, n_rows: int, error: OutOfDeviceMemory) -> DeviceError:
+    def _out_of_memory(self, n_rows: int, error: OutOfDeviceMemory) -> DeviceError:
         return DeviceError(
             f"{self._device.name} has no memory left for the columns of {n_rows:,} events ({error})\n"
             "hint: free memory of the device, or device='cpu'"
         )
 
     def _reserve(self, slot: Slot, what: str, n_bytes: int) -> Memory:
-        """Return the memory of a slot, with room for at least `n_bytes`."""
+        """Return the memory of a slot, with space for at least `n_bytes`."""
         memory = slot.memory.get(what)
         if memory is None or memory.n_bytes < n_bytes:
             slot.memory.pop(what, None)
@@ -271,7 +273,7 @@ class DeviceBlocks(ABC, Generic[Found, State]):
             memory = slot.memory[what] = self._device.allocate(n_bytes)
         return memory
 
-    def _pinned(self, slot: Slot, what: str, n_bytes: int) -> Bytes:
+    def _pinned_buffer(self, slot: Slot, what: str, n_bytes: int) -> Bytes:
         """Return `n_bytes` of the pinned memory of a slot."""
         data = slot.pinned.get(what)
         if data is None or len(data) < n_bytes:
@@ -315,11 +317,11 @@ def _device_inputs(
         table = rows.tables[name]
         put(place, table.reshape(-1))
         numbers[place + 1] = len(table) - 1
-    for slot, place in places.given.items():
-        put(place, rows.given[slot][begin:end])
+    for slot, place in places.external.items():
+        put(place, rows.external[slot][begin:end])
     return numbers, pieces
 
 
-def aligned(n_bytes: int) -> int:
+def align(n_bytes: int) -> int:
     """Return a number of bytes rounded up to the alignment of device memory."""
     return -(-n_bytes // _ALIGNMENT) * _ALIGNMENT

@@ -1,8 +1,8 @@
 """Rows of the guards of many queries, on a device, by the kernels of `kernels/guard_sets.cu`.
 
-Columns of texts are copied as they are, and read there: each text is laid out between marks, its grams are looked up,
-and the tests whose patterns it matches get its bit.  The texts of a dictionary are read once, and their bits spread to
-the rows.  Guards are then computed from bits, 32 rows at a time, and the rows of each come back.
+String columns are copied as they are, and read there: each string is laid out between marks, its grams are looked up,
+and its bit is set for the tests whose patterns it matches.  The strings of a dictionary are read once, and their bits
+spread to the rows.  Guards are then computed from bits, 32 rows at a time, and the rows of each come back.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from cer_gpu.columnar.dictionary_encoding import bytes_of
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.globs.glob_sets import GlobSet
-from cer_gpu.predicates.cuda.blocks import DeviceBlocks, Slot, aligned
-from cer_gpu.predicates.cuda.set_steps import KNOWN, TYPE_NUMBERS, SetSteps
+from cer_gpu.predicates.cuda.blocks import DeviceBlocks, Slot, align
+from cer_gpu.predicates.cuda.set_steps import IS_VALID, TYPE_NUMBERS, SetSteps
 from cer_gpu.predicates.late_tests import LateTests
 
 PIECE = 1 << 22
@@ -60,7 +60,7 @@ class Staging:
         Raises
         ------
         OutOfDeviceMemory
-            When there is no room for pinned memory.
+            When pinned memory cannot be allocated.
         """
         pieces = [
             (address + first, data[first : first + PIECE])
@@ -84,9 +84,9 @@ class Staging:
                 turn, at = (turn + 1) % _AT_ONCE, 0
             if at == 0:
                 queues[turn].wait()
-            room = pinned[turn][at : at + len(data)]
-            np.copyto(room, data)
-            queues[turn].write(address, room)
+            space = pinned[turn][at : at + len(data)]
+            np.copyto(space, data)
+            queues[turn].write(address, space)
             at += len(data)
         for queue in queues:
             queue.wait()
@@ -99,7 +99,7 @@ KERNELS = (
 SPAN = 16
 """CER_SPAN of `kernels/guard_sets.cu`."""
 
-_OPERATORS = {op: k for k, op in enumerate((*t.COMPARISONS, KNOWN))}
+_OPERATORS = {op: k for k, op in enumerate((*t.COMPARISONS, IS_VALID))}
 _STORED = {stored: k for k, stored in enumerate(t.STORED)}
 _NO_VALUES = 0, 0, _STORED["u1"], 1
 """Address, first bit, type and step of values that are not read."""
@@ -144,7 +144,7 @@ class _Patterns(NamedTuple):
 
 @dataclass
 class _Strings:
-    """Texts of some rows of a column, or of a dictionary."""
+    """Strings of some rows of a column, or of a dictionary."""
 
     n: int
     n_bytes: int
@@ -163,11 +163,11 @@ class _Inputs:
     size: int = 0
 
     def add(self, values: npt.NDArray[Any]) -> int:
-        """Return the place of an array behind those before."""
+        """Return the place of an array after those before."""
         data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         place = self.size
         self.arrays.append(data)
-        self.size += aligned(len(data))
+        self.size += align(len(data))
         return place
 
 
@@ -175,7 +175,7 @@ class _Work(NamedTuple):
     """Places of arrays in the memory of a slot, for a number of rows."""
 
     n_words: int
-    found: int
+    bits: int
     counts: int
     size: int
 
@@ -194,7 +194,7 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
         self.steps = steps
         self._late = LateTests(steps.inputs.schema)
         self._kernels, self._staging = _kernels(device), Staging(device)
-        self._held: list[Memory] = []
+        self._stored: list[Memory] = []
         self._begins = self._flat = 0
         self._folds: dict[int, int] = {}
         self._patterns: dict[str, list[_Patterns]] = {}
@@ -207,19 +207,19 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
             slot.memory.clear()
         self._read.clear()
 
-    def _hold(self, values: npt.NDArray[Any]) -> int:
+    def _store(self, values: npt.NDArray[Any]) -> int:
         """Return the address of a copy of an array that stays on the device."""
         data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         memory = self._device.allocate(max(len(data), 1))
-        self._held.append(memory)
+        self._stored.append(memory)
         self._staging.copy([(memory.address, data)])
         return memory.address
 
     def _work(self, n_rows: int) -> _Work:
         n_words, n_guards = _n_words(n_rows), self.steps.n_guards
-        found = aligned(4 * n_words * self.steps.n_lines)
-        counts = found + aligned(4 * n_words * n_guards)
-        return _Work(n_words, found, counts, counts + aligned(4 * n_guards))
+        bits = align(4 * n_words * self.steps.n_lines)
+        counts = bits + align(4 * n_words * n_guards)
+        return _Work(n_words, bits, counts, counts + align(4 * n_guards))
 
     def _memory_size(self, n_rows: int) -> int:
         return self._work(n_rows).size
@@ -230,25 +230,25 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
         """Copy what the tests read of some rows."""
         if not self._flat:
             flat, begins = self.steps.steps()
-            self._begins, self._flat = self._hold(begins), self._hold(flat)
-        given: SetInputs = rows[0]
-        inputs, known = _Inputs(), dict[str, tuple[int, int]]()
+            self._begins, self._flat = self._store(begins), self._store(flat)
+        source: SetInputs = rows[0]
+        inputs, validity = _Inputs(), dict[str, tuple[int, int]]()
 
         def valid_bits(name: str) -> tuple[int, int]:
             """Return the place of validity bits and the first one; -1: no row is NULL."""
-            if name not in known:
-                bits, first = _valid_bits(given.block, name, begin, end)
-                known[name] = -1 if bits is None else inputs.add(bits), first
-            return known[name]
+            if name not in validity:
+                bits, first = _valid_bits(source.block, name, begin, end)
+                validity[name] = -1 if bits is None else inputs.add(bits), first
+            return validity[name]
 
         tests = np.zeros((len(self.steps.number_tests), 9), np.uint64)
         addresses = np.zeros(tests.shape, np.bool_)
         values = dict[object, tuple[tuple[int, int], tuple[int, int, int, int]]]()
         for k, test in enumerate(self.steps.number_tests):
             if test.column not in values:
-                values[test.column] = self._add_values(test.column, given, begin, end, inputs, valid_bits)
+                values[test.column] = self._add_values(test.column, source, begin, end, inputs, valid_bits)
             (valid, first_valid), (at, first, stored, step) = values[test.column]
-            is_read = test.op != KNOWN
+            is_read = test.op != IS_VALID
             tests[k] = (
                 at,
                 first,
@@ -263,13 +263,13 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
             addresses[k, 0], addresses[k, 2] = is_read, valid >= 0
         strings = dict[str, _Strings]()
         for name in self.steps.strings:
-            column = given.block.column(name)
+            column = source.block.column(name)
             column = column if pa.types.is_dictionary(column.type) else plain_strings(plain_array(column))
             strings[name] = _add_strings(column, begin, end, inputs, valid_bits(name))
             if name not in self._patterns:
                 self._patterns[name] = self._patterns_of(name, column)
         memory = self._reserve(slot, "inputs", max(inputs.size, 1))
-        places = np.cumsum([0, *(aligned(len(data)) for data in inputs.arrays)]).tolist()
+        places = np.cumsum([0, *(align(len(data)) for data in inputs.arrays)]).tolist()
         self._staging.copy([(memory.address + place, data) for place, data in zip(places, inputs.arrays, strict=False)])
         tests[addresses] += np.uint64(memory.address)
         for each in strings.values():
@@ -280,15 +280,15 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
         self._read[id(slot)] = tests, strings
 
     def _add_values(
-        self, column: t.Column | str, given: SetInputs, begin: int, end: int, inputs: _Inputs, valid_bits: Any
+        self, column: t.Column | str, source: SetInputs, begin: int, end: int, inputs: _Inputs, valid_bits: Any
     ) -> tuple[tuple[int, int], tuple[int, int, int, int]]:
         """Return validity bits, and the place, first bit, type and step of values."""
         if column == TYPE_NUMBERS:
-            assert given.types is not None
-            return (-1, 0), (inputs.add(given.types[begin:end]), 0, _STORED["i4"], 1)
+            assert source.types is not None
+            return (-1, 0), (inputs.add(source.types[begin:end]), 0, _STORED["i4"], 1)
         if isinstance(column, str):
             return valid_bits(column), _NO_VALUES
-        stored = self.steps.inputs.stored(column, given.block)
+        stored = self.steps.inputs.stored(column, source.block)
         name = self.steps.inputs.columns[column.slot][0]
         if column.stored == t.BIT:
             first = stored.first_bit + begin
@@ -300,13 +300,13 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
     # ---- patterns ------------------------------------------------------------------------------------------------
 
     def _patterns_of(self, name: str, column: pa.Array) -> list[_Patterns]:
-        """Return the patterns of a column on the device; their grams are chosen by the first texts."""
+        """Return the patterns of a column on the device; their grams are chosen by the first strings."""
         strings = plain_strings(column.dictionary) if pa.types.is_dictionary(column.type) else column
-        together = self.steps.strings[name].together()
-        return [self._of_set(each, together.askers(nocase), strings) for nocase, each in together.sets.items()]
+        combined = self.steps.strings[name].combined_patterns()
+        return [self._of_set(each, combined.askers(nocase), strings) for nocase, each in combined.sets.items()]
 
     def _of_set(self, of: GlobSet, askers: tuple[Int32, Int32], strings: pa.Array) -> _Patterns:
-        globs, hold = of.compiled.globs, self._hold
+        globs, hold = of.compiled.globs, self._store
         if len(of.folds) not in self._folds:
             self._folds[len(of.folds)] = hold(of.folds)
         by_width = []
@@ -346,118 +346,127 @@ class CudaSets(DeviceBlocks[list[Int32], None]):
         if len(tests):
             arguments = len(tests), n_rows, work.n_words, base
             plan.launch("cer_test_numbers", len(tests) * work.n_words, tests.reshape(-1).tolist(), *arguments)
-        rooms = [self._string_memory(name, of) for name, of in strings.items()]
-        room = _Room(*(max(sizes) for sizes in zip(*rooms, strict=True))) if rooms else _Room()
-        scratch = self._reserve(slot, "scratch", max(sum(map(aligned, room)), 1)).address
-        places = [scratch + int(place) for place in np.cumsum([0, *map(aligned, room[:-1])])]
+        spaces = [self._string_memory(name, of) for name, of in strings.items()]
+        space = _Space(*(max(sizes) for sizes in zip(*spaces, strict=True))) if spaces else _Space()
+        scratch = self._reserve(slot, "scratch", max(sum(map(align, space)), 1)).address
+        places = [scratch + int(place) for place in np.cumsum([0, *map(align, space[:-1])])]
         for name, of in strings.items():
             lines = base + 4 * work.n_words * self.steps.first_line(name)
-            self._read_strings(plan, name, of, _Room(*places), lines, work.n_words, n_rows)
-        guards = n_guards, base, n_rows, work.n_words, base + work.found, base + work.counts
+            self._read_strings(plan, name, of, _Space(*places), lines, work.n_words, n_rows)
+        guards = n_guards, base, n_rows, work.n_words, base + work.bits, base + work.counts
         n_warps = -(-n_guards * work.n_words // 32)
         plan.launch("cer_find_guards", n_warps, None, self._begins, self._flat, *guards)
         numbers = np.array(plan.numbers or [0], np.uint64)
-        pinned = self._pinned(slot, "numbers", numbers.nbytes)
+        pinned = self._pinned_buffer(slot, "numbers", numbers.nbytes)
         pinned[:] = numbers.view(np.uint8)
         at = self._reserve(slot, "numbers", numbers.nbytes).address
         slot.queue.write(at, pinned)
         for kernel, n_warps, place, others in plan.launches:
             read = () if place is None else (at + 8 * place,)
             slot.queue.launch(self._kernels[kernel], n_warps, *read, *others)
-        slot.queue.read(self._pinned(slot, "counts", 4 * n_guards), base + work.counts)
+        slot.queue.read(self._pinned_buffer(slot, "counts", 4 * n_guards), base + work.counts)
 
-    def _string_memory(self, name: str, of: _Strings) -> _Room:
-        """Return the bytes that the tests of the texts of a column need."""
+    def _string_memory(self, name: str, of: _Strings) -> _Space:
+        """Return the bytes that the tests of the strings of a column need."""
         n_tests, width = self.steps.strings[name].n_tests, _n_words(of.n)
         n_compared = [grams.compared[1] for patterns in self._patterns[name] for grams in patterns.by_width]
         values = 0 if of.codes is None else 4 * width * n_tests
         candidates = 4 * width * max(n_compared, default=0)
-        return _Room(4 * _n_words(8 * n_tests), values, candidates, 8 * (of.n + 1), 8 * of.n, of.n_bytes + of.n + 1)
+        return _Space(4 * _n_words(8 * n_tests), values, candidates, 8 * (of.n + 1), 8 * of.n, of.n_bytes + of.n + 1)
 
     def _read_strings(
-        self, plan: _Plan, name: str, of: _Strings, room: _Room, lines: int, n_words: int, n_rows: int
+        self, plan: _Plan, name: str, of: _Strings, space: _Space, lines: int, n_words: int, n_rows: int
     ) -> None:
-        """Plan the tests of the texts of a column; their lines are 0 so far."""
+        """Plan the tests of the strings of a column; their lines are 0 so far."""
         n_tests = self.steps.strings[name].n_tests
-        plan.clear(room.met, _n_words(8 * n_tests))
+        plan.clear(space.met, _n_words(8 * n_tests))
         to, width = lines, n_words
         if of.codes is not None:
-            to, width = room.values, _n_words(of.n)
+            to, width = space.values, _n_words(of.n)
             plan.clear(to, width * n_tests)
         n_laid = of.n_bytes + of.n + 1
         for patterns in self._patterns[name] if of.n else ():
             strings = of.offsets, of.is_large, of.data, *of.valid, of.n, *patterns.folds
-            plan.launch("cer_lay_texts", of.n, [*strings, room.begins, room.ends, room.laid])
+            plan.launch("cer_lay_texts", of.n, [*strings, space.begins, space.ends, space.laid])
             for grams in patterns.by_width:
                 compared, n_compared = grams.compared
-                candidates = room.candidates if grams.gram else 0
+                candidates = space.candidates if grams.gram else 0
                 if grams.gram:
                     plan.clear(candidates, width * n_compared)
-                    found = room.laid, n_laid, room.begins, room.ends, of.n, grams.gram, *grams.filter, *grams.slots
-                    sets = *grams.entries, grams.candidate_of, *patterns.tests, candidates, to, width, room.met
-                    plan.launch("cer_find_pieces", -(-n_laid // (32 * SPAN)), [*found, *sets, SLOT_SHIFT])
+                    searched = (
+                        space.laid,
+                        n_laid,
+                        space.begins,
+                        space.ends,
+                        of.n,
+                        grams.gram,
+                        *grams.filter,
+                        *grams.slots,
+                    )
+                    sets = *grams.entries, grams.candidate_of, *patterns.tests, candidates, to, width, space.met
+                    plan.launch("cer_find_pieces", -(-n_laid // (32 * SPAN)), [*searched, *sets, SLOT_SHIFT])
                 if n_compared:
-                    compares = room.laid, room.begins, room.ends, of.n, compared, n_compared, candidates
-                    marks = *patterns.globs, *patterns.tests, to, width, room.met
+                    compares = space.laid, space.begins, space.ends, of.n, compared, n_compared, candidates
+                    marks = *patterns.globs, *patterns.tests, to, width, space.met
                     plan.launch("cer_match_globs", n_compared * width, [*compares, *marks])
         if of.codes is not None and of.n:
-            numbers = of.codes, n_rows, to, width, lines, n_words, n_tests, room.met
+            numbers = of.codes, n_rows, to, width, lines, n_words, n_tests, space.met
             plan.launch("cer_spread_codes", n_tests * n_words, list(numbers))
 
     def _finish_kernels(self, slot: Slot, n_rows: int, state: None) -> list[Int32]:
-        """Return the rows of each guard: as rows, or where these are many, or have no room, from their bits."""
+        """Return the rows of each guard: as rows, or where these are many, or exceed the memory, from their bits."""
         slot.queue.wait()
         work, base, n_guards = self._work(n_rows), slot.memory["work"].address, self.steps.n_guards
-        counts = self._pinned(slot, "counts", 4 * n_guards).view(np.uint32)
+        counts = self._pinned_buffer(slot, "counts", 4 * n_guards).view(np.uint32)
         by_bits = counts > work.n_words
         firsts = np.concatenate([[0], np.cumsum(np.where(by_bits, 0, counts), dtype=np.int64)])
         n = int(firsts[-1])
         all_rows = _NO_ROWS
         if n:
             try:
-                all_rows = self._rows_from_bits(slot, base + work.found, work.n_words, firsts)
+                all_rows = self._rows_from_bits(slot, base + work.bits, work.n_words, firsts)
             except OutOfDeviceMemory:
                 by_bits = counts > 0
-        found = [
+        results = [
             all_rows[first:end] if end > first else _NO_ROWS
             for first, end in zip(firsts[:-1].tolist(), firsts[1:].tolist(), strict=True)
         ]
         for guard in np.flatnonzero(by_bits).tolist():
-            bits = self._pinned(slot, "bits", 4 * work.n_words)
-            slot.queue.read(bits, base + work.found + 4 * work.n_words * guard)
+            bits = self._pinned_buffer(slot, "bits", 4 * work.n_words)
+            slot.queue.read(bits, base + work.bits + 4 * work.n_words * guard)
             slot.queue.wait()
             rows = np.flatnonzero(np.unpackbits(bits, bitorder="little", count=n_rows))
-            found[guard] = read_only(rows.astype(np.int32))
-        return found
+            results[guard] = read_only(rows.astype(np.int32))
+        return results
 
-    def _rows_from_bits(self, slot: Slot, found: int, n_words: int, firsts: npt.NDArray[np.int64]) -> Int32:
+    def _rows_from_bits(self, slot: Slot, bits: int, n_words: int, firsts: npt.NDArray[np.int64]) -> Int32:
         """Return the rows of all guards, one after the other, from their bits on the device."""
         n_guards, n = len(firsts) - 1, int(firsts[-1])
         memory = self._reserve(slot, "rows", firsts.nbytes + 4 * n).address
-        given, rows = self._pinned(slot, "firsts", firsts.nbytes), self._pinned(slot, "rows", 4 * n)
-        given[:] = firsts.view(np.uint8)
-        slot.queue.write(memory, given)
+        staged, rows = self._pinned_buffer(slot, "firsts", firsts.nbytes), self._pinned_buffer(slot, "rows", 4 * n)
+        staged[:] = firsts.view(np.uint8)
+        slot.queue.write(memory, staged)
         to = memory + firsts.nbytes
-        slot.queue.launch(self._kernels["cer_write_rows"], n_guards, found, memory, n_guards, n_words, to)
+        slot.queue.launch(self._kernels["cer_write_rows"], n_guards, bits, memory, n_guards, n_words, to)
         slot.queue.read(rows, to)
         slot.queue.wait()
         return read_only(rows.view(np.int32).copy())
 
-    def tested(self, number: int, rows: Int32, block: Block) -> Int32:
-        """Return the rows of a block that satisfy a guard, given those that were found."""
+    def apply_late_tests(self, number: int, rows: Int32, block: Block) -> Int32:
+        """Return the rows of a block that satisfy a guard, among those selected by the kernels."""
         late = self.steps.late.get(number)
         return rows if late is None else self._late.rows(number, rows, block, late)
 
-    def _copy_results(self, found: list[Int32]) -> list[Int32]:
-        return found
+    def _copy_results(self, results: list[Int32]) -> list[Int32]:
+        return results
 
     def _join_results(self, pieces: list[list[Int32]], begins: list[int]) -> list[Int32]:
         moved = [[rows + np.int32(begin) for rows in piece] for piece, begin in zip(pieces, begins, strict=True)]
         return [read_only(np.concatenate(rows)) for rows in zip(*moved, strict=True)]
 
 
-class _Room(NamedTuple):
-    """Bytes, or addresses, of the memory that the tests of the texts of one column after the other use."""
+class _Space(NamedTuple):
+    """Bytes, or addresses, of the memory that the tests of the strings of one column after the other use."""
 
     met: int = 0
     values: int = 0
@@ -500,7 +509,7 @@ def _valid_bits(block: Block, name: str, begin: int, end: int) -> tuple[Bytes | 
 
 
 def _add_strings(array: pa.Array, begin: int, end: int, inputs: _Inputs, valid: tuple[int, int]) -> _Strings:
-    """Add some rows of a column of texts to the inputs; those of a dictionary with all of its texts.
+    """Add some rows of a column of strings to the inputs; those of a dictionary with all of its strings.
 
     Parameters
     ----------
@@ -515,8 +524,8 @@ def _add_strings(array: pa.Array, begin: int, end: int, inputs: _Inputs, valid: 
     codes = None
     if pa.types.is_dictionary(array.type):
         rows = array.slice(begin, end - begin)
-        is_valid, known = validity(rows), validity(rows.indices)
-        of_rows = codes_of(rows, known).astype(np.int32, copy=False)
+        is_valid, valid_codes = validity(rows), validity(rows.indices)
+        of_rows = codes_of(rows, valid_codes).astype(np.int32, copy=False)
         codes = inputs.add(of_rows if is_valid is None else np.where(is_valid, of_rows, np.int32(-1)))
         strings = plain_strings(rows.dictionary)
         bits = None if strings.null_count == 0 else np.packbits(np.asarray(strings.is_valid()), bitorder="little")

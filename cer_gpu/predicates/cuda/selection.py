@@ -21,7 +21,7 @@ from cer_gpu.backend.device import MAX_BY_VALUE, Bytes, Device, Memory, OutOfDev
 from cer_gpu.backend.kernel_source import read_kernel_source
 from cer_gpu.expressions.targets.cuda import TYPES, CudaWriter, Places, places
 from cer_gpu.expressions.terms import IN_ORDER, NO_SIDES, GuardProgram, Sides
-from cer_gpu.predicates.cuda.blocks import DeviceBlocks, Reads, Slot, aligned
+from cer_gpu.predicates.cuda.blocks import DeviceBlocks, Reads, Slot, align
 from cer_gpu.predicates.generated import slots_of
 from cer_gpu.predicates.symbol_table import SymbolTable
 
@@ -31,7 +31,7 @@ def places_of(program: GuardProgram | Sides) -> Places:
     if isinstance(program, Sides):
         return places(program.columns, [value for _, value in program.values], (), ())
     slots = slots_of(program)
-    return places(slots.columns, [test for _, test in program.tests], [*program.codes, *slots.tables], slots.given)
+    return places(slots.columns, [test for _, test in program.tests], [*program.codes, *slots.tables], slots.external)
 
 
 def struct_of(program: GuardProgram) -> str:
@@ -73,11 +73,11 @@ class _SideWriter(CudaWriter):
     def struct(self) -> list[str]:
         """Return the lines of the struct."""
         for k, (kind, value) in enumerate(self._sides.values):
-            name, known = self._value_name(value), self._all_not_null(value)
+            name, conditions = self._value_name(value), self._all_not_null(value)
             if kind == IN_ORDER:
-                known.append(f"cer_has_order({name})")
+                conditions.append(f"cer_has_order({name})")
             self._lines.append(f"side[{k}] = {'cer_order' if kind == IN_ORDER else 'cer_bits'}({name});")
-            self._lines.append(f"valid |= static_cast<cer_u64>({' && '.join(known) or 'true'}) << {k};")
+            self._lines.append(f"valid |= static_cast<cer_u64>({' && '.join(conditions) or 'true'}) << {k};")
         return [
             "struct cer_sides {",
             f"  enum {{ n_sides = {len(self._sides.values)} }};",
@@ -149,7 +149,7 @@ class CudaWords(DeviceBlocks[list[Words], None]):
         """Return where the words of each program end in the memory of a slot, from 0 on, each at an aligned place."""
         ends = [0]
         for program in self._programs:
-            ends.append(aligned(ends[-1] + _n_bytes(program, n_rows)))
+            ends.append(align(ends[-1] + _n_bytes(program, n_rows)))
         return ends
 
     def _memory_size(self, n_rows: int) -> int:
@@ -159,20 +159,20 @@ class CudaWords(DeviceBlocks[list[Words], None]):
         at, ends = slot.memory["work"].address, self._word_ends(n_rows)
         for kernel, inputs, first in zip(self._kernels, slot.inputs, ends, strict=False):
             slot.queue.launch(kernel, -(-n_rows // 32), inputs, 0, n_rows, at + first)
-        slot.queue.read(self._pinned(slot, "words", ends[-1]), at)
+        slot.queue.read(self._pinned_buffer(slot, "words", ends[-1]), at)
 
     def _finish_kernels(self, slot: Slot, n_rows: int, state: None) -> list[Words]:
         slot.queue.wait()
         ends = self._word_ends(n_rows)
-        data = self._pinned(slot, "words", ends[-1])
-        found = []
+        data = self._pinned_buffer(slot, "words", ends[-1])
+        results = []
         for program, first in zip(self._programs, ends, strict=False):
             words = data[first : first + _n_bytes(program, n_rows)].view(program.word)
-            found.append(in_parts(words, program.n_parts))
-        return found
+            results.append(in_parts(words, program.n_parts))
+        return results
 
-    def _copy_results(self, found: list[Words]) -> list[Words]:
-        return [words.copy() for words in found]
+    def _copy_results(self, results: list[Words]) -> list[Words]:
+        return [words.copy() for words in results]
 
     def _join_results(self, pieces: list[list[Words]], begins: list[int]) -> list[Words]:
         return [np.concatenate(words) for words in zip(*pieces, strict=True)]
@@ -184,7 +184,7 @@ def _n_bytes(program: GuardProgram, n_rows: int) -> int:
 
 
 def in_parts(words: Words, n_parts: int) -> Words:
-    """Return words as `GuardEvaluator.words` has them: those of more than 16 guards with their parts side by side."""
+    """Return words as `GuardEvaluator.words` has them: those of more than 16 guards with their parts adjacent."""
     return words.reshape(-1, n_parts) if words.dtype == np.uint64 else words
 
 
@@ -269,14 +269,14 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
         """Start the kernels on the tiles from `first_tile` on, and the copy of their totals."""
         table = self._table_for(slot, symbols)
         work, base, kernels = _Work(n_rows), slot.memory["work"].address, self._kernels
-        never = self._pinned(slot, "never", 8)
+        never = self._pinned_buffer(slot, "never", 8)
         never.view(np.uint64)[0] = _NEVER
         slot.queue.write(base, never)
-        found = (base + work.symbols, base + work.rows, base + work.counts)
+        outputs = (base + work.symbols, base + work.rows, base + work.counts)
         slot.queue.launch(
             kernels["cer_query_select"],
             work.n_tiles - first_tile,
-            *(slot.inputs[0], n_rows, first_tile, table.memory.address, table.values, table.mask, *found, base),
+            *(slot.inputs[0], n_rows, first_tile, table.memory.address, table.values, table.mask, *outputs, base),
         )
         offsets, totals = base + work.offsets, base + work.totals
         slot.queue.launch(kernels["cer_group_tiles"], work.n_groups, base + work.counts, work.n_tiles, offsets, totals)
@@ -284,9 +284,9 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
         slot.queue.launch(
             kernels["cer_pack_tiles"],
             work.n_tiles,
-            *(*found, offsets, totals, work.n_tiles, base + work.packed_symbols, base + work.packed_rows),
+            *(*outputs, offsets, totals, work.n_tiles, base + work.packed_symbols, base + work.packed_rows),
         )
-        header = self._pinned(slot, "header", 16)
+        header = self._pinned_buffer(slot, "header", 16)
         slot.queue.read(header[:8], base)
         slot.queue.read(header[8:], totals + 8 * work.n_groups)
 
@@ -295,7 +295,7 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
         work, base = _Work(n_rows), slot.memory["work"].address
         while True:
             slot.queue.wait()
-            header = self._pinned(slot, "header", 16).view(np.uint64)
+            header = self._pinned_buffer(slot, "header", 16).view(np.uint64)
             if header[0] == _NEVER:
                 break
             tile = int(header[0])
@@ -303,24 +303,24 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
                 state.number(self._words_at(slot, tile * TILE_ROWS, min(ROWS_TO_NUMBER, n_rows - tile * TILE_ROWS)))
                 self._select_tiles(slot, n_rows, tile, state)
             except OutOfDeviceMemory as error:
-                raise self._no_room(n_rows, error) from None
+                raise self._out_of_memory(n_rows, error) from None
         n = int(header[1])
-        found = self._pinned(slot, "found", 8 * n)
-        sides = self._pinned(slot, "sides", 8 * n * self._width)
+        packed = self._pinned_buffer(slot, "found", 8 * n)
+        sides = self._pinned_buffer(slot, "sides", 8 * n * self._width)
         if n:
-            slot.queue.read(found[: 4 * n], base + work.packed_symbols)
-            slot.queue.read(found[4 * n :], base + work.packed_rows)
+            slot.queue.read(packed[: 4 * n], base + work.packed_symbols)
+            slot.queue.read(packed[4 * n :], base + work.packed_rows)
             if self._width:
                 self._read_sides(slot, base + work.packed_rows, sides)
             slot.queue.wait()
         return SelectedWithSides(
-            found[: 4 * n].view(np.int32),
-            found[4 * n :].view(np.int32),
+            packed[: 4 * n].view(np.int32),
+            packed[4 * n :].view(np.int32),
             sides.view(np.int64).reshape(n, self._width),
         )
 
     def _read_sides(self, slot: Slot, rows: int, sides: Bytes) -> None:
-        """Start the kernel of the sides at some rows on the device, and their copies; in pieces if there is no room."""
+        """Start the kernel of the sides at some rows on the device, and their copies; in pieces if memory is short."""
         size = 8 * self._width
         n = piece = len(sides) // size
         while True:
@@ -329,15 +329,15 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
                 break
             except OutOfDeviceMemory as error:
                 if piece <= MIN_SIDES:
-                    raise self._no_room(n, error) from None
+                    raise self._out_of_memory(n, error) from None
                 piece = max(piece // 2, MIN_SIDES)
         for first in range(0, n, piece):
             m = min(piece, n - first)
             slot.queue.launch(self._kernels["cer_query_sides"], -(-m // 32), slot.inputs[1], rows + 4 * first, m, at)
             slot.queue.read(sides[size * first : size * (first + m)], at)
 
-    def _copy_results(self, found: SelectedWithSides) -> SelectedWithSides:
-        return SelectedWithSides(found.symbols.copy(), found.rows.copy(), found.sides.copy())
+    def _copy_results(self, results: SelectedWithSides) -> SelectedWithSides:
+        return SelectedWithSides(results.symbols.copy(), results.rows.copy(), results.sides.copy())
 
     def _join_results(self, pieces: list[SelectedWithSides], begins: list[int]) -> SelectedWithSides:
         return SelectedWithSides(
@@ -351,7 +351,7 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
         n_parts = self._program.n_parts
         n_bytes = n_rows * n_parts * self._dtype.itemsize
         memory = self._device.allocate(n_bytes)
-        words = self._pinned(slot, "words", n_bytes)
+        words = self._pinned_buffer(slot, "words", n_bytes)
         slot.queue.launch(
             self._kernels["cer_query_words"], -(-n_rows // 32), slot.inputs[0], first, n_rows, memory.address
         )
@@ -364,11 +364,11 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
         table = self._table
         if table is None or table.symbols is not symbols or table.version != symbols.version:
             version, (keys, values) = symbols.version, symbols.arrays()
-            memory = self._device.allocate(aligned(keys.nbytes) + values.nbytes)
-            pinned = self._pinned(slot, "table", keys.nbytes + values.nbytes)
+            memory = self._device.allocate(align(keys.nbytes) + values.nbytes)
+            pinned = self._pinned_buffer(slot, "table", keys.nbytes + values.nbytes)
             pinned[: keys.nbytes] = keys.reshape(-1).view(np.uint8)
             pinned[keys.nbytes :] = values.view(np.uint8)
-            at = memory.address + aligned(keys.nbytes)
+            at = memory.address + align(keys.nbytes)
             slot.queue.write(memory.address, pinned[: keys.nbytes])
             slot.queue.write(at, pinned[keys.nbytes :])
             slot.queue.wait()
@@ -379,11 +379,11 @@ class CudaPass(DeviceBlocks[SelectedWithSides, SymbolTable]):
 
 @lru_cache(64)
 def _kernels(device: Device, program: GuardProgram, sides: Sides) -> dict[str, Any]:
-    found = {
+    kernels = {
         **device.compile(select_source_of(program), ["cer_query_words", "cer_query_select"]),
         **device.compile(read_kernel_source("compaction.cu"), ["cer_group_tiles", "cer_sum_groups", "cer_pack_tiles"]),
     }
-    return found | dict(device.compile(sides_source_of(sides), ["cer_query_sides"])) if sides.values else found
+    return kernels | dict(device.compile(sides_source_of(sides), ["cer_query_sides"])) if sides.values else kernels
 
 
 class _Work:
@@ -397,10 +397,10 @@ class _Work:
         self.n_tiles = -(-n_rows // TILE_ROWS)
         self.n_groups = -(-self.n_tiles // GROUP_TILES)
         self.totals = 8
-        self.counts = aligned(self.totals + 8 * (self.n_groups + 1))
-        self.offsets = aligned(self.counts + 4 * self.n_tiles)
-        self.symbols = aligned(self.offsets + 4 * self.n_tiles)
-        self.rows = aligned(self.symbols + 4 * n_rows)
-        self.packed_symbols = aligned(self.rows + 4 * n_rows)
-        self.packed_rows = aligned(self.packed_symbols + 4 * n_rows)
+        self.counts = align(self.totals + 8 * (self.n_groups + 1))
+        self.offsets = align(self.counts + 4 * self.n_tiles)
+        self.symbols = align(self.offsets + 4 * self.n_tiles)
+        self.rows = align(self.symbols + 4 * n_rows)
+        self.packed_symbols = align(self.rows + 4 * n_rows)
+        self.packed_rows = align(self.packed_symbols + 4 * n_rows)
         self.size = self.packed_rows + 4 * n_rows

@@ -39,7 +39,7 @@ from cer_gpu.expressions.string_sets import StringSet, TestTable
 from cer_gpu.expressions.string_tests import OneOfPatterns
 from cer_gpu.predicates.late_tests import LateTest
 
-KNOWN = "known"
+IS_VALID = "known"
 """Operator of a test of validity."""
 
 TYPE_NUMBERS = "types"
@@ -52,9 +52,9 @@ class NumberTest(NamedTuple):
     Attributes
     ----------
     column : Column, str or "types"
-        A column of numbers, the name of one of which validity is asked alone, or the numbers of types.
+        A column of numbers, the name of one whose validity alone is tested, or the numbers of types.
     op : str
-        A comparison, or `KNOWN`.
+        A comparison, or `IS_VALID`.
     bits : int
         The 64 bits of a constant of the type of the numbers.
     negated : bool
@@ -67,7 +67,7 @@ class NumberTest(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line of bits: that of a test of numbers, or of a test of the texts of a column (`TestTable.number`)."""
+    """A line of bits: that of a test of numbers, or of a test of the strings of a column (`TestTable.number`)."""
 
     of: str | None
     number: int
@@ -83,7 +83,7 @@ class _Steps:
     depth : int
         Words on the stack at most.
     exact : bool
-        False if rows that do not satisfy the test may be among those found.
+        False if rows that do not satisfy the test may be selected.
     """
 
     steps: list[tuple[int, Line | None]] = field(default_factory=list)
@@ -111,9 +111,9 @@ class SetSteps:
     inputs : Inputs
         Columns of numbers that the tests read.
     late : dict from int to (Predicate, tuple of int)
-        Tests that the steps of a guard do not decide, by its number: rows found are still to be tested by them.
-    texts : dict from str to StringSet
-        Columns whose texts are tested, by name; the lines of each have the numbers of its tests.
+        Tests that the steps of a guard do not decide, by its number: selected rows are still to be tested by them.
+    strings : dict from str to StringSet
+        Columns whose strings are tested, by name; the lines of each have the numbers of its tests.
     columns : set of str
         Names of the columns that are read.
     """
@@ -124,7 +124,7 @@ class SetSteps:
         self.strings: dict[str, StringSet] = {}
         self.columns: set[str] = set()
         self._numbers: dict[NumberTest, int] = {}
-        self._made: list[_Steps] = []
+        self._guards: list[_Steps] = []
         self._firsts: dict[str | None, int] = {}
         self._has_column: dict[str, bool] = {}
         self._columns: dict[tuple[str, str], t.Column] = {}
@@ -132,10 +132,10 @@ class SetSteps:
     @classmethod
     def of(cls, guards: Sequence[tuple[int | None, Predicate | None]], schema: pa.Schema) -> SetSteps:
         """Return the steps of guards: for each the number of its type (None: any), and what its events satisfy."""
-        made, binder = cls(schema), Binder(schema, "")  # each predicate was bound before, by itself
+        steps, binder = cls(schema), Binder(schema, "")  # each predicate was bound before, by itself
         for number, predicate in guards:
-            made.add(predicate, None if predicate is None else binder.bind(predicate), binder.inputs, number)
-        return made
+            steps.add(predicate, None if predicate is None else binder.bind(predicate), binder.inputs, number)
+        return steps
 
     def add(
         self,
@@ -158,29 +158,29 @@ class SetSteps:
         type_number
             Number of the type that they have; None: any.
         named
-            Columns of texts, and the text that events must have there.
+            String columns, each with the string that events must have in it.
         """
         parts = [] if type_number is None else [self._of_numbers(NumberTest(TYPE_NUMBERS, "=", type_number))]
         for name, text in named:
             parts.append(self._of_text(name, OneOfPatterns((Pattern(text, plain=True),))))
         late = list[int]()
         for place, each in enumerate(test.tests if isinstance(test, t.And) else [] if test is None else [test]):
-            made = self._steps_of_test(each, inputs)
-            made = made if made.depth < MAX_ON_STACK else _UNKNOWN
-            parts.append(made)
-            if not made.exact:
+            part = self._steps_of_test(each, inputs)
+            part = part if part.depth < MAX_ON_STACK else _UNKNOWN
+            parts.append(part)
+            if not part.exact:
                 late.append(place)
         if late:
             assert predicate is not None
-            self.late[len(self._made)] = predicate, tuple(late)
+            self.late[len(self._guards)] = predicate, tuple(late)
             self.columns |= {name for name, _ in inputs.columns}
-        self._made.append(_join_steps(parts, AND) if parts else _ALL)
+        self._guards.append(_join_steps(parts, AND) if parts else _ALL)
         self._firsts = {}
 
     @property
     def n_guards(self) -> int:
         """Number of guards."""
-        return len(self._made)
+        return len(self._guards)
 
     @property
     def number_tests(self) -> list[NumberTest]:
@@ -194,12 +194,12 @@ class SetSteps:
 
     def steps(self) -> tuple[Int32, Int32]:
         """Return the steps of all guards, each in the lowest three bits with a line above, and where each begins."""
-        begins = np.cumsum([0, *(len(each.steps) for each in self._made)])
-        flat = [step | self._line(line) << 3 for each in self._made for step, line in each.steps]
+        begins = np.cumsum([0, *(len(each.steps) for each in self._guards)])
+        flat = [step | self._line(line) << 3 for each in self._guards for step, line in each.steps]
         return read_only(np.array(flat, np.int32)), read_only(begins.astype(np.int32))
 
     def first_line(self, name: str | None) -> int:
-        """Return the number of the first line of a column of texts; None: of those of numbers."""
+        """Return the number of the first line of a column of strings; None for that of numbers."""
         if not self._firsts:
             self._firsts, n = {None: 0}, len(self._numbers)
             for column, of in self.strings.items():
@@ -215,7 +215,7 @@ class SetSteps:
 
     def _steps_of_validity(self, name: str, negated: bool = False) -> _Steps:
         self.columns.add(name)
-        return self._of_numbers(NumberTest(name, KNOWN, negated=negated))
+        return self._of_numbers(NumberTest(name, IS_VALID, negated=negated))
 
     def _of_text(self, name: str, test: OneOfPatterns) -> _Steps:
         self.columns.add(name)
@@ -232,11 +232,11 @@ class SetSteps:
                 name, table = inputs.columns[test.codes.slot][0], inputs.tables[test.table][1]
                 if not isinstance(table, TestTable) or not self._has(name):
                     return _UNKNOWN
-                made = self._of_text(name, table.test)
+                steps = self._of_text(name, table.test)
                 if table.negated:
-                    ((_, line),) = made.steps
+                    ((_, line),) = steps.steps
                     return _Steps([*self._steps_of_validity(name).steps, (AND_NOT_LINE, line)])
-                return made
+                return steps
             case t.Compare() if isinstance(test.left, t.Column) and isinstance(test.right, t.Constant):
                 constant = inputs.constants[test.right.dtype][test.right.slot]
                 name, read = inputs.columns[test.left.slot]
@@ -248,20 +248,20 @@ class SetSteps:
                 name = inputs.columns[test.operand.slot][0]
                 return self._steps_of_validity(name, test.negated) if self._has(name) else _UNKNOWN
             case t.ExternalPredicate():
-                answer = inputs.given[test.slot]
-                if isinstance(answer, NullRows) and self._has(answer.name):
-                    return self._steps_of_validity(answer.name, not answer.negated)
+                rows = inputs.external[test.slot]
+                if isinstance(rows, NullRows) and self._has(rows.name):
+                    return self._steps_of_validity(rows.name, not rows.negated)
         return _UNKNOWN
 
     def _number_column(self, name: str, read: str) -> t.Column:
         self.columns.add(name)
-        known = self._columns.get((name, read))
-        if known is None:
-            known = self._columns[name, read] = self.inputs.column(name, read)
-        return known
+        slot = self._columns.get((name, read))
+        if slot is None:
+            slot = self._columns[name, read] = self.inputs.column(name, read)
+        return slot
 
     def _has(self, name: str) -> bool:
-        """Return True for a column of the events, and False for one that is made of them."""
+        """Return True for a column of the events, and False for one that is computed from them."""
         if name not in self._has_column:
             self._has_column[name] = attribute_type(self.inputs.schema, name) is not None
         return self._has_column[name]
@@ -273,7 +273,7 @@ def _bits(constant: float, dtype: str) -> int:
 
 
 def _join_steps(parts: Sequence[_Steps], by: int) -> _Steps:
-    """Return the steps of several tests, of which all hold (AND), or one does (OR)."""
+    """Return the steps of the conjunction (AND) or disjunction (OR) of several tests."""
     exact = all(part.exact for part in parts)
     if by == AND:
         parts = [part for part in parts if not part.is_all]

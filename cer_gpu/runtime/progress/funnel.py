@@ -12,7 +12,7 @@ from cer_gpu.automaton.encoding import COUNT_WINDOW, GLOBAL_WINDOW
 from cer_gpu.backend.progress import starts as loops
 from cer_gpu.columnar.buffer_leases import leased_slots
 from cer_gpu.columnar.clocks import earliest
-from cer_gpu.columnar.memory import room
+from cer_gpu.columnar.memory import allocate
 from cer_gpu.errors import no_memory
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers
@@ -219,7 +219,7 @@ class Funnel(Runtime):
         """Reserve memory for twice as many starts."""
         size = len(self._rows)
         try:
-            rows = room((2 * size, self._width), np.int64)
+            rows = allocate((2 * size, self._width), np.int64)
         except MemoryError as error:
             raise no_memory(size, "starts that wait for their next step") from error
         ids = np.arange(self._regs[loops.BASE], self._regs[loops.NEXT_ID])

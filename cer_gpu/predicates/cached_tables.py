@@ -30,7 +30,7 @@ from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.globs.compiling import Compiled, StringSample, grams
 from cer_gpu.expressions.globs.folding import folds
 from cer_gpu.expressions.inputs import Inputs
-from cer_gpu.predicates.cuda.set_steps import KNOWN, TYPE_NUMBERS, SetSteps
+from cer_gpu.predicates.cuda.set_steps import IS_VALID, TYPE_NUMBERS, SetSteps
 from cer_gpu.predicates.late_tests import LateTest
 
 _OUTCOMES = {"=": 2, "<>": 5, "<": 1, "<=": 3, ">": 4, ">=": 6}
@@ -46,26 +46,26 @@ class SetTables:
     begins, steps : int32 arrays
         As of `cer_gpu.backend.sets.finding.GuardSteps`.
     is_all : bool, shape (guards,)
-        True for a guard that all rows satisfy, as far as the steps tell.
+        True for a guard that all rows satisfy, as far as the steps decide.
     number_columns : tuple of (t.Column, str)
         Columns of numbers that are tested, and their names.
     constants : uint64, shape (constants,)
         Those of all columns of numbers (`NumberTests`).
     constant_begins : int64, shape (columns + 1,)
     tests : int64, shape (lines of numbers, 5)
-        For each line of numbers, its column (-1: it asks for validity), the place of its constant among those of the
+        For each line of numbers, its column (-1: it tests validity), the place of its constant among those of the
         column, the outcomes that hold, whether it holds of NaN, and 1 if it is no test of equality.
-    known : tuple of (str, int, int)
-        Columns of which validity is asked, with the lines of valid and of other rows, or -1.
+    validity_tests : tuple of (str, int, int)
+        Columns whose validity is tested, with the lines of valid and of other rows, or -1.
     string_columns : tuple of str
-        Columns of texts that are tested.
+        Columns of strings that are tested.
     sets : tuple of (int, bool, int, Compiled)
         Column, True if case is ignored, first pattern, and patterns.
     line_begins, lines : int32 arrays
         As of `cer_gpu.backend.string_codes.coding.Patterns`.
     globs : Globs
     chosen : dict from bool to tuple
-        `Patterns` by grams that were chosen without texts (False), and by some texts (True), once they are.
+        `Patterns` by whether their grams were chosen with a sample of strings, once computed.
     """
 
     n_lines: int
@@ -76,7 +76,7 @@ class SetTables:
     constants: npt.NDArray[np.uint64]
     constant_begins: Int64
     tests: Int64
-    known: tuple[tuple[str, int, int], ...]
+    validity_tests: tuple[tuple[str, int, int], ...]
     string_columns: tuple[str, ...]
     sets: tuple[tuple[int, bool, int, Compiled], ...]
     line_begins: Int32
@@ -92,14 +92,14 @@ def set_tables(steps: SetSteps) -> SetTables:
     alone = np.flatnonzero(np.diff(begins) == 1)
     is_all[alone] = flat[begins[alone]] == kernels.PUSH_ALL
     columns: dict[t.Column, int] = {}
-    known: dict[str, list[int]] = {}
+    validity: dict[str, list[int]] = {}
     tests = np.zeros((len(steps.number_tests), 5), np.int64)
     keys: list[list[int]] = []
     for line, test in enumerate(steps.number_tests):
         assert test.column != TYPE_NUMBERS
-        if isinstance(test.column, str) or test.op == KNOWN:
+        if isinstance(test.column, str) or test.op == IS_VALID:
             name = test.column if isinstance(test.column, str) else steps.inputs.columns[test.column.slot][0]
-            known.setdefault(name, [-1, -1])[test.negated] = line
+            validity.setdefault(name, [-1, -1])[test.negated] = line
             tests[line, 0] = -1
             continue
         column = columns.setdefault(test.column, len(columns))
@@ -113,13 +113,13 @@ def set_tables(steps: SetSteps) -> SetTables:
     for column, at in enumerate(places):
         tests[tests[:, 0] == column, 1] = at
     strings = [(name, of) for name, of in steps.strings.items() if of.n_tests]
-    sets, line_begins, lines, n_patterns, n_asked = [], [int32([0])], [], 0, 0
+    sets, line_begins, lines, n_patterns, n_numbers = [], [int32([0])], [], 0, 0
     for column, (name, of) in enumerate(strings):
-        together = of.together()
-        for nocase, globs in together.sets.items():
-            numbers, firsts = together.askers(nocase)
-            line_begins.append(firsts[1:] + n_asked)
-            n_asked += len(numbers)
+        combined = of.combined_patterns()
+        for nocase, globs in combined.sets.items():
+            numbers, firsts = combined.askers(nocase)
+            line_begins.append(firsts[1:] + n_numbers)
+            n_numbers += len(numbers)
             lines.append(numbers + np.int32(steps.first_line(name)))
             sets.append((column, nocase, n_patterns, globs.compiled))
             n_patterns += globs.n_patterns
@@ -132,7 +132,7 @@ def set_tables(steps: SetSteps) -> SetTables:
         read_only(np.concatenate([np.empty(0, np.uint64), *constants])),
         read_only(np.cumsum([0, *map(len, constants)])),
         tests,
-        tuple((name, *each) for name, each in known.items()),  # type: ignore[misc]
+        tuple((name, *each) for name, each in validity.items()),  # type: ignore[misc]
         tuple(name for name, _ in strings),
         tuple(sets),
         int32(np.concatenate(line_begins)),
@@ -180,20 +180,20 @@ def int32(values: Any) -> Int32:
 
 
 def patterns_of(tables: SetTables, sample: Array) -> tuple[Any, ...]:
-    """Return `Patterns`, with grams that are rare in a sample of texts, and the globs."""
+    """Return `Patterns`, with grams that are rare in a sample of strings, and the globs."""
     begins, of_grams = [0], list[list[int]]()
     parts: tuple[list[Array], ...] = ([], [], [], [], [])
     sizes = [0, 0, 0, 0, 0]
-    samples = {False: StringSample(sample), True: StringSample(_folded(sample))}
+    samples = {False: StringSample(sample), True: StringSample(_upper_ascii(sample))}
     for column in range(len(tables.string_columns)):
         for _, nocase, first_pattern, patterns in (each for each in tables.sets if each[0] == column):
-            for width, made in grams(patterns, samples[nocase]).items():
-                entries = made.entries + np.array([first_pattern, sizes[4], sizes[4], 0], np.int32)
-                shift = 64 - ((8 * len(made.bits)).bit_length() - 1)
+            for width, table in grams(patterns, samples[nocase]).items():
+                entries = table.entries + np.array([first_pattern, sizes[4], sizes[4], 0], np.int32)
+                shift = 64 - ((8 * len(table.bits)).bit_length() - 1)
                 of_grams.append(
-                    [nocase, width, sizes[0], shift, sizes[1], len(made.slots) - 2, sizes[2], len(made.keys)]
+                    [nocase, width, sizes[0], shift, sizes[1], len(table.slots) - 2, sizes[2], len(table.keys)]
                 )
-                arrays: tuple[Array, ...] = (made.bits, made.slots, made.keys, entries, made.pieces)
+                arrays: tuple[Array, ...] = (table.bits, table.slots, table.keys, entries, table.pieces)
                 for k, array in enumerate(arrays):
                     parts[k].append(array)
                     sizes[k] += len(array)
@@ -206,8 +206,8 @@ def patterns_of(tables: SetTables, sample: Array) -> tuple[Any, ...]:
     return tuple(chosen), tuple(joined), tuple(tables.globs)
 
 
-def _folded(sample: Array) -> Array:
-    """Return the bytes of texts with large letters of ASCII in place of small ones: which grams are rare, they tell."""
+def _upper_ascii(sample: Array) -> Array:
+    """Return the bytes of strings with ASCII letters in upper case, a sample for the choice of rare grams."""
     small = (sample >= ord("a")) & (sample <= ord("z"))
     return np.where(small, sample - 32, sample).astype(np.uint8)
 
@@ -246,7 +246,7 @@ _NAMES = {name: tuple(each.name for each in fields(kind) if each.name != "span")
 
 
 def to_plain(value: Any) -> Any:
-    """Return a node, or a value in one, as lists, texts, numbers and None.
+    """Return a node, or a value in one, as lists, strings, numbers and None.
 
     Raises
     ------
@@ -268,7 +268,7 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(data: Any) -> Any:
-    """Return what `to_plain` was given.
+    """Return the argument of `to_plain`.
 
     Raises
     ------
@@ -332,7 +332,7 @@ def written_set(bound: BoundSet) -> bytes:
         "lines": tables.n_lines,
         "inputs": bound.inputs.columns,
         "numbers": [(column.slot, column.stored, column.stride, name) for column, name in tables.number_columns],
-        "known": tables.known,
+        "known": tables.validity_tests,
         "texts": tables.string_columns,
         "sets": [(column, nocase, first) for column, nocase, first, _ in tables.sets],
         "late": [(number, places) for number, (_, places) in bound.late.items()],
@@ -350,7 +350,7 @@ def written_set(bound: BoundSet) -> bytes:
 
 
 def read_set(content: bytes, schema: pa.Schema, guards: Sequence[Guard]) -> BoundSet:
-    """Return the set of guards over a schema that `written_set` was given."""
+    """Return the set of guards over a schema, the argument of `written_set`."""
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
         arrays: dict[str, Array] = {name: read_only(array) for name, array in file.items()}
     names: dict[str, Any] = json.loads(arrays["names"].tobytes())
@@ -366,7 +366,7 @@ def read_set(content: bytes, schema: pa.Schema, guards: Sequence[Guard]) -> Boun
     tables = SetTables(
         n_lines=names["lines"],
         number_columns=tuple((t.Column(slot, stored, stride), name) for slot, stored, stride, name in names["numbers"]),
-        known=tuple(map(tuple, names["known"])),
+        validity_tests=tuple(map(tuple, names["known"])),
         string_columns=tuple(names["texts"]),
         sets=tuple(sets),
         globs=joined_globs([each.globs for *_, each in sets]),
