@@ -291,7 +291,7 @@ _RECORDS: tuple[Operator | Function | StringFunction, ...] = (
         functions.is_date,
         functions.same_type,
         functions.beginning_of,
-        most_operands=2,
+        max_operands=2,
         units=functions.TRUNC_UNITS,
     ),
     *STRING_FUNCTIONS,
