@@ -140,7 +140,8 @@ class Attribute(Node):
     `variable` is None for the filtered event itself; `event` says which event of the variable: "EACH", "FIRST", "LAST",
     or "PREV" (the event of the variable just before the chosen one).  With `lag` n > 0 it is the attribute of the event
     n before in the stream, or in the substream of PARTITION BY (``LAG(a, n)``).  With `aggregate` it is an aggregate
-    over the events before, and `name` its text.
+    over the events before, and `name` its text.  `in_match`: that earlier event is one of the match, as the pattern
+    has neighbours there.
     """
 
     name: str
@@ -149,6 +150,7 @@ class Attribute(Node):
     event: str = "EACH"
     lag: int = 0
     aggregate: OverAggregate | None = None
+    in_match: bool = False
 
     @property
     def looks_back(self) -> bool:

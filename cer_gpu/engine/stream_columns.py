@@ -269,12 +269,14 @@ class Lags:
         is_buffered = np.zeros(block.n_rows, np.bool_)
         first = self._n_events
         find_earlier(rows, partitions, first, self._lags, self._counts, self._rings, earlier, is_buffered)
-        old = np.unique(earlier[(earlier >= 0) & (earlier < first)])
+        old = np.unique(earlier[(earlier < first) & (earlier >= 0)])
         before = self._retained.take(old)
         columns = {}
         for column in self._columns.values():
             positions = earlier[np.searchsorted(self._lags, column.n)]
-            places = np.where(positions < first, np.searchsorted(old, positions), positions - first + len(old))
+            places = positions - (first - len(old))
+            before_block = np.flatnonzero(positions < first)  # few: at most `n` of each partition, and those without
+            places[before_block] = np.searchsorted(old, positions[before_block])
             # NULL reads nothing, wherever its place is
             indices = pa.array(places, mask=positions < 0)
             name = self._names[column.attribute]

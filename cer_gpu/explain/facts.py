@@ -82,6 +82,13 @@ def _trailing(plan: LogicalPlan) -> str:
     return "nothing, because there is no absence at the end"
 
 
+def _neighbours(plan: LogicalPlan) -> str:
+    if not plan.moved_joins:
+        return "nothing, because no join predicate compares neighbours alone"
+    shown = [predicate_text(predicate) for predicate in plan.moved_joins[:MAX_SHOWN]]
+    return f"rewritten as predicates over one event, which reads those before it by LAG: {', '.join(shown)}"
+
+
 def _guards(plan: LogicalPlan) -> str:
     shown = [guard_text(guard) for guard in plan.guards[:MAX_SHOWN]]
     more = ["..."] if len(plan.guards) > MAX_SHOWN else []
@@ -127,6 +134,7 @@ LINES: Mapping[str, Callable[[LogicalPlan], str]] = {
     "selection": _selection,
     "normal form": _normal_form,
     "trailing absence": _trailing,
+    "neighbours": _neighbours,
     "guards": _guards,
     "chain": _chain,
     "recent": _recent,

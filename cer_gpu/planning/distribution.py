@@ -166,7 +166,7 @@ def _why_not_key_tasks(plan: LogicalPlan) -> str | None:
 
 
 def _why_not_ranges(plan: LogicalPlan) -> str | None:
-    if plan.longest_lag:
+    if plan.lags_beyond_match:
         return "LAG reads events that may lie before the range"
     if plan.trailing:
         return "an absence at the end is known only after the range"

@@ -39,6 +39,7 @@ from cer_gpu.ceql.syntax import (
     FilterOr,
     Name,
     Preceded,
+    Predicate,
     QuerySyntax,
     Windowed,
     Within,
@@ -57,6 +58,7 @@ from cer_gpu.expressions.binder import Binder, type_errors
 from cer_gpu.expressions.relations import RelationBinder
 from cer_gpu.output.bound_measures import QueryMeasures, measures_of, type_errors_of
 from cer_gpu.partition.partitions import PartitionKeys
+from cer_gpu.planning.neighbours import without_neighbour_joins
 from cer_gpu.planning.pattern_spans import Spans, followed, hoisted, lasts_for, window_of
 from cer_gpu.planning.plan import Every, LogicalPlan
 from cer_gpu.predicates.guards import type_column_type
@@ -286,6 +288,7 @@ class Draft:
     graph: AtomGraph | None = None
     recent: RecentPattern | None = None
     cea: CEA | None = None
+    moved_joins: tuple[Predicate, ...] = ()
 
     @property
     def relates(self) -> bool:
@@ -337,6 +340,12 @@ def _follow(draft: Draft) -> None:
     if draft.trailing:  # what SELECT drops is needed until the absence is decided
         atoms = (part for part in walk(draft.pattern) if isinstance(part, Atom))
         draft.selected = draft.selected.union(*(atom.labels for atom in atoms))
+
+
+def _neighbours(draft: Draft) -> None:
+    """Make join predicates over neighbours predicates over one event, which reads the others by LAG."""
+    if not STRATEGIES[draft.syntax.select.strategy].pending:
+        draft.pattern, draft.moved_joins = without_neighbour_joins(draft.pattern, draft.spans.sites)
 
 
 def _guard(draft: Draft) -> None:
@@ -404,6 +413,7 @@ PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
     ("selection", _selection_pass),
     ("normal form", _normalise),
     ("trailing absence", _follow),
+    ("neighbours", _neighbours),
     ("guards", _guard),
     ("chain", _chain),
     ("recent", _recent_pass),
@@ -475,6 +485,7 @@ def plan_of(
         trailing=draft.trailing,
         measures=draft.measures,
         pipes=syntax.pipes,
+        moved_joins=draft.moved_joins,
     )
 
 

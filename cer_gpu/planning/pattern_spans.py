@@ -41,15 +41,17 @@ class Spans:
         Clock of durations.
     time_unit
         Unit of a time column of integers.
+    sites
+        Numbers of definitions that the query does not have.
     """
 
     time_column: str | None
     time_unit: str | None
-    _sites: Iterator[int] = field(default_factory=_hidden_sites)
+    sites: Iterator[int] = field(default_factory=_hidden_sites)
 
     def two_sites(self) -> tuple[int, int]:
         """Return the numbers of two more definitions."""
-        return next(self._sites), next(self._sites)
+        return next(self.sites), next(self.sites)
 
     def windowed(self, body: NormalForm, within: s.Within) -> NormalForm:
         """Return ``(body WITHIN within)``: its last event is at most that long after its first."""
@@ -63,7 +65,7 @@ class Spans:
         """Return a whole pattern, each event of which is at most a length after the one before it."""
         if isinstance(formula, Trailing):
             return replace(formula, body=self.each_step(formula.body, within))
-        site = next(self._sites)
+        site = next(self.sites)
         one = "each event", site
         return Related(_everywhere(formula, site), self._distance_filter(within, one, one, "PREV"))
 

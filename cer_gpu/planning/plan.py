@@ -94,6 +94,8 @@ class LogicalPlan:
         Measures of SELECT, and HAVING.
     pipes : tuple of Pipe
         Choices among all results, after all clauses.
+    moved_joins : tuple of Predicate
+        Join predicates over neighbours, which are predicates over one event (`cer_gpu.planning.neighbours`).
     reads_symbols : bool
         True: no match is searched, and each event is output with its symbol (`cer_gpu.planning.state_steps`).
     aggregate : Aggregation or None
@@ -136,6 +138,7 @@ class LogicalPlan:
     weights: Linear | Rejection | None = None
     recent: RecentPattern | None = None
     pipes: tuple[Pipe, ...] = ()
+    moved_joins: tuple[Predicate, ...] = ()
     reads_symbols: bool = False
 
     @property
@@ -210,6 +213,11 @@ class LogicalPlan:
     def longest_lag(self) -> int:
         """Most events that ``LAG`` goes back, or 0 if there is none."""
         return max((each.lag for node in self._values for each in attributes(node)), default=0)
+
+    @property
+    def lags_beyond_match(self) -> bool:
+        """True if ``LAG`` reads events that need not be of the match."""
+        return any(each.lag and not each.in_match for node in self._values for each in attributes(node))
 
     @cached_property
     def over_aggregates(self) -> list[OverAggregate]:
