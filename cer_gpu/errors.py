@@ -234,9 +234,9 @@ FEWER = "WITHIN, or a shorter one, makes them fewer; limit=... (--limit) stops e
 """Advice against too many matches, for calls and for the command line."""
 
 
-def out_of_memory(n_found: int | None = None) -> OutOfMemoryError:
+def out_of_memory(n_matches: int | None = None) -> OutOfMemoryError:
     """Return the error for memory that ran out after so many matches, or an unknown number if None."""
-    after = "" if n_found is None else f" after {counted(n_found, 'match')}"
+    after = "" if n_matches is None else f" after {counted(n_matches, 'match')}"
     return OutOfMemoryError(f"memory ran out{after}\nhint: {FEWER}")
 
 

@@ -64,14 +64,14 @@ class Rule:
     file: str | None = None
     line: int | None = None
 
-    def missing(self, names: Iterable[str], known: Collection[str]) -> list[str]:
+    def missing(self, names: Iterable[str], columns: Collection[str]) -> list[str]:
         """Return the columns among some that are not known; of a group, none of them known, only the first counts."""
         spare = {
             name
             for group in self.column_groups
-            for name in (group if any(each in known for each in group) else group[1:])
+            for name in (group if any(each in columns for each in group) else group[1:])
         }
-        return [name for name in names if name not in known and name not in spare]
+        return [name for name in names if name not in columns and name not in spare]
 
     def place(self, error: CerError) -> str | None:
         """Return the file of an error, with its line where the text is only a part of the file."""

@@ -81,7 +81,10 @@ def test_what_copies_make_is_kept_as_one_process_keeps_it(
         monkeypatch.setattr(sets, "processes_for", lambda n_queries, n=n_processes: n)
         queries = compiled(texts)
         over = queries._over_schema(events.schema, {})
-        shown = [(name, each.guards, each.result_schema, each.kept, each.sleeps) for name, each in over.queries.items()]
+        shown = [
+            (name, each.guards, each.result_schema, each.pruning_columns, each.sleeps)
+            for name, each in over.queries.items()
+        ]
         facts.append(([(name, query.facts) for name, query in queries._queries.items()], shown))  # type: ignore[attr-defined]
     assert len(started) == 2
     assert facts[0] == facts[1]

@@ -515,7 +515,7 @@ class _Normaliser:
             depths |= {f"{stream}>{name}": depth for name, depth in depths.items()}
         # a filter applies to variables bound inside the formula that it filters; the innermost filter comes first
         filters = [entry for name, depth in depths.items() for entry in self._filters.get(name, ()) if entry[0] < depth]
-        filters.sort(key=lambda found: -found[0])
+        filters.sort(key=lambda entry: -entry[0])
         sites = frozenset([formula.site] if formula.site >= 0 else []).union(*self._sites.values())
         self._count_parts(parts=len(depths) + len(filters) + len(sites))
         predicates = list(dict.fromkeys(predicate for _, predicate in filters))

@@ -42,20 +42,20 @@ class _Rewriting:
         self._query = query
         self._columns: dict[str, s.LetColumn] = {}
         self._needs: dict[str, set[str]] = {}  # columns that must be made for an expression, by its name
-        self._made: set[str] = set()  # columns that what is being rewritten needs
+        self._needed: set[str] = set()  # columns that what is being rewritten needs
         self._read: set[str] = set()  # columns that anything reads
         for column in query.let:
             self._check(column)
-            self._made = set()
+            self._needed = set()
             expression = self._in_filter(column.expression)
-            self._needs[column.name] = self._made
+            self._needs[column.name] = self._needed
             self._columns[column.name] = replace(
                 column, expression=expression, column=self._column_name(column.name, expression)
             )
 
     def query(self) -> s.QuerySyntax:
         """Return the query."""
-        query, self._made = self._query, set()
+        query, self._needed = self._query, set()
         partition = tuple(tuple(map(self._name, names)) for names in query.partition)
         select = query.select
         items = select.items and tuple(
@@ -74,7 +74,7 @@ class _Rewriting:
             having=None if query.having is None else self._by_name(query.having),
         )
         columns = [
-            replace(each, is_made=each.name in self._made, is_read=each.name in self._read)
+            replace(each, is_made=each.name in self._needed, is_read=each.name in self._read)
             for each in self._columns.values()
         ]
         return replace(rewritten, let=tuple(columns))
@@ -137,7 +137,7 @@ class _Rewriting:
         self._read.add(attribute.name)
         if attribute.lag:
             return replace(attribute, name=self._column(attribute.name))
-        self._made |= self._needs[attribute.name]
+        self._needed |= self._needs[attribute.name]
         if attribute.variable is None:
             return column.expression
 
@@ -200,5 +200,5 @@ class _Rewriting:
         if name not in self._columns:
             return name
         self._read.add(name)
-        self._made |= {name, *self._needs[name]}
+        self._needed |= {name, *self._needs[name]}
         return self._columns[name].column

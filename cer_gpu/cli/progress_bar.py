@@ -70,7 +70,7 @@ class Display:
             transient=True,
             disable=hidden or not console.is_terminal,
         )
-        self._task = self._progress.add_task(self._now, total=n_rows, found=str(totals))
+        self._task = self._progress.add_task(self._now, total=n_rows, matches=str(totals))
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Display:
@@ -104,7 +104,7 @@ class Display:
         if n_events:
             slowest = self._stages.slowest
             self._now = "evaluating" if slowest is None else f"evaluating, mostly {slowest}"
-        self._progress.update(self._task, completed=n_events, found=str(self._totals), description=self._now)
+        self._progress.update(self._task, completed=n_events, matches=str(self._totals), description=self._now)
 
     def _compiling(self, step: CompileStep | None) -> None:
         self._progress.update(self._task, description=self._now if step is None else str(step))
@@ -175,4 +175,4 @@ class _Rate(ProgressColumn):
         if not task.completed:
             return Text()
         rate = task.completed / task.elapsed if task.elapsed else 0.0
-        return Text(f"{task.completed:,.0f} rows  {rate:,.0f} rows/s  {task.fields['found']}")
+        return Text(f"{task.completed:,.0f} rows  {rate:,.0f} rows/s  {task.fields['matches']}")

@@ -179,8 +179,8 @@ def report(
             facts["queries"] = {name: {number: n} for name, n in summary.of.items()}
         click.echo(to_json({**facts, "out": out, "notes": [*notes, *summary.notes]}))
         return 0
-    n_found = summary.n_matches
-    count_words = f"{number_in_words(n_found)} {what if n_found == 1 else plural(what)}"
+    n_matches = summary.n_matches
+    count_words = f"{number_in_words(n_matches)} {what if n_matches == 1 else plural(what)}"
     of_all = f" of {counted(len(bound), 'query')}" if arguments.is_set else ""
     say(f"{counted(summary.n_events, 'row')}, {count_words}{of_all}, {summary.n_bytes / 1e6:.1f} MB -> {out}")
     own = {f"{name}: {note}" if name else note for name, n in summary.of.items() if n for note in bound[name].notes}

@@ -330,7 +330,7 @@ class EvaluationOptions:
         return {"limit": self.last_result, "offset": 0}
 
     @property
-    def kept(self) -> dict[str, Any]:
+    def stored(self) -> dict[str, Any]:
         """Options as a checkpoint stores them, in JSON: another machine need not have the device."""
         options = {name: value for name, value in vars(self).items() if name not in _OF_MACHINE}
         if isinstance(self.lateness, timedelta):

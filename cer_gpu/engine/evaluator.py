@@ -242,7 +242,7 @@ class BaseEvaluator(Generic[_Piece, _Results]):
         OptionError
             After `finish`, after an error, or before all matches of a batch are read.
         """
-        state = NamedState(self.identities, self._group.options.kept)
+        state = NamedState(self.identities, self._group.options.stored)
         self._group.snapshot(state)
         return state.to_bytes()
 

@@ -40,5 +40,5 @@ def columns_named(plan: LogicalPlan) -> list[str]:
     columns += [each.name for value in values for each in attributes(value) if each.aggregate is None]
     columns += [aggregate.attribute for aggregate in plan.over_aggregates]
     columns += [*plan.measures.attributes, *(name.name for name in (*(plan.attributes or ()), *plan.unread))]
-    made = {each.column for each in plan.made_columns}
-    return [name for name in dict.fromkeys(columns) if name is not None and name not in made]
+    let_columns = {each.column for each in plan.made_columns}
+    return [name for name in dict.fromkeys(columns) if name is not None and name not in let_columns]

@@ -176,8 +176,8 @@ def _let_lines(syntax: QuerySyntax) -> Iterator[str]:
     """Yield the line of LET: filters have the expressions of its columns, and the others are made."""
     if syntax.let:
         columns = [f"{name_text(each.name)} = {expression_text(each.expression)}" for each in syntax.let]
-        made = [name_text(each.name) for each in syntax.let if each.is_made]
-        stored = f" Made as columns: {', '.join(made)}." if made else ""
+        stored_names = [name_text(each.name) for each in syntax.let if each.is_made]
+        stored = f" Made as columns: {', '.join(stored_names)}." if stored_names else ""
         yield f"Computed from each event (LET): {'; '.join(columns)}.{stored}"
 
 

@@ -86,7 +86,7 @@ def parse_times(values: pa.Array, format: str) -> pa.Array:
 
 
 def _regex_of_format(format: str) -> str:
-    return re.sub(r"%(.)|(.)", lambda found: _FORMS[found[1]] if found[1] else re.escape(found[2]), format)
+    return re.sub(r"%(.)|(.)", lambda sign: _FORMS[sign[1]] if sign[1] else re.escape(sign[2]), format)
 
 
 def _epoch(values: pa.Array) -> pa.Array:

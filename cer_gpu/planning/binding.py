@@ -136,9 +136,9 @@ class Binding:
     def columns(self) -> tuple[str, ...]:
         """Columns and fields that the query reads for any output."""
         compared = () if self.compared is None else self.compared.names
-        made = frozenset() if self.let is None else self.let.names
+        let_columns = frozenset() if self.let is None else self.let.names
         read = dict.fromkeys([*self.guards.columns, *self.columns_on_host, *compared])
-        return tuple(name for name in read if name not in made)
+        return tuple(name for name in read if name not in let_columns)
 
     @cached_property
     def attribute_schema(self) -> pa.Schema:
@@ -203,8 +203,8 @@ class Binding:
         listed = self._retained_names(output)
         for name in listed:
             column_type(self.full_schema, name, None, None)
-        made = frozenset() if self.let is None else self.let.names
-        return narrowest(self.schema, {*self.columns, *listed} - made)
+        let_columns = frozenset() if self.let is None else self.let.names
+        return narrowest(self.schema, {*self.columns, *listed} - let_columns)
 
     def _retained_names(self, output: type[Output]) -> tuple[str, ...]:
         events = self.attributes if output.keeps_events else ()

@@ -156,8 +156,8 @@ def _why_not_keys(plan: LogicalPlan) -> str | None:
 
 
 def _why_not_key_tasks(plan: LogicalPlan) -> str | None:
-    made = {column.column: column.name for column in plan.made_columns}
-    of_let = [made[name] for names in plan.partition_keys for name in names if name in made]
+    let_names = {column.column: column.name for column in plan.made_columns}
+    of_let = [let_names[name] for names in plan.partition_keys for name in names if name in let_names]
     if of_let:
         return f"the key {of_let[0]!r} is a column of LET, which is made from the events by the engine alone"
     if any(name.nocase for names in plan.partition for name in names):

@@ -99,9 +99,9 @@ def bind_let(plan: LogicalPlan, schema: pa.Schema) -> BoundLet | None:
     types = dict[str, pa.DataType]()
     for column in _in_order(plan):
         full = _extended(schema, types)
-        made = _bind_column(column, plan, full)
-        types[column.column] = made.type
-        bound.append(made)
+        bound_column = _bind_column(column, plan, full)
+        types[column.column] = bound_column.type
+        bound.append(bound_column)
     read = [name for column in bound for name in read_by(column.derived)]
     read += [name for column in plan.made_columns for name in _columns_in(column.expression)]
     of_over = [column.over_aggregates for column in bound if column.over_aggregates is not None]
@@ -178,8 +178,8 @@ def _value(node: s.Expression, binder: Binder) -> tuple[pa.DataType, Callable[[B
         if pa.types.is_nested(data_type):
             raise binder.error(f"LET computes single values, and {dotted(name)!r} is {data_type}", node.span)
         return data_type, lambda block: plain_array(block.column(name))
-    if isinstance(node, s.Arithmetic) and node.op in "+-" and (made := _of_times(node, binder)) is not None:
-        return made
+    if isinstance(node, s.Arithmetic) and node.op in "+-" and (of_times := _of_times(node, binder)) is not None:
+        return of_times
     kind = binder.kind(node)
     if kind == DECIMAL:
         raise binder.error("LET computes decimals only by functions", node.span, "round(x, 2), or cast the column")

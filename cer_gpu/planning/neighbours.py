@@ -34,15 +34,15 @@ def without_neighbour_joins(formula: NormalForm, sites: Iterator[int]) -> tuple[
     runs: list[int] = []
 
     def combine(node: NormalForm, below: list[NormalForm]) -> NormalForm:
-        made: NormalForm = (
+        rebuilt: NormalForm = (
             node if all(a is b for a, b in zip(below, children(node), strict=True)) else (with_children(node, below))
         )
-        if not isinstance(made, Related):
-            return made
-        body = _in_run(made, runs) or _between_atoms(made)
+        if not isinstance(rebuilt, Related):
+            return rebuilt
+        body = _in_run(rebuilt, runs) or _between_atoms(rebuilt)
         if body is None:
-            return made
-        moved.append(made.relation.predicate)
+            return rebuilt
+        moved.append(rebuilt.relation.predicate)
         return body
 
     # join predicates of absences stay as they are: `children` of a Then are its two sides
@@ -199,13 +199,13 @@ def _between_atoms(related: Related) -> NormalForm | None:
     operands = list(_operands(related.body))
     for role in roles:
         (site,) = role.sites
-        found = [k for k, (part, _) in enumerate(operands) if _has_site(part, site)]
-        if len(found) != 1:
+        places_of_role = [k for k, (part, _) in enumerate(operands) if _has_site(part, site)]
+        if len(places_of_role) != 1:
             return None
-        atom = operands[found[0]][0]
+        atom = operands[places_of_role[0]][0]
         if not isinstance(atom, Atom) or atom.negated:
             return None
-        places[role.variable] = found[0]
+        places[role.variable] = places_of_role[0]
     first, last = min(places.values()), max(places.values())
     if first == last or last - first > MAX_DISTANCE:
         return None
@@ -296,7 +296,7 @@ def _replaced(formula: NormalForm, old: NormalForm, new: NormalForm) -> NormalFo
         if node is old:
             return new
         same = all(a is b for a, b in zip(below, children(node), strict=True))
-        made: NormalForm = node if same else with_children(node, below)
-        return made
+        rebuilt: NormalForm = node if same else with_children(node, below)
+        return rebuilt
 
     return fold(formula, combine, lambda node: () if node is old else children(node))

@@ -37,7 +37,7 @@ FEW_ROWS = 1 << 12
 MANY_CODES = 64
 """Candidate rows from which on equal strings are looked up once."""
 
-MAX_CACHED = 1 << 14
+MAX_CACHED_COPIES = 1 << 14
 """Most strings whose results a test caches."""
 
 LateTest = tuple[Predicate, tuple[int, ...]]
@@ -157,7 +157,7 @@ class _ResultCache(DictionaryCache):
         strings = [listed[code] for code in codes.tolist()]
         missing = [text for text in dict.fromkeys(strings) if text not in results]
         if missing:
-            if len(results) > MAX_CACHED:
+            if len(results) > MAX_CACHED_COPIES:
                 results.clear()
                 results[None] = False
                 missing = [text for text in dict.fromkeys(strings) if text is not None]

@@ -163,11 +163,11 @@ def find_for_report(
         if not batch.num_rows:
             continue
         positions = batch.column("positions")
-        n_kept = pc.list_value_length(positions)
+        n_selected = pc.list_value_length(positions)
         numbers = pa.array(np.arange(n_listed, n_listed + batch.num_rows))
         n_listed += batch.num_rows
         columns = {"number": numbers, "start": batch.column("start"), "end": batch.column("end")}
-        columns |= {"n_kept": n_kept, "partition": pa.array(partitions.codes(batch))}
+        columns |= {"n_kept": n_selected, "partition": pa.array(partitions.codes(batch))}
         shown = {name: batch.column(name) for name in ("start_time", "end_time") if query.time_column is not None}
         if some is not None:
             shown["stands_for"] = pa.array(some.weights(batch.column("end").to_numpy()))

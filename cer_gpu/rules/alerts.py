@@ -311,9 +311,9 @@ def in_order_of_ends(alerts: list[pa.RecordBatch], schema: pa.Schema) -> pa.Tabl
 def _maps(columns: Mapping[str, pa.Array], n_rows: int) -> pa.Array:
     """Return for each row the map from the names of columns to its values, as strings, without NULLs."""
     names = pa.array(list(columns), pa.string())
-    texts = [plain_values(column).cast(pa.string()) for column in columns.values()]
-    n = len(texts)
-    by_column = pa.concat_arrays(texts) if texts else pa.array([], pa.string())
+    strings = [plain_values(column).cast(pa.string()) for column in columns.values()]
+    n = len(strings)
+    by_column = pa.concat_arrays(strings) if strings else pa.array([], pa.string())
     order = np.arange(n * n_rows).reshape(n, n_rows).T.ravel()  # row by row
     items = by_column.take(pa.array(order))
     keys = names.take(pa.array(np.tile(np.arange(n), n_rows)))
@@ -362,5 +362,5 @@ def _objects(names: list[str], columns: list[pa.Array], n_rows: int) -> pa.Array
     return _wrap_strings(joined, "{", "}")
 
 
-def _wrap_strings(texts: pa.Array, before: str, after: str) -> pa.Array:
-    return pc.binary_join_element_wise(pa.scalar(before, TEXT), texts, pa.scalar(after, TEXT), pa.scalar("", TEXT))
+def _wrap_strings(strings: pa.Array, before: str, after: str) -> pa.Array:
+    return pc.binary_join_element_wise(pa.scalar(before, TEXT), strings, pa.scalar(after, TEXT), pa.scalar("", TEXT))

@@ -185,7 +185,7 @@ def test_columns_that_nothing_reads_are_not_computed():
     query = cer_gpu.compile("SELECT * FROM S LET y = nowhere + 1, z = x WHERE A AS a")
     assert query.columns(EVENTS.schema) == ["type"]
     assert query.evaluate(EVENTS).num_rows == 2
-    assert any("column 'y' of LET is not used" in str(each.found) for each in lint(query.syntax))
+    assert any("column 'y' of LET is not used" in str(each.error) for each in lint(query.syntax))
 
 
 def test_events_without_a_column_of_let_are_as_with_null():
