@@ -1,4 +1,4 @@
-"""What asks of the past and of each start: events each second for aggregates OVER the past, and for "funnel".
+"""What asks of the past and of each start: events each second for OVER aggregates, and for "funnel".
 
     .venv/bin/python benchmarks/past.py [--events 4000000] [--repeat 4]
 

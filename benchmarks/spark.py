@@ -4,7 +4,7 @@
 
 The events are generated once, in the folder (default: among the temporary files), in Parquet files in the order of
 time.  Jobs whose tasks read the files get all of them; those over rows of Spark get `--row-events`, in files of their
-own, as they are slow.  The time that the same job takes over a thousand events is its start, and is told apart.
+own, as they are slow.  The time that the same job takes over a thousand events is its start, and is distinguished.
 """
 
 from __future__ import annotations

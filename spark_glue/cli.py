@@ -275,7 +275,7 @@ def _explain_command(
     cores: str,
     config: tuple[str, ...],
 ) -> int:
-    """Say how the events of QUERY would be dealt to tasks, and why; Spark is needed only with --input."""
+    """Say how the events of QUERY would be distributed to tasks, and why; Spark is needed only with --input."""
     query_args = read_one_or_folder(query, queries, compiling, skip_invalid=skip_invalid)
     output = run.evaluation.output or (ALERTS if query_args.raises_alerts else None)
     if bool(inputs) != bool(order_by):

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for aggregates over the past, and for absences counted back."""
+"""Hypothesis strategies for OVER aggregates, and for absences counted back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OF = {
 
 @st.composite
 def aggregates(draw, functions=tuple(OF), depth=1):
-    """Draw an aggregate over the past, whose filter may read the past by itself."""
+    """Draw an OVER aggregate, whose filter may read the past by itself."""
     function = draw(st.sampled_from(functions))
     name = draw(st.sampled_from(OF[function]))
     plain = st.none() | s.plain_comparisons | s.plain_comparisons
@@ -57,7 +57,7 @@ def past_tests(draw, depth=0):
 
 @st.composite
 def conditions(draw):
-    """Draw a predicate on an event that reads an aggregate over the past."""
+    """Draw a predicate on an event that reads an OVER aggregate."""
     over = draw(aggregates())
     number = ref.Attr(draw(st.sampled_from(["n", "m", "v"])))
     kinds = ["constant", "constant", "own", "share", "null", "both", "function", "either", "rises", "rises"]
@@ -136,7 +136,7 @@ def formulas_after_absence(draw):
 
 @st.composite
 def related_formulas(draw):
-    """Draw filters between events that read an aggregate over the past of one of them."""
+    """Draw filters between events that read an OVER aggregate of one of them."""
     a, b = (ref.As(ref.EventType(draw(types)), name) for name in "xy")
     over, name = draw(aggregates(("COUNT", "SUM", "MAX", "AVG"))), draw(st.sampled_from(["n", "m", "v"]))
     over = ref.Over(over.function, over.type, over.of, over.condition, over.within, "y")

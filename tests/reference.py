@@ -567,7 +567,7 @@ def windows_of(query: Query) -> list[tuple[Any, ...]]:
 
 
 def lengths_back(formula: Formula) -> list[tuple[Any, ...]]:
-    """Return how far aggregates over the past, and absences counted back, reach back."""
+    """Return how far OVER aggregates, and absences counted back, reach back."""
     return [node.within for node in descendants(formula) if isinstance(node, Over | AbsentFor)]
 
 

@@ -1,4 +1,4 @@
-"""What lies before an event, by the definitions: aggregates OVER the past, and absence counted back.
+"""What lies before an event, by the definitions: OVER aggregates, and absence counted back.
 
 Both read the events of the substream back from an event, which each knows (`BEFORE`), and do not see how a stream is
 cut for its windows.

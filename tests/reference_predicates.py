@@ -298,7 +298,7 @@ def just_before(node: Any) -> Any:
 
 
 def over(aggregate: Over, event: Event) -> Any:
-    """Return the value of an aggregate over the past at an event."""
+    """Return the value of an OVER aggregate at an event."""
     found = [
         before
         for before in itertools.islice(within_reach(event, aggregate.within), not aggregate.itself, None)

@@ -531,7 +531,7 @@ class _Writer:
         return [self.keyword(aggregate.function), "(", *self.variable(aggregate.variable), *names, ")"]
 
     def over(self, aggregate: ref.Over) -> list[str]:
-        """Return the tokens of an aggregate over the past."""
+        """Return the tokens of an OVER aggregate."""
         function, *distinct = aggregate.function.split()
         kind = self.type_name(aggregate.type or ref.ANY)
         of = [kind] if aggregate.of is None else [kind, ".", *self.path(aggregate.of.name.split("."))]
@@ -592,7 +592,7 @@ def _binding(formula: ref.Formula) -> int:
 
 
 def _looks_over(predicate: ref.Predicate) -> bool:
-    """Return True if a predicate reads an aggregate over the past, which stands in brackets."""
+    """Return True if a predicate reads an OVER aggregate, which stands in brackets."""
     return any(isinstance(node, ref.Over | ref.Rises) for node in ref.descendants(predicate))
 
 

@@ -65,12 +65,14 @@ SHARED_NAMES = {
 }
 # words that lost (docs/contributing/glossary.md), with the names that may keep them
 LOST_WORDS: dict[str, set[str]] = {
-    "against": set(),
-    "moment": set(),
-    "moments": set(),
-    "pasts": set(),
-    "told": set(),
+    word: set()
+    for word in (
+        "against answer answers asked deal dealing deals dealt fewest moment moments pasts room rooms told".split()  # noqa: SIM905
+    )
 }
+# words that say what was done to a thing, which are no name for it; of others they may be a part
+NO_PROSE = [r"\bmoments?\b", r"\b(are|is|be) told\b", r"\bdealt?\b", r"(?-i:\bpasts?\b)", r"\broom\b", r"\banswers?\b"]
+NO_NAMES = ["asked", "found", "given", "held", "kept", "known", "made", "most", "told"]
 # in two parts, so that this file does not hold them
 INDEX_HOSTS = ["pypi" + ".org", "pypi" + ".python", "python" + "hosted", "npmjs" + ".org"]
 
@@ -248,6 +250,22 @@ def test_no_name_is_made_of_a_word_that_lost(word):
     modules = {name: paths for name, paths in modules_by(names_made_in).items() if word in words_of(name)}
     assert {name: paths for name, paths in modules.items() if name not in LOST_WORDS[word]} == {}
     assert sorted(LOST_WORDS[word] - modules.keys()) == []
+
+
+@pytest.mark.parametrize("word", NO_NAMES)
+def test_no_name_is_a_participle_alone(word):
+    modules = {name: paths for name, paths in modules_by(names_made_in).items() if name.strip("_").lower() == word}
+    assert modules == {}
+
+
+@pytest.mark.parametrize("word", NO_PROSE)
+def test_no_docstring_has_a_word_that_lost(word):
+    found = []
+    for path in MODULES:
+        for line, text in docstrings(path):
+            where = f"{path.relative_to(ROOT)}:{line}"
+            found += [f"{where}: {each.strip()}" for each in text.splitlines() if re.search(word, each, re.IGNORECASE)]
+    assert found == []
 
 
 def public_names(path):

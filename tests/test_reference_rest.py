@@ -236,7 +236,7 @@ def test_an_absence_at_the_end_lasts_until_the_window_has_passed():
     timed = {"within": ("time", 10)}
     assert trailing("ABD", [0, 5, 10], **timed) == []
     assert trailing("ABD", [0, 5, 11], **timed) == [(0, 1, (0, 1))]
-    # two that end at one event are told apart by their windows
+    # two that end at one event are distinguished by their windows
     assert trailing("AABD", [0, 5, 6, 12], **timed) == [(0, 2, (0, 2))]
 
 

@@ -14,7 +14,7 @@ from cer_gpu.automaton.selection import Everything, Maximal, Ordered, Reader, Se
 
 _EARLIER = "{} compares with matches that may begin before the window"
 _PENDING = "what is pending for RECENT depends on all events before, those before the window too"
-_NO_MATCH = "where its choice is longer than {}, that end has no answer"
+_NO_MATCH = "where its choice is longer than {}, that end has no match"
 
 
 @dataclass(frozen=True)

@@ -365,12 +365,12 @@ class _Checker:
         for aggregate in s.aggregates_in(predicate):
             name = None if aggregate.event is None else aggregate.event.name
             if aggregate.event is not None and name in self._whole and name not in self._types:
-                message = f"{aggregate.function} OVER the past is of events of a type, and {name!r} is a variable"
+                message = f"{aggregate.function} OVER is of events of a type, and {name!r} is a variable"
                 self.error(message, aggregate.event.span, lambda: "name their type: AVG(BUY.amount) OVER 30 DAYS")
             for inner in (each for below in aggregate.below for each in s.attributes(below)):
                 first, *rest = names_of(inner.name)
                 if rest and first in self._whole:
-                    message = "a filter of an aggregate OVER the past reads the event that it counts"
+                    message = "a filter of an OVER aggregate reads the event that it counts"
                     hint = "for events of one user, say, write PARTITION BY [user]"
                     self.error(f"{message}, and {first!r} is a variable", inner.span, partial(str, hint))
 

@@ -60,7 +60,10 @@ _WORDS = (
     Word((STREAMS,), r"AS\b", "a stream has no second name: the variables of its events stand in WHERE, A AS a"),
     Word((STREAMS,), r"[./'*]", "FROM names the stream, such as FROM S; its file stands outside the query"),
     Word(
-        (), r".", "COUNT(x) counts events; DISTINCT is for the past: x[COUNT(DISTINCT R.a) OVER 1 HOUR > 2]", _DISTINCT
+        (),
+        r".",
+        "COUNT(x) counts events; DISTINCT is for OVER: x[COUNT(DISTINCT R.a) OVER 1 HOUR > 2]",
+        _DISTINCT,
     ),
     Word((SELECTION,), r".", "results hold no duplicates: leave DISTINCT out", r"\bDISTINCT\s*$"),
     # ---- clauses after a pattern

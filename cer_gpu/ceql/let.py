@@ -110,7 +110,7 @@ class _Rewriting:
 
     def _column_name(self, name: str, expression: s.Expression) -> str:
         looks_back = any(isinstance(node, s.Attribute) and node.looks_back for node in walk(expression))
-        # what looks back depends on the keys of the query; columns that it reads are told apart by their own names
+        # what looks back depends on the keys of the query; columns that it reads are distinguished by their own names
         context = repr(self._query.partition) if looks_back else ""
         return f"{name}{LET_MARK}{hashlib.sha256(repr((expression, context)).encode()).hexdigest()[:12]}"
 

@@ -173,7 +173,7 @@ def _is_aggregate(node: object) -> bool:
 
 
 def _refuse_over(attribute: s.Attribute, text: str) -> QuerySyntaxError:
-    message = "an aggregate OVER the past is for filters: a measure reads the events of the match"
+    message = "an OVER aggregate is for filters: a measure reads the events of the match"
     return QuerySyntaxError(message, text, *attribute.span, hint="write it inside x[...] behind FILTER")
 
 

@@ -293,9 +293,7 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
         upper = function.name.upper()
         if upper not in OVER_AGGREGATES or self.text[function.span[0]] == "`":
             hint = did_you_mean(upper, OVER_AGGREGATES, "aggregates") or _OVER_HINT
-            raise self._syntax_error(
-                f"there is no aggregate {shortened(function.name)!r} OVER the past", function.span, hint
-            )
+            raise self._syntax_error(f"there is no aggregate {shortened(function.name)!r} OVER", function.span, hint)
         nocase = isinstance(operand, NocaseValues)
         event, attribute = self._over_operand(operand.values if nocase else operand)
         if attribute is None and not OVER_AGGREGATES[upper].counts_events:
@@ -311,7 +309,7 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
         event = None if event == s.Name(s.ANY_TYPE) else event  # in backquotes
         of = (upper, event, attribute, predicate, extent(self.text, length), span_of(meta))
         aggregate = s.OverAggregate(*of, keys=keys, nocase=nocase)
-        self._refuse_lag(aggregate, "a filter of an aggregate OVER the past")
+        self._refuse_lag(aggregate, "a filter of an OVER aggregate")
         return self.over_attribute(aggregate)
 
     def rises(self, meta: Any, children: list[Any]) -> s.Comparison:
@@ -454,7 +452,7 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
             raise self._syntax_error("expected an attribute of a variable in this filter", span_of(meta), QUALIFIED)
         for attribute in attributes:
             if attribute.aggregate is not None:
-                message = "an aggregate OVER the past is that of one event: it stands in brackets"
+                message = "an OVER aggregate is of one event: write it in brackets"
                 raise self._syntax_error(message, attribute.span, "x[amount > 3 * AVG(BUY.amount) OVER 30 DAYS]")
         for attribute in attributes:
             if attribute.variable is None:
@@ -465,7 +463,7 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
     def _refuse_aggregates(self, predicate: s.Predicate) -> None:
         for node in walk(predicate):
             if isinstance(node, s.Call) and node.function in AGGREGATES:
-                message = f"{node.function} is an aggregate: a filter has one only OVER the past"
+                message = f"{node.function} is an aggregate: a filter has one only with OVER"
                 raise self._syntax_error(message, node.span, _AGGREGATED)
 
     def _syntax_error(self, message: str, span: s.Span, hint: str | None = None) -> QuerySyntaxError:
@@ -575,7 +573,9 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
 
 
 _COUNT_ALL = "COUNT(*) counts all kept events; of one attribute it is SUM(x.price), AVG(x.price), ..."
-_AGGREGATED = "of a match: SELECT and HAVING, as in SELECT x, COUNT(x); of the past: x[COUNT(FAIL) OVER 1 MINUTE > 3]"
+_AGGREGATED = (
+    "of a match: SELECT and HAVING, as in SELECT x, COUNT(x); of events before: x[COUNT(FAIL) OVER 1 MINUTE > 3]"
+)
 _OF_LIST = "a test that one element of a list passes: ANY(tags) = 'x', ANY(tags) LIKE '^x', ANY(prices) > 3"
 _OVER_HINT = (
     "COUNT(FAIL) OVER 1 MINUTE, AVG(BUY.amount FILTER amount > 0) OVER 30 DAYS, COUNT(DISTINCT R.user) OVER 1 HOUR"

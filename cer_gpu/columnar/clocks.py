@@ -249,7 +249,7 @@ def window_length(
         return name, _uint64(within.length * Fraction(10) ** data_type.scale)
     if kind not in (INTEGER, TEMPORAL) or pa.types.is_time(data_type):
         raise QueryTypeError(
-            f"WITHIN needs a column of numbers or moments, and {dotted(name)!r} is {data_type}",
+            f"WITHIN needs a column of numbers or timestamps, and {dotted(name)!r} is {data_type}",
             text,
             *within.attribute.span,
             hint="decimals may have at most 18 digits" if kind == DECIMAL else fields_hint(name, data_type),

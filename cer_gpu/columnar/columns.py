@@ -46,7 +46,7 @@ INTEGER, FLOAT, DECIMAL, STRING, BOOLEAN, TEMPORAL, NOTHING = (
     "decimal",
     "string",
     "boolean",
-    "moment",
+    "time",
     "null",
 )
 
@@ -56,7 +56,7 @@ _WITHOUT_ARRAYS = (pa.lib.Type_INTERVAL_MONTHS, pa.lib.Type_INTERVAL_DAY_TIME)
 def kind_of(data_type: pa.DataType) -> str | None:
     """Return the kind of an Arrow type, by which its values are compared, or None if no predicate can read it.
 
-    Durations are integers in their own unit; a "moment" is a timestamp, a date or a time of day.
+    Durations are integers in their own unit; a "time" is a timestamp, a date or a time of day.
     """
     if pa.types.is_dictionary(data_type):
         data_type = data_type.value_type
@@ -173,7 +173,7 @@ def as_type(column: pa.Array, kind: pa.DataType, whose: str) -> pa.Array:
         reason = str(error)
     raise EventsError(
         f"{whose} was {kind} at first and is {column.type} now, and does not fit: {reason}\n"
-        "hint: give the column one type; that of text files is told by column_types (--column-types COLUMN=TYPE)"
+        "hint: give the column one type; that of text files is set by column_types (--column-types COLUMN=TYPE)"
     )
 
 

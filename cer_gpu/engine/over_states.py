@@ -88,7 +88,7 @@ class AggregateState(ABC):
         """
         if (column.values, column.type) != (self.column.values, self.column.type):
             raise EventsError(
-                f"{column.aggregate.function} OVER the past keeps values of column {column.aggregate.attribute!r}, "
+                f"{column.aggregate.function} OVER keeps values of column {column.aggregate.attribute!r}, "
                 f"which changed its type from {self.column.values} to {column.values}\n"
                 "hint: cast the column to one type"
             )
@@ -390,7 +390,7 @@ class SumState(AggregateState):
         fits = high == (0 if data_type == pa.uint64() else low >> 63)
         if not fits.all():  # where there is no value, both are 0
             raise EventsError(
-                f"a sum of {self.column.aggregate.attribute!r} OVER the past is beyond {data_type}\n"
+                f"a sum of {self.column.aggregate.attribute!r} OVER is beyond {data_type}\n"
                 "hint: cast the column to float64, or to a decimal of at most 18 digits"
             )
         return array_where(np.ascontiguousarray(low), is_valid, data_type)

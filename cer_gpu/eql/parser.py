@@ -139,7 +139,7 @@ _FOREIGN = {
     ",": 'a list stands behind in, ":" and like: name in ("a", "b")',
 }
 """Hints on words and signs of other languages, by these."""
-_MOST = 8
+_MAX_EXPECTED = 8
 """Most expected tokens that a message lists."""
 
 
@@ -180,8 +180,8 @@ def _described(terminals: set[str]) -> str:
             if name not in ("WS", "COMMENT", "BLOCK_COMMENT")
         }
     )
-    if len(said) > _MOST:
-        said = [each for each in said if each in _FEW] or said[:_MOST]
+    if len(said) > _MAX_EXPECTED:
+        said = [each for each in said if each in _FEW] or said[:_MAX_EXPECTED]
     return ", ".join(said[:-1]) + (" or " if len(said) > 1 else "") + said[-1] if said else ""
 
 

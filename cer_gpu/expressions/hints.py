@@ -31,7 +31,7 @@ def timestamp_hint(data_type: pa.DataType, error: ValueError) -> str:
 def comparison_hint(kinds: set[str], left: s.Expression, right: s.Expression) -> str | None:
     """Return a hint for a comparison of unlike kinds."""
     if TEMPORAL in kinds:
-        return "write moments in quotes: '2013-01-31 12:30:00'"
+        return "write timestamps in quotes: '2013-01-31 12:30:00'"
     if BOOLEAN in kinds:
         return "booleans are compared with TRUE and FALSE"
     number = next((x.text for x in (left, right) if isinstance(x, s.Literal) and x.text), None)

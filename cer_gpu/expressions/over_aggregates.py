@@ -33,7 +33,7 @@ class OverColumn:
 
     Attributes
     ----------
-    past : Past
+    aggregate : OverAggregate
     values : pyarrow.DataType or None
         Type of the attribute that it is of, without a dictionary, or None if it counts events.
     type : pyarrow.DataType
@@ -81,7 +81,7 @@ def bind_over_column(attribute: s.Attribute, binder: ExpressionBinder) -> OverCo
 
     def refuse(reason: str, hint: str | None = None) -> None:
         shown = f"column {dotted(of)!r} is {article(written)}"
-        raise binder.error(f"{aggregate.function} OVER the past {reason}, and {shown}", aggregate.span, hint)
+        raise binder.error(f"{aggregate.function} OVER {reason}, and {shown}", aggregate.span, hint)
 
     if kind is None:
         refuse("reads single values", fields_hint(of, data_type))

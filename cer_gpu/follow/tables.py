@@ -247,8 +247,8 @@ def _of_delta(table: DeltaSnapshot, since: str) -> list[Addition]:
         actions = table.actions_of(version)
         if actions is None:
             raise EventsError(
-                f"{table.name}: version {version} is no longer in its log, so that what came since version {since} "
-                "cannot be told\nhint: run more often than the log is cleaned up; begin anew, with another state"
+                f"{table.name}: version {version} is no longer in its log, so that the changes since version {since} "
+                "are unknown\nhint: run more often than the log is cleaned up; begin anew, with another state"
             )
         if any(_changes(action.get("remove")) for action in actions):
             commit_info: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})

@@ -12,7 +12,7 @@ from cer_gpu.ceql.syntax import Attribute
 from cer_gpu.planning.pattern_spans import same_clock
 from cer_gpu.planning.plan import LogicalPlan
 
-_OWN_KEYS = "what is OVER the past has keys of its own, whose events may lie anywhere before"
+_OWN_KEYS = "an OVER aggregate has keys of its own, whose events may be anywhere before"
 _PIPES = "{} chooses among the results of all events"
 
 
@@ -161,7 +161,7 @@ def _why_not_key_tasks(plan: LogicalPlan) -> str | None:
     if of_let:
         return f"the key {of_let[0]!r} is a column of LET, which is made from the events by the engine alone"
     if any(name.nocase for names in plan.partition for name in names):
-        return "keys without the case of their letters are told by the engine alone"
+        return "keys that ignore letter case are compared by the engine alone"
     return "the ancestors of a process may have other keys" if plan.tests_descent else None
 
 
@@ -191,10 +191,10 @@ def _why_not_ranges(plan: LogicalPlan) -> str | None:
     if any(aggregate.keys is not None for aggregate in plan.over_aggregates):
         return _OWN_KEYS
     if plan.nests_over_aggregates:
-        return "what is OVER the past reads the past by itself, further back than a range does"
+        return "an OVER aggregate reads another one, further back than a range does"
     lengths = [aggregate.over for aggregate in plan.over_aggregates if aggregate.over is not None]
     if any(not same_clock(length, plan.within) for length in lengths if plan.within is not None):
-        return "what is OVER the past is measured by another clock than WITHIN"
+        return "an OVER aggregate has another clock than WITHIN"
     return None
 
 

@@ -58,7 +58,7 @@ from cer_gpu.expressions.binder import Binder, type_errors
 from cer_gpu.expressions.relations import RelationBinder
 from cer_gpu.output.bound_measures import QueryMeasures, measures_of, type_errors_of
 from cer_gpu.partition.partitions import PartitionKeys
-from cer_gpu.planning.neighbours import without_neighbour_joins
+from cer_gpu.planning.neighbour_joins import without_neighbour_joins
 from cer_gpu.planning.pattern_spans import Spans, followed, hoisted, lasts_for, window_of
 from cer_gpu.planning.plan import Every, LogicalPlan
 from cer_gpu.predicates.guards import type_column_type

@@ -95,7 +95,7 @@ class LogicalPlan:
     pipes : tuple of Pipe
         Choices among all results, after all clauses.
     moved_joins : tuple of Predicate
-        Join predicates over neighbours, which are predicates over one event (`cer_gpu.planning.neighbours`).
+        Join predicates over neighbours, which are predicates over one event (`cer_gpu.planning.neighbour_joins`).
     reads_symbols : bool
         True: no match is searched, and each event is output with its symbol (`cer_gpu.planning.state_steps`).
     aggregate : Aggregation or None

@@ -187,7 +187,7 @@ def _serve_request(
     write: Callable[[Mapping[str, PreparedQuery]], bytes],
     request: bytes,
 ) -> bytes:
-    """Answer a request in a copy: first for its part of the queries, then for what is known of them over a schema."""
+    """Process a request in a copy: first for its part of the queries, then for the facts of them over a schema."""
     if request:
         return describe_over(compiled, request)
     compiled.update(make())

@@ -84,7 +84,7 @@ class CerGpuBackend(Backend):
     identifier: ClassVar[str] = "cer_gpu"
     formats: ClassVar[dict[str, str]] = {"default": "one query in CEQL for each rule"}
     requires_pipeline: ClassVar[bool] = False
-    correlation_methods: ClassVar[dict[str, str] | None] = {"default": "aggregates OVER the past, and sequences"}
+    correlation_methods: ClassVar[dict[str, str] | None] = {"default": "OVER aggregates, and sequences"}
     explicit_not_exists_expression: ClassVar[bool] = True
 
     def __init__(

@@ -186,7 +186,7 @@ def _apply_filters(documents: RuleDocuments, refused: list[Refused]) -> Iterator
             continue
         if isinstance(rule, SigmaRule) and not rule.errors:
             try:
-                rule = reduce(lambda made, each: each.apply_on_rule(made), filters, rule)  # type: ignore[arg-type, return-value]
+                rule = reduce(lambda whole, each: each.apply_on_rule(whole), filters, rule)  # type: ignore[arg-type, return-value]
             except Exception as error:
                 refused.append(_refused_rule(title_of_rule(rule), error, rule))
                 continue

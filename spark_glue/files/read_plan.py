@@ -134,7 +134,7 @@ def scan_of_plan(plan: ReadPlan, schema: st.StructType) -> Scan:
             paths = _select_files(paths, file_filter, {name: types[name] for name in in_folders})
         else:
             raise DirectReadError(
-                f"one condition is on {sorted(in_folders)[0]!r}, told by folders, and on other columns"
+                f"one condition is on {sorted(in_folders)[0]!r}, of the folders, and on other columns"
             )
     stored = {name: column for name, column in zip(names, plan.columns, strict=True) if name != column}
     return Scan(

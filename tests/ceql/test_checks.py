@@ -453,8 +453,8 @@ def test_leaves_and_attributes_are_listed_from_left_to_right():
 @pytest.mark.parametrize(
     ("strategy", "outcome"),
     [
-        ("NEXT", "where its choice is longer than 30 MINUTES, that end has no answer"),
-        ("LAST", "where its choice is longer than 30 MINUTES, that end has no answer"),
+        ("NEXT", "where its choice is longer than 30 MINUTES, that end has no match"),
+        ("LAST", "where its choice is longer than 30 MINUTES, that end has no match"),
         ("MAX", "where one that it keeps is longer than 30 MINUTES, neither that one is reported nor a part of it"),
     ],
 )

@@ -104,7 +104,7 @@ def test_all_errors_against_a_schema_are_reported_at_once():
         "the events have no column 'volum'",
         "PARTITION BY needs columns of plain values, and 'tags' is list<item: string>",
         "the events have no column 'nmae'",
-        "WITHIN needs a column of numbers or moments, and 'name' is string",
+        "WITHIN needs a column of numbers or timestamps, and 'name' is string",
     ]
 
 

@@ -100,7 +100,7 @@ def test_a_restored_evaluator_has_no_notes():
 
 def test_a_strategy_that_chooses_before_the_window_is_noted_without_results(cli, flights):
     query = "SELECT NEXT * FROM S WHERE LANDED ; DEPARTED ; LANDED {} EVENTS"
-    note = "NEXT chooses before WITHIN is looked at: where its choice is longer than 2 EVENTS, that end has no answer"
+    note = "NEXT chooses before WITHIN is looked at: where its choice is longer than 2 EVENTS, that end has no match"
     assert notes_of(cli("run", query.format("THEN WITHIN 2"), flights)[2]) == [note]
     assert notes_of(cli("run", query.format("WITHIN 2"), flights)[2]) == []
 

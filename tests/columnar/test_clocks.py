@@ -328,7 +328,7 @@ def test_a_clock_that_changes_its_type_is_refused(before, after):
 )
 def test_windows_need_numbers_or_moments(data_type):
     text = "SELECT * FROM S WHERE S WITHIN 5 [x]"
-    with pytest.raises(cer_gpu.QueryTypeError, match="WITHIN needs a column of numbers or moments") as caught:
+    with pytest.raises(cer_gpu.QueryTypeError, match="WITHIN needs a column of numbers or timestamps") as caught:
         cer_gpu.compile(text, type_column=None, schema=pa.schema({"x": data_type}))
     assert text[caught.value.start : caught.value.end] == "x"
     with pytest.raises(cer_gpu.QueryTypeError, match="time column 'x' must be"):

@@ -1,4 +1,4 @@
-"""Keys of its own of what is OVER the past, and of RISES, nested in one another, compared with their definitions."""
+"""Keys of its own of what is OVER, and of RISES, nested in one another, compared with their definitions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Draw:
         return next((value for value in having if value is not None), None)
 
     def over(self, depth):
-        """Return a comparison of an aggregate over the past with a number."""
+        """Return a comparison of an OVER aggregate with a number."""
         such, n, op = self.predicate(depth - 1), self.rnd.randint(0, 3), self.rnd.choice([*OPERATORS])
         function = self.rnd.choice(["COUNT", "COUNT", "COUNT DISTINCT", "SUM", "MAX"])
         extent, unit = self.rnd.choice([0, 1, 2, 4]), self.rnd.choice(["SECONDS", "EVENTS"])

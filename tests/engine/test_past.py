@@ -267,19 +267,19 @@ def test_types_that_change_between_batches_are_refused_by_name():
     query = cer_gpu.compile("SELECT * FROM S WHERE B AS b FILTER b[MAX(B.x) OVER 9 EVENTS > 1]")
     evaluator = query.evaluator()
     evaluator.push(pa.record_batch({"type": ["B"], "x": [2]}))
-    with pytest.raises(cer_gpu.EventsError, match="MAX OVER the past keeps values of column 'x'"):
+    with pytest.raises(cer_gpu.EventsError, match="MAX OVER keeps values of column 'x'"):
         evaluator.push(pa.record_batch({"type": ["B"], "x": [2.5]}))
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     {
-        "b[SUM(B.s) OVER 9 EVENTS > 1]": "SUM OVER the past needs numbers",
-        "b[MAX(B.s) OVER 9 EVENTS > 1]": "MAX OVER the past needs numbers or times",
-        "b[AVG(B.t) OVER 9 EVENTS > 1]": "AVG OVER the past needs numbers",
+        "b[SUM(B.s) OVER 9 EVENTS > 1]": "SUM OVER needs numbers",
+        "b[MAX(B.s) OVER 9 EVENTS > 1]": "MAX OVER needs numbers or times",
+        "b[AVG(B.t) OVER 9 EVENTS > 1]": "AVG OVER needs numbers",
         "b[COUNT(B.none) OVER 9 EVENTS > 1]": "the events have no column 'none'",
         "b[COUNT(B FILTER none = 1) OVER 9 EVENTS > 1]": "the events have no column 'none'",
-        "b[COUNT(B) OVER 9 [s] > 1]": "WITHIN needs a column of numbers or moments",
+        "b[COUNT(B) OVER 9 [s] > 1]": "WITHIN needs a column of numbers or timestamps",
         "b[MIN(B.w) OVER 9 EVENTS > 1]": "reads decimals of at most 18 digits",
     }.items(),
 )

@@ -186,7 +186,7 @@ def test_a_clock_within_a_pattern_must_not_decrease():
     events = pa.table({"type": list("ABC"), "x": [1, 3, 2]})
     with pytest.raises(cer_gpu.TimeOrderError, match="the 'x' of event 2"):
         found("(A ; B WITHIN 1 [x]) ; C", events)
-    with pytest.raises(cer_gpu.QueryTypeError, match="needs a column of numbers or moments"):
+    with pytest.raises(cer_gpu.QueryTypeError, match="needs a column of numbers or timestamps"):
         found("(A ; B WITHIN 1 [type]) ; C", events)
 
 

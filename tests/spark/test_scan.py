@@ -201,7 +201,7 @@ def reasons(spark, df):
     yield plain.filter("type LIKE '%B%'"), "is one that Spark evaluates"
     yield df.filter("x IN (1.0, 2.0)"), "a floating-point column, is looked up in a list"
     yield df.filter("x > double('NaN')"), "is compared with NaN"
-    yield df.filter("k = 1 OR n > 3"), "told by folders, and on other columns"
+    yield df.filter("k = 1 OR n > 3"), "of the folders, and on other columns"
     yield plain.mapInArrow(lambda batches: batches, plain.schema), "from a function of Python"
     yield df.select("ts", "ts"), "two columns of one name"
     yield df.filter("false").select("ts"), "in memory"

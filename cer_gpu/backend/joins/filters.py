@@ -99,7 +99,7 @@ _U = np.uint64
     COMPARE_WIDE,
     COMPARE_MIXED,
     COMPARE_STRINGS,
-    KNOWN,
+    NOT_NULL,
     AND,
     OR,
 ) = range(20)
@@ -108,8 +108,8 @@ _U = np.uint64
 `COLUMN` pushes column b of the event of argument a, as it is or, where it is below 0, the rank of the string of column
 -b.  `CONSTANT` pushes constants a (the value) and b (its upper half, of a wide integer).  An int64 that these push is a
 wide integer, too.  a is the factor of `TO_WIDE` and its twin for uint64, and the code of an operator in the
-instructions on one or two numbers and in comparisons, of which b = 1 is the negation, as of `KNOWN`.  `COMPARE_STRINGS`
-takes the ids of two strings.
+instructions on one or two numbers and in comparisons, of which b = 1 is the negation, as of `NOT_NULL`.
+`COMPARE_STRINGS` takes the ids of two strings.
 """
 
 VALUE, HIGH, IS_VALID = range(3)
@@ -338,7 +338,7 @@ def execute(filters, line, top):
     elif code == ONE_WIDE:
         result, is_exact = of_one_wide(a, _wide(work, y))
         _put_wide(work, y, result, is_exact)
-    elif code == KNOWN:
+    elif code == NOT_NULL:
         work[y, VALUE], work[y, IS_VALID] = work[y, IS_VALID] ^ b, 1
     else:
         _execute_two(filters, code, a, b, x, y)

@@ -89,7 +89,7 @@ class ProgramWriter:
                         self._emit(code.AND if isinstance(test, t.And) else code.OR)
             case t.IsNotNull():
                 self._push_value(test.operand)
-                self._emit(code.KNOWN, 0, int(test.negated))
+                self._emit(code.NOT_NULL, 0, int(test.negated))
             case t.Compare():
                 of = compare_type(test.left.dtype, test.right.dtype)
                 for side in (test.left, test.right):

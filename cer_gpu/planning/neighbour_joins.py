@@ -17,7 +17,7 @@ from cer_gpu.ceql.traversal import children, fold, mapped, walk, with_children
 
 MAX_DISTANCE = 64
 """Greatest number of events between neighbours that are compared."""
-MAX_STEPS = 16
+MAX_RUN_STEPS = 16
 """Most events of a run of fixed length that become steps by themselves."""
 
 
@@ -83,7 +83,7 @@ def _run_with_test(run: Repeat, predicate: s.Predicate) -> NormalForm:
     if run.n_max == 1:
         return run.body
     later = _with_predicate(run.body, predicate)
-    if run.n_min == run.n_max and run.n_min <= MAX_STEPS:
+    if run.n_min == run.n_max and run.n_min <= MAX_RUN_STEPS:
         steps: NormalForm = run.body  # of a chain
         for _ in range(run.n_min - 1):
             steps = Then(steps, later, contiguous=True)
