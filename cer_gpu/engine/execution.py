@@ -21,12 +21,12 @@ from cer_gpu.columnar.resident import refuse_resident, some_are_resident
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.evaluation_options import EvaluationOptions
-from cer_gpu.engine.let_columns import LetColumns
 from cer_gpu.engine.pending_results import NO_POSITION, tally_notes
 from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.engine.query_execution import QueryExecution, RangeClock
 from cer_gpu.engine.result_slices import ResultSlices, make_pipes
 from cer_gpu.engine.shared_state import SharedState
+from cer_gpu.engine.stream_columns import LetColumns
 from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.output.form import Columns, Output
 from cer_gpu.output.outputs import Aggregated

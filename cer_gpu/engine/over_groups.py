@@ -22,7 +22,7 @@ from cer_gpu.engine.over_states import AggregateState, DescentState, DistinctSta
 from cer_gpu.expressions.derived import is_descent
 from cer_gpu.expressions.over_aggregates import OverColumn
 from cer_gpu.partition.partitions import PartitionKeys, partitions_of
-from cer_gpu.planning.over_binding import BoundOverAggregates, TestPlace
+from cer_gpu.planning.column_binding import BoundOverAggregates, TestPlace
 from cer_gpu.predicates.guards import BoundGuards, GuardEvaluator
 from cer_gpu.predicates.shared_guards import SharedGuards, may_share
 

@@ -18,8 +18,7 @@ from cer_gpu.engine.blocks import BLOCK_ROWS
 from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.engine.execution import StreamingExecution
-from cer_gpu.engine.let_columns import LetColumns
-from cer_gpu.engine.stream_columns import StreamColumns
+from cer_gpu.engine.stream_columns import LetColumns, StreamColumns
 from cer_gpu.errors import CerError
 from cer_gpu.expressions.derived import makers_of
 from cer_gpu.io.source import Source

@@ -24,8 +24,7 @@ from cer_gpu.output.bound_measures import BoundMeasures, bind_measures
 from cer_gpu.output.form import Columns, Head, Output
 from cer_gpu.output.weights import BoundWeights, Linear, bind_weights
 from cer_gpu.partition.partitions import PartitionKeys
-from cer_gpu.planning.let_binding import BoundLet, bind_let
-from cer_gpu.planning.over_binding import BoundOverAggregates, bind_over_aggregates
+from cer_gpu.planning.column_binding import BoundLet, BoundOverAggregates, bind_let, bind_over_aggregates
 from cer_gpu.planning.pattern_spans import same_clock
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import LogicalPlan
