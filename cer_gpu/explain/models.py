@@ -311,7 +311,16 @@ def model_facts(plan: LogicalPlan) -> dict[str, Any]:
         missing.append(f"{delay}: {_WAITS}")
     else:
         guaranteed.append(delay)
-    return _facts(plan, "there is no join predicate", guaranteed, missing, speed=speed)
+    return _facts(plan, _why_no_join(plan), guaranteed, missing, speed=speed)
+
+
+def _why_no_join(plan: LogicalPlan) -> str:
+    """Return the reason why no join predicate is evaluated."""
+    if not plan.moved_joins:
+        return "there is no join predicate"
+    first, *others = map(predicate_text, plan.moved_joins)
+    more = f" and {counted(len(others), 'more join predicate')}" if others else ""
+    return f"{first}{more}: rewritten, as {'they compare' if others else 'it compares'} neighbours, with LAG"
 
 
 def join_facts(

@@ -146,6 +146,7 @@ def test_neighbours_are_compared_without_joins(pattern, filters, spans):
     assert query._plan.moved_joins != ()
     (line,) = [line for line in query.explain().passes if line.startswith("neighbours")]
     assert "rewritten as predicates over one event" in line
+    assert ("neighbours, with LAG" in str(query.explain())) == ("LAST" not in filters)
     if "LAST" not in filters:
         assert query._plan.graph is None
         assert query._plan.parallel is None
