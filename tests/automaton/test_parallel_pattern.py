@@ -145,7 +145,7 @@ def test_unconnected_events_are_gathered_without_a_key():
 
 
 REASONS = {
-    "A : B FILTER A.k = B.k": "without a gap",
+    "A AS a : (B OR C) AS b FILTER a.k = b.k": "without a gap",
     "A ; B FILTER A.k < B.k": "not an equality",
     "A ; B FILTER A.k = B.k + A.m": "not an equality",
     "A ; B FILTER A.k = B.k OR A.m = B.m": None,

@@ -43,7 +43,11 @@ PLACES = [
     ("A AS a ; B AS b FILTER b.x = a.y", "", [("b.x = a.y", True, ["a ; b: hash"])]),
     ("A ; B FILTER B.x = A.x", "", [("B.x = A.x", True, ["A ; B: hash"])]),
     ("A AS a ; B AS b FILTER a.x <> b.x", "", [("a.x <> b.x", True, ["a ; b: one by one"])]),
-    ("A AS a : B AS b FILTER b.x = a.x", "", [("b.x = a.x", True, ["a : b: the event just before"])]),
+    (
+        "A AS a : (B OR C) AS b FILTER b.x = a.x",
+        "",
+        [("b.x = a.x", True, [f"a : b (step {k}): the event just before" for k in (2, 3)])],
+    ),
     (
         "A AS a ; B AS b FILTER b.x > a.x AND b.y = a.y",
         "",
@@ -220,7 +224,7 @@ def test_many_pairs_of_steps_are_cut_short():
 
 
 def test_stored_events_stay_until_they_are_out_of_reach():
-    related, neighbours = "A AS a : B AS b FILTER b.x > a.x", "A AS a : B AS b"
+    related, neighbours = "A AS a : (B OR C) AS b FILTER b.x > a.x", "A AS a : B AS b FILTER b.x > a.x"
     assert "grows" in facts_of(related)["plan"]["memory"]
     assert "grows" not in facts_of(neighbours)["plan"]["memory"]
     query = "SELECT MAX * FROM S WHERE A AS a ; B AS b{} WITHIN 5 EVENTS"

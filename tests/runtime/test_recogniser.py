@@ -77,7 +77,7 @@ def test_shares_threads_and_checkpoints_change_no_end(data):
 QUERIES = [
     "A AS a ; B AS b FILTER b.v > a.v WITHIN 4 EVENTS",
     "A AS a ; B AS b ; C AS c FILTER b.v > a.v AND c.v = a.v WITHIN 3 EVENTS",
-    "A AS a : B AS b FILTER b.v - a.v > 2 WITHIN 5 EVENTS",
+    "A AS a : (B OR T0) AS b FILTER b.v - a.v > 2 WITHIN 5 EVENTS",
     "A AS a ; (B AS b FILTER b.v > a.v)+ ; C WITHIN 3 EVENTS",
     "(A AS a OR B AS a) ; C AS c FILTER a.t < c.t WITHIN 3 EVENTS",
 ]
