@@ -262,7 +262,7 @@ def test_more_is_taken_than_in_elasticsearch():
     ("text", "said"),
     [
         ("any where concat(a, b) == 1", "one list"),
-        ("any where null == (n > 1)", "true or false"),
+        ("any where n == (n > 1)", "true or false"),
         ("sequence by a [any where true] [any where true]", "list"),
         ("sequence [any where true] by ?n [any where true] by ?m", "share"),
         ("sequence with maxspan=1s ![any where true] by n [any where true] by m", "share"),
@@ -273,6 +273,99 @@ def test_more_is_taken_than_in_elasticsearch():
 def test_less_is_taken_than_in_elasticsearch(text, said):
     with pytest.raises(QueryError, match=said):
         find(text, [{"a": ["x"], "b": ["y"], "n": 1, "m": 1, "t": "a"}])
+
+
+def test_a_condition_compared_with_null_has_three_truths():
+    values = (None, 1, 2)
+    events = [{"a": a, "b": b} for a in values for b in values] + [{"a": 0, "b": 0}]
+    conditions = {  # of SQL's logic
+        "a > 1": lambda e: None if e["a"] is None else e["a"] > 1,
+        "not (a > 1)": lambda e: None if e["a"] is None else e["a"] <= 1,
+        "a > 1 and b > 1": lambda e: and_of(more(e["a"]), more(e["b"])),
+        "a > 1 or b > 1": lambda e: or_of(more(e["a"]), more(e["b"])),
+        "not (a > 1 and not b > 1)": lambda e: not_of(and_of(more(e["a"]), not_of(more(e["b"])))),
+        "a == b": lambda e: None if None in e.values() else e["a"] == e["b"],
+        "a in (1, 2)": lambda e: None if e["a"] is None else e["a"] in (1, 2),
+        "a == null": lambda e: e["a"] is None,
+    }
+    for text, truth in conditions.items():
+        nulls = [i for i, event in enumerate(events) if truth(event) is None]
+        others = [i for i in range(len(events)) if i not in nulls]
+        for comparison in (f"null == ({text})", f"({text}) == null", f"not ({text}) != null"):
+            assert rows_where(comparison, events) == nulls, comparison
+        assert rows_where(f"({text}) != null", events) == others, text
+
+
+def more(value):
+    return None if value is None else value > 1
+
+
+def not_of(truth):
+    return None if truth is None else not truth
+
+
+def and_of(one, other):
+    return False if False in (one, other) else None if None in (one, other) else True
+
+
+def or_of(one, other):
+    return not_of(and_of(not_of(one), not_of(other)))
+
+
+def test_a_condition_of_a_list_compared_with_null():
+    events = [{"t": ["a"]}, {"t": []}, {"t": None}, {"t": [None, "b"]}]
+    assert rows_where('(t : "a*") == null', events) == [1, 2]
+    assert rows_where('(t : "a*") != null', events) == [0, 3]
+
+
+def test_a_condition_as_a_text():
+    events = [{"n": 2, "name": "tru"}, {"n": 0, "name": "fals"}, {"n": None, "name": "x"}]
+    assert rows_where('string(n > 1) : "TRUE"', events) == [0]
+    assert rows_where('string(n > 1) == "false"', events) == [1]
+    assert rows_where('string(n > 1) != "true"', events) == [1, 2]
+    assert rows_where('string(n > 1) in ("true", "false")', events) == [0, 1]
+    assert rows_where("string(n > 1) == null", events) == [2]
+    assert rows_where("string(n > 1) != null", events) == [0, 1]
+    assert rows_where('concat(name, "e") == string(n > 1)', events) == [0, 1]
+    assert rows_where("length(string(n > 1)) == 5", events) == [1]
+    assert rows_where('string(true) == "true" and n == 2', events) == [0]
+
+
+def test_null_stands_for_the_default_of_the_last_operand():
+    events = [{"name": "17"}, {"name": "0x11"}, {"name": "1e"}]
+    assert rows_where("number(name, null) == 17", events) == rows_where("number(name) == 17", events) == [0, 1]
+    assert rows_where("number(name, ?base) == 17", events) == [0, 1]
+    assert rows_where('substring(name, 1, null) == "7"', events) == [0]
+    assert rows_where('indexOf(name, "x", null) == 1', events) == [1]
+    assert rows_where("substring(name, null) == null", events) == [0, 1, 2]
+
+
+def test_two_fields_that_no_event_has_are_equal():
+    events = [{"n": 1}, {"n": None}]
+    assert rows_where("?x == ?y", events) == [0, 1]
+    assert rows_where("?x != ?y", events) == []
+    assert rows_where("?x == n", events) == rows_where("n == ?x", events) == [1]
+    assert rows_where("?x != n", events) == [0]
+    assert rows_where("?x < ?y", events) == rows_where("?x == 1", events) == []
+    assert rows_where("x == y", events, missing_fields="null") == []
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
+def test_a_timestamp_is_compared_with_milliseconds_since_1970(zone):
+    base = 1_516_116_808_349
+    table = table_of([{}] * 3)
+    times = pa.array([base - 1, base, base + 1], pa.timestamp("ms", "UTC")).cast(pa.timestamp("ms", zone))
+    table = table.append_column("t", times)
+
+    def rows(condition):
+        query = cer_gpu.compile(f"any where {condition}", language="eql", schema=table.schema)
+        return [row for (row,) in query.evaluate(table)["positions"].to_pylist()]
+
+    assert rows(f"t == {base}") == rows(f"{base} == t") == rows(f"t : {base}") == rows(f"t in ({base}, 1)") == [1]
+    assert rows(f"t > {base}") == [2]
+    assert rows(f"t <= {base}") == [0, 1]
+    assert rows(f"t != {base}") == [0, 2]
+    assert rows("t > 0 and t < 99999999999999") == [0, 1, 2]
 
 
 def test_an_error_underlines_its_place():
