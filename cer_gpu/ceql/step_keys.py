@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.values import Span
 
 OwnKeys = tuple["StepKey", ...]
@@ -56,6 +57,14 @@ class StepKeys:
     steps: tuple[OwnKeys, ...]
     absences: tuple[OwnKeys, ...] = ()
     samples: bool = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of keys in results: a name that comes again gets the number of its key."""
+        found: list[str] = []
+        for number, name in enumerate(map(dotted, self.names), 1):
+            found.append(name if name not in found else f"{name}_{number}")
+        return tuple(found)
 
     @property
     def roles(self) -> tuple[OwnKeys, ...]:

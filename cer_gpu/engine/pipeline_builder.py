@@ -39,6 +39,7 @@ from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.form import Output, RowChoice
 from cer_gpu.output.retention import Retained
+from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.partition.step_keys import NUMBER_BITS, KeysByStep
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
@@ -295,7 +296,9 @@ class PipelineBuilder:
             return KeyRecords(self._table, binding.keys)
         if not isinstance(self._table, KeyedFunnelTable):
             return None
-        return StepKeys(self._table, binding.keys, binding.full_schema, self._plan.text)
+        text, schema = self._plan.text, binding.full_schema
+        keys = PartitionKeys((), schema, text) if isinstance(binding.keys, KeysByStep) else binding.keys
+        return StepKeys(self._table, keys, schema, text)
 
     @property
     def is_partitioned(self) -> bool:

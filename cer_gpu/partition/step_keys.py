@@ -64,7 +64,7 @@ class KeysByStep(PartitionKeys):
     def __init__(self, keys: StepKeys, schema: pa.Schema, text: str) -> None:
         self.roles: tuple[OwnKeys, ...] = tuple(dict.fromkeys(keys.roles))
         self.brackets = ()
-        self.names = _distinct(keys.names)
+        self.names = list(keys.columns)
         places = list(zip(*self.roles, strict=True))
         read = (key.attribute for role in self.roles for key in role)
         self.columns = list(dict.fromkeys(name for name in read if name is not None))
@@ -106,6 +106,10 @@ class KeysByStep(PartitionKeys):
                 raise EventsError(f"an event has more than {MAX_KEYS:,} keys of {', '.join(self.names)}")
         return found
 
+    def at(self, batch: pa.RecordBatch, rows: pa.Array, types: list[pa.DataType]) -> list[pa.Array]:
+        """Return no columns: the rows of a funnel, of which each is of one event, show no keys by step."""
+        return []
+
     def shown(self, keys: list[pa.Array]) -> list[pa.Array]:
         """Return keys as results show them, of the columns that tell them apart."""
         columns, found = iter(keys), []
@@ -117,14 +121,6 @@ class KeysByStep(PartitionKeys):
                 value = pc.if_else(missing, pa.scalar(None, kind), value)
             found.append(value)
         return found
-
-
-def _distinct(names: tuple[str, ...]) -> list[str]:
-    """Return names of columns for keys: a name that comes again gets the number of its key."""
-    found: list[str] = []
-    for number, name in enumerate(map(dotted, names), 1):
-        found.append(name if name not in found else f"{name}_{number}")
-    return found
 
 
 def _value_type(key: StepKey, schema: pa.Schema, text: str) -> pa.DataType:

@@ -228,7 +228,8 @@ class Binding:
 
     def result_columns(self, output: type[Output]) -> Columns:
         """Return the columns that results may have."""
-        keys = tuple(zip(self.keys.names, self.keys.types, strict=True))
+        shows_keys = self.plan.step_keys is None or not output.by_starts
+        keys = tuple(zip(self.keys.names, self.keys.types, strict=True)) if shows_keys else ()
         retained = self.retained(output)[0] if output.retains(self.plan.head, self.plan.having) else pa.schema([])
         names = self._retained_names(output)
         heads = tuple(

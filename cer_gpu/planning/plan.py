@@ -15,6 +15,7 @@ from cer_gpu.automaton.recent import RecentPattern
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.functions import DESCENDANT
 from cer_gpu.ceql.one_event import EventTest, name_test
+from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.step_keys import StepKeys
 from cer_gpu.ceql.syntax import (
     Apart,
@@ -258,6 +259,13 @@ class LogicalPlan:
     def partition_keys(self) -> tuple[tuple[str, ...], ...]:
         """Column names in each bracket of PARTITION BY."""
         return tuple(tuple(name.name for name in names) for names in self.partition)
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """Names of the columns of keys in results."""
+        if self.step_keys is not None:
+            return self.step_keys.columns
+        return tuple(dotted(names[0].name) for names in self.partition)
 
     @property
     def nullable_partition_keys(self) -> frozenset[tuple[str, ...]]:
