@@ -308,7 +308,7 @@ class _Lowering:
             absence = self._absence(other, frozenset(), None)
             predicate = None if absence.filter is None else one_predicate(absence.filter)
             event = None if absence.event.name == s.ANY_TYPE else absence.event
-            latest = s.OverAggregate("MAX", event, clock, predicate, maxspan, span)
+            latest = s.OverAggregate("MAX", event, clock, predicate, maxspan, span, itself=False)
             own = s.Attribute(clock, term.span, s.Name(str(term.name), span=term.span))
             earlier = s.Attribute(
                 f"`last ![...] {other + 1}`", span, s.Name(str(self._terms[first].name), span=span), which, 0, latest
