@@ -12,7 +12,7 @@ import numpy as np
 
 from cer_gpu.arrays import Bools, Int32
 from cer_gpu.automaton.recent import RecentPattern, RecentTable
-from cer_gpu.ceql.step_keys import OwnKeys, StepKeys
+from cer_gpu.ceql.step_keys import OwnKeys, StepwiseKeys
 
 
 class KeyedRecentTable(RecentTable):
@@ -36,7 +36,7 @@ class KeyedRecentTable(RecentTable):
         As of `RecentTable`, for each of these numbers.
     """
 
-    def __init__(self, pattern: RecentPattern, keys: StepKeys) -> None:
+    def __init__(self, pattern: RecentPattern, keys: StepwiseKeys) -> None:
         self.roles: tuple[OwnKeys, ...] = tuple(dict.fromkeys(keys.roles))
         n_events = [len(step.events) for step in pattern.steps]
         n_absent = [*(len(step.absent) for step in pattern.steps), len(pattern.taking)]

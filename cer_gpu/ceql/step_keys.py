@@ -11,7 +11,7 @@ from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.values import Span
 
 OwnKeys = tuple["StepKey", ...]
-"""Keys of the events of one step, in the order of `StepKeys.names`."""
+"""Keys of the events of one step, in the order of `StepwiseKeys.names`."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class StepKey:
 
 
 @dataclass(frozen=True)
-class StepKeys:
+class StepwiseKeys:
     """Keys of all events of a pattern.
 
     Attributes

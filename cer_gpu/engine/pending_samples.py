@@ -156,20 +156,26 @@ class PendingSamples:
     def _samples(self) -> Int64:
         """Return the rows of the events of each sample, in the order of the filters."""
         self._trim()
-        filters = self._filter_of[self._marks]
+        filters, n = self._filter_of[self._marks], self._n_filters
         order = np.lexsort((self._positions, filters, self._partitions))
-        partitions = self._partitions[order]
-        begins = np.flatnonzero(np.concatenate([[True], partitions[1:] != partitions[:-1]]))
-        samples = []
-        for rows in np.split(order, begins[1:]):
-            cuts = np.searchsorted(filters[rows], np.arange(1, self._n_filters))
-            candidates = np.split(rows, cuts)
-            if all(map(len, candidates)):
-                events = [of_events(self._positions[each]).tolist() for each in candidates]
-                picked = first_choice(events)
-                if picked is not None:
-                    samples.append([each[i] for each, i in zip(candidates, picked, strict=True)])
-        return np.array(samples, np.int64).reshape(len(samples), self._n_filters)
+        groups = self._partitions[order].astype(np.int64) * n + filters[order]
+        begins = np.flatnonzero(np.concatenate([[True], groups[1:] != groups[:-1]]))  # of a filter of a partition
+        ends = np.append(begins[1:], len(groups))
+        partitions = groups[begins] // n
+        whole = np.flatnonzero(partitions[n - 1 :] == partitions[: max(len(partitions) - n + 1, 0)])
+        of_partition = whole[:, None] + np.arange(n)
+        events = of_events(self._positions[order])
+        samples: Int64 = order[begins[of_partition]]
+        # where the first events of the filters are one, others are to be looked for
+        firsts = np.sort(events[begins[of_partition]], axis=1)
+        found = np.ones(len(samples), np.bool_)
+        for i in np.flatnonzero((firsts[:, 1:] == firsts[:, :-1]).any(axis=1)).tolist():
+            places = [slice(begins[each], ends[each]) for each in of_partition[i]]
+            picked = first_choice([events[place].tolist() for place in places])
+            found[i] = picked is not None
+            if picked is not None:
+                samples[i] = [order[place.start + at] for place, at in zip(places, picked, strict=True)]
+        return samples[found]
 
     def _matches(self, samples: Int64) -> MatchBuffers:
         """Return samples as matches."""

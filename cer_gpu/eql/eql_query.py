@@ -20,7 +20,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.grammar import check_nesting
 from cer_gpu.ceql.paths import names_of
 from cer_gpu.ceql.scopes import one_predicate, resolved
-from cer_gpu.ceql.step_keys import StepKeys
+from cer_gpu.ceql.step_keys import StepwiseKeys
 from cer_gpu.ceql.traversal import mapped, walk
 from cer_gpu.engine.evaluation_options import OverridableDefault
 from cer_gpu.eql import syntax as e
@@ -162,7 +162,7 @@ class _Lowering:
 
     # ---- samples --------------------------------------------------------------------------------------------------
 
-    def _sample(self) -> tuple[s.Formula, StepKeys | None]:
+    def _sample(self) -> tuple[s.Formula, StepwiseKeys | None]:
         """Return a step whose alternatives are the events of a sample, and the keys of each."""
         query = self._query
         numbers = range(len(self._terms))

@@ -1,8 +1,8 @@
 """Keys of a query in EQL: PARTITION BY, keys by step, or filters of equal values.
 
-Fields that all terms share, with one value, are PARTITION BY.  Where terms have unlike keys, or a key is a list or a
-field that the events do not have, events have their keys by step (`cer_gpu.ceql.step_keys`).  For every match of a
-sequence, and not those of SELECT RECENT alone, unlike keys are filters between its events.
+Fields that all terms share, with one value, are PARTITION BY.  Events have their keys by step
+(`cer_gpu.ceql.step_keys`) if terms have unlike keys, or a key is a list or a field that the events do not have.  To
+find every match of a sequence, and not those of SELECT RECENT alone, unlike keys are filters between its events.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from enum import Enum, auto
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.step_keys import OwnKeys, StepKey, StepKeys
+from cer_gpu.ceql.step_keys import OwnKeys, StepKey, StepwiseKeys
 from cer_gpu.eql import syntax as e
 from cer_gpu.eql.conditions import QueryFields
 
 
 class KeyedBy(Enum):
-    """How events are told apart by keys."""
+    """Ways to tell events apart by keys."""
 
     PARTITION = auto()
     STEPS = auto()
@@ -118,12 +118,12 @@ class QueryKeys:
 
     # ---- keys by step ---------------------------------------------------------------------------------------------
 
-    def of_steps(self, steps: Sequence[int], absences: Sequence[int]) -> StepKeys | None:
+    def of_steps(self, steps: Sequence[int], absences: Sequence[int]) -> StepwiseKeys | None:
         """Return the keys by step, given the terms of the steps and of the absences by their numbers, or None."""
         if self.kind is not KeyedBy.STEPS:
             return None
         first = self.of_terms[steps[0]]
-        return StepKeys(
+        return StepwiseKeys(
             tuple(key.name for key in first),
             tuple(map(self._own_keys, steps)),
             tuple(map(self._own_keys, absences)),

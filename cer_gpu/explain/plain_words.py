@@ -23,7 +23,7 @@ from cer_gpu.automaton.normal_form import (
 )
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.functions import EMPTY
-from cer_gpu.ceql.step_keys import StepKeys
+from cer_gpu.ceql.step_keys import StepwiseKeys
 from cer_gpu.ceql.syntax import (
     ANY_TYPE,
     Measure,
@@ -101,7 +101,7 @@ def _partition_lines(syntax: QuerySyntax) -> Iterator[str]:
         yield from _step_key_lines(syntax.step_keys)
 
 
-def _step_key_lines(keys: StepKeys) -> Iterator[str]:
+def _step_key_lines(keys: StepwiseKeys) -> Iterator[str]:
     """Yield the lines of keys by step."""
     first, *others = (tuple(key.attribute for key in role) for role in keys.steps)
     of_steps = "" if all(each == first for each in others) else ", each step of its own columns"

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from cer_gpu.arrays import Int32, Int64
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.ceql.step_keys import OwnKeys, StepKey, StepKeys
+from cer_gpu.ceql.step_keys import OwnKeys, StepKey, StepwiseKeys
 from cer_gpu.columnar.columns import as_type, is_string, plain_array, plain_type, take_rows
 from cer_gpu.columnar.fields import array_of, column_type
 from cer_gpu.errors import EventsError, QueryTypeError
@@ -61,7 +61,7 @@ class KeysByStep(PartitionKeys):
         When a column is missing, its values have no equality, or the keys of two steps are of different kinds.
     """
 
-    def __init__(self, keys: StepKeys, schema: pa.Schema, text: str) -> None:
+    def __init__(self, keys: StepwiseKeys, schema: pa.Schema, text: str) -> None:
         self.roles: tuple[OwnKeys, ...] = tuple(dict.fromkeys(keys.roles))
         self.brackets = ()
         self.names = list(keys.columns)

@@ -8,7 +8,7 @@ from itertools import combinations
 
 from cer_gpu.automaton.recent import RecentPattern
 from cer_gpu.ceql.one_event import NameTest, may_be_one
-from cer_gpu.ceql.step_keys import StepKeys
+from cer_gpu.ceql.step_keys import StepwiseKeys
 from cer_gpu.ceql.syntax import Attribute
 from cer_gpu.planning.pattern_spans import same_clock
 from cer_gpu.planning.plan import LogicalPlan
@@ -136,7 +136,7 @@ def _key_of(plan: LogicalPlan, pattern: RecentPattern) -> tuple[tuple[str | None
     return ()
 
 
-def _key_of_steps(plan: LogicalPlan, keys: StepKeys) -> tuple[tuple[str | None, str], ...]:
+def _key_of_steps(plan: LogicalPlan, keys: StepwiseKeys) -> tuple[tuple[str | None, str], ...]:
     """Return the column of each event type whose value is a key by step; empty if there is none."""
     pattern = plan.recent
     if pattern is None or keys.samples:

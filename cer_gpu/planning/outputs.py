@@ -11,7 +11,7 @@ from cer_gpu.automaton.normal_form import Both, Related
 from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent
 from cer_gpu.automaton.strategies import ALL
 from cer_gpu.ceql.parser import parse_aggregate
-from cer_gpu.ceql.step_keys import OwnKeys, StepKeys
+from cer_gpu.ceql.step_keys import OwnKeys, StepwiseKeys
 from cer_gpu.ceql.syntax import Attribute, Expression, Measure, Windowed
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.errors import OptionError, QueryError, did_you_mean
@@ -68,7 +68,7 @@ def funnel_of(plan: LogicalPlan) -> tuple[FunnelStep, ...]:
     return funnel_steps(formula, plan.guards, _keyed_steps(plan) if relates(formula) else None)
 
 
-def _with_step_keys(pattern: RecentPattern | None, keys: StepKeys) -> RecentPattern:
+def _with_step_keys(pattern: RecentPattern | None, keys: StepwiseKeys) -> RecentPattern:
     """Return the steps with their keys by step, if each event has one of these."""
     assert pattern is not None
     if any(key.attribute is None or key.in_list or key.nullable for role in keys.roles for key in role):

@@ -16,7 +16,7 @@ from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.functions import DESCENDANT
 from cer_gpu.ceql.one_event import EventTest, name_test
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.ceql.step_keys import StepKeys
+from cer_gpu.ceql.step_keys import StepwiseKeys
 from cer_gpu.ceql.syntax import (
     Apart,
     Expression,
@@ -102,7 +102,7 @@ class LogicalPlan:
         Aggregate that "count" shows in place of the number of matches; `measures` has its expression.
     weights : Linear or Rejection or None
         The terms of the aggregate, by which nothing need be listed, or the reason why matches are.
-    step_keys : StepKeys or None
+    step_keys : StepwiseKeys or None
         Keys of events by the steps of `recent`, in place of `partition`.
     """
 
@@ -141,7 +141,7 @@ class LogicalPlan:
     recent: RecentPattern | None = None
     pipes: tuple[Pipe, ...] = ()
     reads_symbols: bool = False
-    step_keys: StepKeys | None = None
+    step_keys: StepwiseKeys | None = None
 
     @property
     def identity(self) -> dict[str, Any]:
