@@ -237,7 +237,7 @@ def _over_line(aggregate: OverAggregate, *, grouped: bool) -> str:
         ancestor = f"an ancestor of the event's process (by {child} and {parent}) had one of {events} before"
         return f"{over_aggregate_text(aggregate)} is TRUE if {ancestor}, anywhere in the stream."
     empty = "NULL" if EMPTY[aggregate.function] is None else EMPTY[aggregate.function]
-    reach = f"at most {window_text(aggregate.over)} before it, including itself"
+    reach = f"at most {window_text(aggregate.over)} before it{', including itself' * aggregate.itself}"
     return f"{over_aggregate_text(aggregate)} at an event covers {events}{of} {reach}; it is {empty} if there are none."
 
 
