@@ -290,6 +290,11 @@ class CompiledQuery(Evaluable):
         return () if self._plan is None else self._plan.partition_keys
 
     @property
+    def key_names(self) -> tuple[str, ...]:
+        """The names of the columns of keys in results."""
+        return () if self._plan is None else self._plan.key_names
+
+    @property
     def nullable_partition_keys(self) -> frozenset[tuple[str, ...]]:
         """Keys among `keys` for which NULL is a value like any other."""
         return frozenset() if self._plan is None else self._plan.nullable_partition_keys

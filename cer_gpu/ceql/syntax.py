@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
+from cer_gpu.ceql.step_keys import StepwiseKeys
 from cer_gpu.ceql.traversal import Node, children, walk
 from cer_gpu.ceql.values import COUNTED_POSITION as COUNTED_POSITION
 from cer_gpu.ceql.values import SATISFIED_BY_ALL as SATISFIED_BY_ALL
@@ -392,6 +393,8 @@ class QuerySyntax:
         Choices among all results, each among those that the one before it selects.
     let : tuple of LetColumn
         Columns of LET, in the order in which they are written.
+    step_keys : StepwiseKeys or None
+        Keys of events by their steps, in place of `partition`.
     """
 
     text: str = field(compare=False, repr=False)
@@ -412,6 +415,7 @@ class QuerySyntax:
     every: Within | None = None
     pipes: tuple[Pipe, ...] = ()
     let: tuple[LetColumn, ...] = ()
+    step_keys: StepwiseKeys | None = None
 
 
 def subformulas(formula: Formula) -> list[Formula]:

@@ -17,6 +17,7 @@ from cer_gpu.columnar.fields import array_of
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.evaluation_options import EvaluationOptions
+from cer_gpu.engine.key_records import KeyRecords
 from cer_gpu.partition.partitions import PartitionKeys, Partitions, partitions_of
 from cer_gpu.partition.shared import SharedPartitions, ViewOfPartitions
 from cer_gpu.planning.binding import Binding
@@ -154,7 +155,7 @@ class Partitioner:
         states: Sequence[PartitionState],
         options: EvaluationOptions,
         *,
-        step_keys: StepKeys | None,
+        step_keys: StepKeys | KeyRecords | None,
         shared: ViewOfPartitions | None,
         all_events: bool,
         numbered: bool,
@@ -169,12 +170,17 @@ class Partitioner:
         self._counts_keys = step_keys is None and (options.key_shard is None or options.key_shard[0] == 0)
         self._report_from = options.report_from
 
-    def rebind(self, binding: Binding, step_keys: StepKeys | None) -> None:
+    def rebind(self, binding: Binding, step_keys: StepKeys | KeyRecords | None) -> None:
         """Read the keys of the next batches by the binding to another schema."""
         self._keys, self._step_keys = binding.keys, step_keys
 
     def _new_partitions(self, key_shard: tuple[int, int] | None = None) -> Partitions:
         return partitions_of(self._parts, key_shard, every=self._all_events, numbered=self._numbered)
+
+    @property
+    def records(self) -> KeyRecords | None:
+        """Records of the events, or None if each is read once."""
+        return self._step_keys if isinstance(self._step_keys, KeyRecords) else None
 
     @property
     def needs_all_events(self) -> bool:
@@ -227,7 +233,9 @@ class Partitioner:
             self.n_without_key += self._keys.n_without(batch, own)
 
     def keys_at(self, ends: Int64, batch: Batch) -> list[pa.Array]:
-        """Return the keys of the events of a batch at which matches end."""
+        """Return the keys of the events, or of their records, of a batch at which matches end."""
+        if self.records is not None:
+            return self.records.at(ends)
         return self._keys.at(batch.events, batch.rows_at(ends), self._types)
 
     # ---- partitions that hold nothing -----------------------------------------------------------------------

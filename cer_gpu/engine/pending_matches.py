@@ -252,7 +252,7 @@ class PendingMatches:
             rows, ordinals = self._whole_ends(rows, ordinals)
             if not len(rows):
                 return None
-        spans = self._rows.spans[:, rows]
+        spans = self._rows.spans[:, rows] >> self._options.number_bits
         # of equal ones, the first to be added stays first
         order = np.lexsort((rows, spans[0], spans[1], ordinals))
         rows = rows[order]

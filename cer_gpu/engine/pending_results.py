@@ -16,6 +16,7 @@ from cer_gpu.engine.blocks import EventBlock
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.evaluation_options import HOLD
 from cer_gpu.engine.pending_matches import PendingMatches
+from cer_gpu.engine.pending_samples import PendingSamples
 from cer_gpu.output.form import part_of
 from cer_gpu.planning.binding import Binding
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
@@ -138,7 +139,7 @@ class PendingResults:
     Parameters
     ----------
     results
-        Pending matches, or pending starts of a funnel.
+        Pending matches, pending starts of a funnel, or the events of samples.
     binding
         Binding to the schema of the first batch.
     options
@@ -160,7 +161,7 @@ class PendingResults:
 
     def __init__(
         self,
-        results: PendingMatches | PendingStarts,
+        results: PendingMatches | PendingStarts | PendingSamples,
         binding: Binding,
         options: RunOptions,
         undecided: str,
@@ -236,7 +237,7 @@ class PendingResults:
 
     def reports_at_end(self, n_matches: int) -> bool:
         """Count matches that only the end of the input decided; return True if they are reported."""
-        if isinstance(self._results, PendingStarts):
+        if isinstance(self._results, PendingStarts | PendingSamples):
             return True
         self.n_undecided += n_matches
         return not (n_matches and self._undecided == HOLD)

@@ -17,6 +17,7 @@ from cer_gpu.columnar.memory import Scratch
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.evaluation_options import EvaluationOptions
+from cer_gpu.engine.key_records import KeyRecords, of_events, of_records, with_events
 from cer_gpu.engine.partitioner import Partitioner, PartitionState
 from cer_gpu.engine.pending_results import NO_POSITION, PendingResults
 from cer_gpu.engine.pipeline_builder import PipelineBuilder
@@ -238,13 +239,27 @@ class Pipeline:
         events = self._relevant(block, clocks, selected, partitions, ordinals)
         if self._throttle is not None:
             self._throttle.note(events, self.table.ending, block, clocks, selected)
-        self._retained.add(events.reported, columns.batch, selected.rows)
+        self._retain(events, columns, selected.rows)
         pieces = [events]
         if self._semi_join is not None:
             with self._stages.stage(LOOP):
                 pieces = self._semi_join.take(events)
         for piece in pieces:
             yield from self._defer_or_run(piece)
+
+    @property
+    def _records(self) -> KeyRecords | None:
+        """Records of the events by their keys, or None if each event is read once."""
+        return None if self.partitioner is None else self.partitioner.records
+
+    def _retain(self, events: RelevantEvents, columns: Block, rows: Int32) -> None:
+        """Retain what results may show of some events."""
+        if self._records is None:
+            self._retained.add(events.reported, columns.batch, rows)
+            return
+        self._records.note(events.reported)
+        positions, first = np.unique(of_events(events.reported), return_index=True)
+        self._retained.add(positions, columns.batch, rows[first])
 
     def _relevant(
         self,
@@ -267,6 +282,9 @@ class Pipeline:
             places = explicit[rows]
         times = {name: clocks[name].at(rows, block.times[name]) for name in self.binding.clocks}
         window_clocks: Array = positions.view(np.uint64)
+        if self._records is not None:
+            positions = of_records(positions, self._records.numbers)
+            places = of_records(places, self._records.numbers) if explicit is not None else places
         if self._counts_window:
             window_clocks = ordinals.view(np.uint64)
         column = self.binding.window_column
@@ -352,6 +370,7 @@ class Pipeline:
 
     def _result_rows(self, matches: ResultBuffers, keys: list[Any], batch: Batch | None) -> Any:
         """Return matches as rows; without a batch, they were pending."""
+        matches = matches if self._records is None else with_events(matches)
         return self._retained.with_row_numbers(self.output.rows(matches, keys), batch)
 
     def rest(self, batch: Batch | None) -> Any:
@@ -407,6 +426,8 @@ class Pipeline:
         if self._throttle is not None:
             self._throttle.forget()
         self._retained.end_batch(batch, self._live)
+        if self._records is not None:
+            self._records.end_batch()
 
     @property
     def _shows_positions_alone(self) -> bool:
@@ -417,7 +438,11 @@ class Pipeline:
         """Return the first position, or all positions (ascending), that matches to come may hold."""
         self._release_deferred()  # matches to come may hold deferred events, too
         live = self.runtime.live()
-        return live if self._pending is None else self._pending.live(live)
+        live = live if self._pending is None else self._pending.live(live)
+        if self._records is None or isinstance(live, int):
+            return live
+        events: Int64 = np.unique(of_events(live))
+        return events
 
     # ---- checkpoints ----------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from cer_gpu.automaton.encoding import (
     GLOBAL_WINDOW,
     NO_WINDOW,
 )
+from cer_gpu.automaton.keyed_recent import KeyedRecentTable
 from cer_gpu.automaton.parallel_pattern import ParallelTable
 from cer_gpu.columnar.clocks import WindowClocks
 from cer_gpu.columnar.fields import array_of
@@ -26,9 +27,11 @@ from cer_gpu.columnar.memory_limit import MemoryLimit
 from cer_gpu.engine.blocks import Batch
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.evaluation_options import EvaluationOptions
+from cer_gpu.engine.key_records import KeyRecords, first_record
 from cer_gpu.engine.partitioner import Partitioner, PartitionState, StepKeys
 from cer_gpu.engine.pending_matches import PendingMatches
 from cer_gpu.engine.pending_results import PendingResults, PendingStarts
+from cer_gpu.engine.pending_samples import PendingSamples
 from cer_gpu.engine.shared_state import SharedState
 from cer_gpu.engine.throttle import Throttle
 from cer_gpu.expressions.side_columns import StringIds
@@ -36,6 +39,8 @@ from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.form import Output, RowChoice
 from cer_gpu.output.retention import Retained
+from cer_gpu.partition.partitions import PartitionKeys
+from cer_gpu.partition.step_keys import NUMBER_BITS, KeysByStep
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
 from cer_gpu.runtime.deferred_events import DeferredEvents
@@ -250,6 +255,8 @@ class PipelineBuilder:
                 assert binding.window_length is not None
                 width = int(min(int(binding.window_length), 1 << 62))
         consume = _CONSUME[plan.consume]
+        in_records = plan.step_keys is not None
+        report_from = _NEVER if plan.limit == 0 else options.report_from
         return RunOptions(
             window=window,
             width=width,
@@ -262,8 +269,9 @@ class PipelineBuilder:
             consume=CONSUME_PARTITION if consume and not plan.partition else consume,
             labelled=physical.labelled,
             shard=None if physical.distributes_rows else options.shard,
-            report_from=_NEVER if plan.limit == 0 else options.report_from,
-            placed=binding.position_column is not None and bool(plan.partition),
+            report_from=first_record(report_from) if in_records else report_from,
+            placed=binding.position_column is not None and (bool(plan.partition) or in_records),
+            number_bits=NUMBER_BITS if in_records else 0,
             gap=binding.gap if physical.output.by_starts else None,
             counted=physical.counted,
             only_ends=physical.output.most_at_an_end == 1 and not physical.waits,
@@ -286,11 +294,16 @@ class PipelineBuilder:
 
     # ---- before the runtime ---------------------------------------------------------------------------------
 
-    def step_keys(self, binding: Binding) -> StepKeys | None:
+    def step_keys(self, binding: Binding) -> StepKeys | KeyRecords | None:
         """Return the keys that depend on the steps which an event satisfies, or None if all events have the same."""
+        if isinstance(self._table, KeyedRecentTable):
+            assert isinstance(binding.keys, KeysByStep)
+            return KeyRecords(self._table, binding.keys)
         if not isinstance(self._table, KeyedFunnelTable):
             return None
-        return StepKeys(self._table, binding.keys, binding.full_schema, self._plan.text)
+        text, schema = self._plan.text, binding.full_schema
+        keys = PartitionKeys((), schema, text) if isinstance(binding.keys, KeysByStep) else binding.keys
+        return StepKeys(self._table, keys, schema, text)
 
     @property
     def is_partitioned(self) -> bool:
@@ -355,13 +368,22 @@ class PipelineBuilder:
             return None
         return PendingResults(results, self._binding, options, self._options.undecided, partitioned=self.is_partitioned)
 
-    def _pending(self, runtime: Runtime, options: RunOptions) -> PendingMatches | PendingStarts | None:
+    def _pending(self, runtime: Runtime, options: RunOptions) -> PendingMatches | PendingStarts | PendingSamples | None:
         physical, plan, output = self._physical, self._plan, self._physical.output
         if output.by_starts:
             return PendingStarts(cast(HoldsStarts, runtime), self._table.labels, self._shard)
         if not physical.waits:
             return None
         whole = physical.limits_rows or output.whole_ends
+        if plan.step_keys is not None and plan.step_keys.samples:
+            assert isinstance(self._table, KeyedRecentTable)
+            return PendingSamples(
+                self._table.labels,
+                self._table.marks[0],
+                counted=output.counted,
+                by_ends=whole or output.counted or output.most_at_an_end == 1,
+                shard=None if whole else self._shard,
+            )
         return PendingMatches(
             self._table.labels,
             plan.variables,

@@ -24,13 +24,21 @@ from cer_gpu.eql import syntax as e
 from cer_gpu.eql.eql_functions import CONDITION_FUNCTIONS, OF_NUMBERS, OF_VALUES, check_call
 from cer_gpu.eql.parser import glob_of, glob_of_text, has_wildcards
 from cer_gpu.eql.regexes import re2_of
+from cer_gpu.eql.rewriting import (
+    SEARCHES,
+    by_truths,
+    is_condition,
+    shown_condition,
+    timestamp_constant,
+    without_null_default,
+)
+from cer_gpu.eql.unknown_truths import UnknownTruths
 from cer_gpu.errors import QueryError, QueryTypeError, did_you_mean
 from cer_gpu.expressions.hints import article
 from cer_gpu.resolution.fields import FieldPlace, field_names, fields_of, find_field
 from cer_gpu.resolution.predicates import ResolvedTruth, joined_truths, negation
 
 _NULL = e.ConstantValue(None)
-_SEARCHES = ("_arraysearch", "arraysearch")
 _OPPOSITE = {"==": "!=", "!=": "=="}
 
 
@@ -140,6 +148,8 @@ class EqlConditions:
                 return joined_truths(s.And if isinstance(node, e.And) != negated else s.Or, parts, node.span)
             case e.ConstantValue(value=bool(value)):
                 return value != negated
+            case e.Comparison() | e.Match() if (shown := shown_condition(node)) is not None:
+                return self.truth(by_truths(node, shown), negated)
             case e.Field():
                 self._check_field_type(
                     node, lambda kind: kind in (BOOLEAN, None), "a condition", f"compare it: {node.name} == ..."
@@ -149,7 +159,7 @@ class EqlConditions:
                 return self._compare(node, negated)
             case e.Match():
                 return self._match(node, negated)
-            case e.FunctionCall() if node.name.lower() in _SEARCHES:
+            case e.FunctionCall() if node.name.lower() in SEARCHES:
                 return self._search(node, negated)
             case e.FunctionCall() if node.name.lower() in CONDITION_FUNCTIONS:
                 operands, build = self._tested(node)
@@ -201,13 +211,16 @@ class EqlConditions:
 
     def _compare(self, node: e.Comparison, negated: bool) -> ResolvedTruth:
         left, right, op = node.left, node.right, node.op
-        if isinstance(left, e.ConstantValue) and not isinstance(right, e.ConstantValue):
+        if op in _OPPOSITE:
+            left, right = self._null_if_missing(left), self._null_if_missing(right)
+        is_reversed = isinstance(left, e.ConstantValue) and not isinstance(right, e.ConstantValue)
+        if is_reversed or (is_condition(right) and not is_condition(left)):
             left, right, op = right, left, {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(op, op)
         if isinstance(right, e.ConstantValue) and right.value is None:
             if op not in _OPPOSITE:
                 raise self._around.error(f"null is compared by == and !=, and not by {op}", node.span)
-            return self._is_null(left, negated != (op == "!="), node.span)
-        if _is_condition(left):
+            return self.is_null(left, negated != (op == "!="), node.span)
+        if is_condition(left):
             if not (isinstance(right, e.ConstantValue) and isinstance(right.value, bool) and op in _OPPOSITE):
                 raise self._around.error("a condition is compared with true or false, by == or !=", node.span)
             if right.value:
@@ -253,23 +266,34 @@ class EqlConditions:
         return e.ConstantValue(value.text, span=value.span) if data_type is not None and is_string(data_type) else value
 
     def _timestamp_value(self, of: e.EqlExpression, value: Any) -> Any:
-        """Return a timestamp as a string, without the Z of UTC where the field has no time zone and is in UTC."""
+        """Return a constant as a string where it is compared with a timestamp."""
         data_type = self._type(of)
-        if not isinstance(value, e.ConstantValue) or not isinstance(value.value, str) or data_type is None:
+        if not isinstance(value, e.ConstantValue) or data_type is None or not pa.types.is_timestamp(data_type):
             return value
-        if not pa.types.is_timestamp(data_type) or data_type.tz is not None or not value.value.endswith("Z"):
-            return value
-        return e.ConstantValue(value.value[:-1], span=value.span)
+        return timestamp_constant(value, has_zone=data_type.tz is not None)
 
-    def _is_null(self, node: e.EqlExpression, negated: bool, span: s.Span) -> ResolvedTruth:
+    def _null_if_missing(self, node: e.EqlExpression) -> e.EqlExpression:
+        """Return null in place of a field with a question mark that the events do not have.
+
+        Elasticsearch writes it there before it makes tests of null of comparisons: ``?x == ?y`` is then TRUE.
+        """
+        return e.ConstantValue(None, span=node.span) if self._is_missing(node) else node
+
+    def _is_missing(self, node: e.EqlExpression) -> bool:
+        if not isinstance(node, e.Field) or not node.optional or node.names[0].startswith("$"):
+            return False
+        names = node.names[1:] if node.names[0] in self._events and node.names[1:] else node.names
+        return self._around.find(node, names) is None
+
+    def is_null(self, node: e.EqlExpression, negated: bool, span: s.Span) -> ResolvedTruth:
         """Return the predicate that a value is NULL.
 
         A list is NULL if all its elements are; a value computed from its elements also if that of one of them is.
         """
         if isinstance(node, e.ConstantValue):
             return (node.value is None) != negated
-        if _is_condition(node):
-            raise self._around.error("a condition is compared with true or false", node.span)
+        if is_condition(node):
+            return UnknownTruths(self.truth, self.is_null, self._null_if_missing).of(node, negated)
         leaf = _Leaf()
         value = self._bind_value_of(node, leaf)
         if leaf.is_null:
@@ -292,10 +316,19 @@ class EqlConditions:
         if node.op == "in" and any(not isinstance(value, e.ConstantValue) for value in node.values):
             if node.nocase:
                 raise self._around.error("in~ takes a list of constants", node.span)
-            equal = [e.Comparison("==", node.left, value, node.span) for value in node.values]
-            return self.truth(e.Or(tuple(equal), node.span) if len(equal) > 1 else equal[0], negated)
+            return self._one_equal(node, negated)
+        data_type = self._type(node.left)
+        if data_type is not None and pa.types.is_timestamp(data_type):
+            values = [value.value for value in node.values if isinstance(value, e.ConstantValue)]
+            if any(type(value) is int for value in values):
+                return self._one_equal(node, negated)
         operands, build = self._tested(node)
         return self._bind_test(operands, build, negated, node.span)
+
+    def _one_equal(self, node: e.Match, negated: bool) -> ResolvedTruth:
+        """Return the truth of a match as comparisons with its values."""
+        equal = [e.Comparison("==", node.left, value, node.span) for value in node.values]
+        return self.truth(e.Or(tuple(equal), node.span) if len(equal) > 1 else equal[0], negated)
 
     def _tested(
         self, node: e.EqlExpression
@@ -308,7 +341,7 @@ class EqlConditions:
             case e.FunctionCall() if node.name.lower() in CONDITION_FUNCTIONS:
                 check_call(node, self._around.text)
                 return self._called(node)
-            case e.Comparison() if not _is_condition(node.left) and not _is_condition(node.right):
+            case e.Comparison() if not is_condition(node.left) and not is_condition(node.right):
                 sign = {"==": "=", "!=": "<>"}.get(node.op, node.op)
                 return [node.left, node.right], lambda values: s.Comparison(sign, values[0], values[1], node.span)
         raise self._around.error("only a single test is compared with true or false", node.span, "write not (...)")
@@ -481,6 +514,7 @@ class EqlConditions:
                 return s.Arithmetic(OF_NUMBERS[node.name.lower()], left, right, node.span)
             case e.FunctionCall() if node.name.lower() in OF_VALUES:
                 check_call(node, self._around.text)
+                node = without_null_default(node, self._is_missing)
                 name = OF_VALUES[node.name.lower()] + "~" * node.nocase
                 return s.Call(name, tuple(self._bind_value_of(operand, leaf) for operand in node.operands), node.span)
             case e.FunctionCall() if node.name.lower() not in CONDITION_FUNCTIONS:
@@ -538,13 +572,6 @@ class EqlConditions:
             leaf.is_null = True
             return s.Literal(0, "0", node.span)
         return replace(element, fields=(*element.fields, *inner[0]), span=node.span)
-
-
-def _is_condition(node: e.EqlExpression) -> bool:
-    """Return True for a node that is a condition, and no value."""
-    if isinstance(node, e.FunctionCall):
-        return node.name.lower() in CONDITION_FUNCTIONS or node.name.lower() in _SEARCHES
-    return isinstance(node, e.Comparison | e.Match | e.NotCondition | e._Flat | e.Lineage)
 
 
 def _reads(value: s.Expression) -> bool:

@@ -38,6 +38,8 @@ _OPERANDS = {
     "string": (1, 1),
     "substring": (2, 3),
 }
+WITH_DEFAULTS = {"indexof": 2, "number": 1, "substring": 2}
+"""Functions whose last operand has a default, which null stands for, too; and how many operands are before it."""
 _NOCASE = ("between", "endswith", "indexof", "match", "startswith", "stringcontains", "wildcard")
 _NAMES = {
     name.lower(): name

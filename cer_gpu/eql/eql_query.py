@@ -12,21 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from itertools import combinations, islice
 from typing import Any, cast
 
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.grammar import check_nesting
-from cer_gpu.ceql.one_event import NameTest, may_be_one, name_test
 from cer_gpu.ceql.paths import names_of
-from cer_gpu.ceql.scopes import resolved
+from cer_gpu.ceql.scopes import one_predicate, resolved
+from cer_gpu.ceql.step_keys import StepwiseKeys
 from cer_gpu.ceql.traversal import mapped, walk
 from cer_gpu.engine.evaluation_options import OverridableDefault
 from cer_gpu.eql import syntax as e
 from cer_gpu.eql.conditions import EqlConditions, QueryFields
+from cer_gpu.eql.keys import KeyedBy, QueryKeys
 from cer_gpu.eql.parser import parse_eql
 from cer_gpu.eql.syntax import EqlSyntax
 from cer_gpu.errors import CerError, OptionError, QueryError, QueryTooLargeError
@@ -43,83 +42,8 @@ from cer_gpu.resolution.resolved_query import (
     compiled_over,
 )
 
-MAX_SAMPLED = 12
-"""Most events of a sample if some may be one: it has an atom for each set of them, and an automaton has a limit."""
-_EVER = Fraction(2**62)
-"""More events than any stream has."""
-
-
-def sampled(
-    events: Sequence[s.Formula], partition: tuple[tuple[s.Name, ...], ...], text: str
-) -> tuple[s.Formula, dict[str, Any]]:
-    """Return the formula of a sample, whose filters are not resolved yet, and the clauses that go with it.
-
-    Parameters
-    ----------
-    events
-        For each filter its event, ``R AS x [FILTER ...]``, each with its own variable.
-    partition
-        Keys that all of them share.
-    text
-        The query, for messages.
-
-    Raises
-    ------
-    QueryError
-        When there are none.
-    QueryTooLargeError
-        When there are more than `MAX_SAMPLED` events, and some may be one.
-    """
-    span = events[0].span[0], events[-1].span[1]
-    if not partition:
-        raise QueryError(
-            "a sample has keys that all of its events share, and these share none",
-            text,
-            *span,
-            hint="sample by host.id",
-        )
-    overlapping = (pair for pair in combinations(events, 2) if may_be_one((_name_test(event), False) for event in pair))
-    pairs = list(islice(overlapping, 1) if len(events) > MAX_SAMPLED else overlapping)
-    if pairs and len(events) > MAX_SAMPLED:
-        raise QueryTooLargeError(
-            f"a sample whose filters may take the same event has at most {MAX_SAMPLED}, and this one {len(events):,}",
-            text,
-            *events[MAX_SAMPLED].span,
-            hint="filters of different categories may be more",
-        )
-    formula = events[0]
-    for event in events[1:]:
-        formula = s.Conjunction(formula, event, span)
-    apart = [_different(*map(_variable, pair)) for pair in pairs]
-    if apart:
-        formula = s.Filtered(formula, apart[0] if len(apart) == 1 else s.joined(s.FilterAnd, apart, span), span)
-    return formula, {"limit": 1, "every": s.Within("events", _EVER, None, span)}
-
-
-def _assigned(event: s.Formula) -> s.Assign:
-    while isinstance(event, s.Filtered):
-        event = event.formula
-    assert isinstance(event, s.Assign)
-    return event
-
-
-def _variable(event: s.Formula) -> s.Name:
-    return _assigned(event).variable
-
-
-def _name_test(event: s.Formula) -> NameTest:
-    of_type = _assigned(event).formula
-    assert isinstance(of_type, s.EventType)
-    return name_test(of_type.event)
-
-
-def _different(one: s.Name, other: s.Name) -> s.Filter:
-    """Return the filter that the events of two variables differ."""
-    span = other.span
-    x, y = (s.Attribute(s.COUNTED_POSITION, span, name) for name in (one, other))
-    at_most = s.Within("events", Fraction(0), None, span)
-    apart = [s.Not(s.Apart(later, earlier, at_most, None, span), span) for later, earlier in ((x, y), (y, x))]
-    return s.Relation(s.joined(s.Or, apart, span), (), span)
+MAX_SAMPLED = 62
+"""Most events of a sample: they are the alternatives of one step."""
 
 
 PENDING_ONLY, EVERY_MATCH = "recent", "all"
@@ -133,8 +57,9 @@ def lower(
     schema: pa.Schema | None = None,
     missing_is_null: bool = False,
     selection: str = PENDING_ONLY,
+    clock: tuple[str | None, str | None] = (None, None),
 ) -> ResolvedQuery:
-    """Return a query as formula and clauses, over a schema if it is known.
+    """Return a query as formula and clauses, over a schema if it is known; `clock` is the time column and its unit.
 
     Raises
     ------
@@ -142,7 +67,7 @@ def lower(
         When it needs what is not supported, or names what the schema does not have.
     """
     around = QueryFields(query.text, schema, missing_is_null)
-    lowering = _Lowering(query, around, type_column, selection)
+    lowering = _Lowering(query, around, type_column, selection, clock)
     syntax = lowering.query_syntax()
     check_nesting(syntax.formula, query.text)
     formula = resolved(syntax.formula)
@@ -161,8 +86,16 @@ class _Lowering:
         events' tests read.
     """
 
-    def __init__(self, query: e.EqlSyntax, around: QueryFields, type_column: str | None, selection: str) -> None:
+    def __init__(
+        self,
+        query: e.EqlSyntax,
+        around: QueryFields,
+        type_column: str | None,
+        selection: str,
+        clock: tuple[str | None, str | None],
+    ) -> None:
         self._query, self._around, self._selection = query, around, selection
+        self._clock, self._time_unit = clock
         self._category = None if type_column is None else e.Field(tuple(type_column.split(".")))
         self.types, self._by_test = _type_column(
             around, type_column, any(n.category is not None for n in walk(query) if isinstance(n, e.EventFilter))
@@ -172,96 +105,84 @@ class _Lowering:
             replace(term, name=term.name or _free(f"step{n}", first)) for n, term in enumerate(query.terms, 1)
         ]
         self._until_name = _free("until", first)
-        self._keys = self._all_keys()
-        self._shared = all(keys == self._keys[0] for keys in self._keys)
-        self._impossible = False  # a key is missing
+        self._keys = QueryKeys(query, around, by_steps=query.kind == "sample" or selection == PENDING_ONLY)
+        self._has_filters = self._keys.kind is KeyedBy.FILTERS
 
     def query_syntax(self) -> s.QuerySyntax:
         query = self._query
-        partition = self._partition() if query.kind != "event" else ()
         strategy = "ALL"
-        own: dict[str, Any] = {}
+        step_keys = None
         if query.kind == "event":
             formula = self._filtered_event(query.terms[0].event, str(self._terms[0].name))
         elif query.kind == "sample":
-            events = [self._term_event(n, visible=frozenset()) for n in range(len(self._terms))]
-            formula, own = sampled(events, partition, query.text)
+            strategy = "RECENT"  # of one step: each event of a filter is a match by itself
+            formula, step_keys = self._sample()
         else:
             strategy = "RECENT" if self._selection == PENDING_ONLY else "ALL"
             formula = self._sequence()
+            step_keys = self._keys.of_steps(*self._roles())
         return s.QuerySyntax(
             text=query.text,
             select=s.Select(None, strategy),
             formula=formula,
-            partition=partition,
+            partition=self._keys.partition,
             within=query.maxspan,
             pipes=query.pipes,
-            **own,
+            step_keys=step_keys,
         )
 
     # ---- keys -----------------------------------------------------------------------------------------------------
 
-    def _all_keys(self) -> list[tuple[e.Field, ...]]:
-        """Return the keys of each term, of until last, those before the terms first."""
-        query = self._query
-        terms = [*self._terms, *([] if query.until is None else [query.until])]
-        keys = [(*query.keys, *term.keys) for term in terms]
-        for term, own in zip(terms, keys, strict=True):
-            if len(own) != len(keys[0]):
-                raise self._around.error(
-                    f"each step has as many keys as the first, {len(keys[0])}, and this one has {len(own)}", term.span
-                )
-        return keys
+    def _roles(self) -> tuple[list[int], list[int]]:
+        """Return the terms of the steps, and of the absences between and behind them, by their numbers among the keys.
 
-    def _partition(self) -> tuple[tuple[s.Name, ...], ...]:
-        """Return the keys that all terms share."""
-        if not self._shared:
-            return ()
-        partition: dict[str, s.Name] = {}
-        for key in self._keys[0]:
-            attribute = self._key_column(key)
-            if attribute is not None:  # a key may come before the terms and at each of them
-                nullable = key.optional and (attribute not in partition or partition[attribute].nullable)
-                partition[attribute] = s.Name(attribute, span=key.span, nullable=nullable)
-        return tuple((name,) for name in partition.values())
-
-    def _key_column(self, key: e.Field) -> str | None:
-        """Return the column of a key, or None if it is missing, and so NULL for all events."""
-        place = self._around.find(key)
-        if place is None:
-            self._impossible |= not key.optional
-            return None
-        if place.in_list or isinstance(place.type, pa.StructType):
-            message = f"a key is one value, and {key.name!r} is {'a list' if place.in_list else 'no value'}"
-            raise self._around.error(message, key.span)
-        return place.attribute
-
-    def _equal_keys(self, number: int, variable: str, anchor: str) -> list[s.Filter]:
-        """Return the filters that a term (by its number among the keys) has the keys of the first step."""
-        if self._shared:
-            return []
-        filters: list[s.Filter] = []
-        for own, first in zip(self._keys[number], self._keys[self._first_required], strict=True):
-            if own.optional or first.optional:
-                raise self._around.error(
-                    "keys with ? are for fields that all steps share", own.span, "sequence by ?field [...] [...]"
-                )
-            mine, others = self._key_column(own), self._key_column(first)
-            if mine is None or others is None:
+        They are in the order in which `_sequence` has them.
+        """
+        steps, absences, waiting = list[int](), list[int](), list[int]()
+        until = [] if self._query.until is None else [len(self._terms)]
+        for n, term in enumerate(self._terms):
+            if term.absent:
+                waiting.append(n)
                 continue
-            equal = s.Comparison(
-                "=",
-                s.Attribute(mine, own.span, s.Name(variable, span=own.span)),
-                s.Attribute(others, first.span, s.Name(anchor, span=first.span)),
-                own.span,
-            )
-            filters.append(s.Relation(equal, (), own.span))
-        return filters
+            for _ in range(term.runs):
+                if steps:
+                    absences += [*waiting, *until]
+                waiting = []
+                steps.append(n)
+        return steps, [*absences, *waiting]
+
+    def _equal_keys(self, number: int, variable: str) -> list[s.Filter]:
+        """Return the filters that a term (by its number among the keys) has the keys of the first step."""
+        return self._keys.equal_filters(number, variable, self._first_required, self._anchor)
 
     @property
     def _first_required(self) -> int:
         """Number of the first step that is not an absence."""
         return next(n for n, term in enumerate(self._terms) if not term.absent)
+
+    # ---- samples --------------------------------------------------------------------------------------------------
+
+    def _sample(self) -> tuple[s.Formula, StepwiseKeys | None]:
+        """Return a step whose alternatives are the events of a sample, and the keys of each."""
+        query = self._query
+        numbers = range(len(self._terms))
+        if not self._keys.of_terms[0]:
+            raise self._around.error(
+                "a sample has keys that all of its events share, and these share none",
+                (self._terms[0].span[0], self._terms[-1].span[1]),
+                "sample by host.id",
+            )
+        if len(numbers) > MAX_SAMPLED:
+            raise QueryTooLargeError(
+                f"a sample has at most {MAX_SAMPLED} filters, and this one {len(numbers):,}",
+                query.text,
+                *self._terms[MAX_SAMPLED].span,
+            )
+        events = [self._term_event(n, visible=frozenset()) for n in numbers]
+        formula = events[0]
+        for event in events[1:]:
+            formula = s.Disjunction(formula, event, (formula.span[0], event.span[1]))
+        return formula, self._keys.of_steps(numbers, ())
 
     # ---- steps ----------------------------------------------------------------------------------------------------
 
@@ -273,18 +194,23 @@ class _Lowering:
         visible: frozenset[str] = frozenset()
         formula: s.Formula | None = None
         absent: list[s.Absence] = []
+        # missing at both ends: an event after the last step counts with one before the first, maxspan apart at most
+        leading = range(first) if last < len(terms) - 1 else ()
         for n, term in enumerate(terms):
             if term.absent:
                 length = None
+                if n in leading and not self._has_filters:
+                    continue
                 if n < first:
-                    if not self._shared:
+                    if self._has_filters:
                         raise self._around.error(
                             "an event that must be missing before the first step has the keys that all steps share",
                             term.span,
                             "sequence by field ... ![...] [...]",
                         )
                     length = self._query.maxspan  # the parser requires it
-                absent.append(self._absence(n, visible, length))
+                near = self._near(n, leading, first) if leading and n > last else ()
+                absent.append(self._absence(n, visible, length, near))
                 continue
             for step in self._runs(n, visible, is_last=n == last, until=until):
                 if formula is None:
@@ -302,7 +228,7 @@ class _Lowering:
     def _runs(self, n: int, visible: frozenset[str], *, is_last: bool, until: tuple[s.Absence, ...]) -> list[s.Formula]:
         """Return a step as often as it runs; where until forbids more before the last event, that is separate."""
         term = self._terms[n]
-        if term.runs > 1 and not self._shared:
+        if term.runs > 1 and self._has_filters:
             name = str(term.name)
             return [
                 self._term_event(n, visible, f"{name}_{i}", forbid=not is_last or i < term.runs)
@@ -328,9 +254,7 @@ class _Lowering:
         if forbid and self._query.until is not None:
             event = self._not_until(event, n)
         filters = (
-            []
-            if n == self._first_required and name in (None, f"{term.name}_1")
-            else self._equal_keys(n, variable, self._anchor)
+            [] if n == self._first_required and name in (None, f"{term.name}_1") else self._equal_keys(n, variable)
         )
         return self._filtered_event(event, variable, visible, filters, str(term.name))
 
@@ -338,7 +262,7 @@ class _Lowering:
     def _anchor(self) -> str:
         """Name of the event of the first step, to which keys are equal."""
         term = self._terms[self._first_required]
-        return f"{term.name}_1" if term.runs > 1 and not self._shared else str(term.name)
+        return f"{term.name}_1" if term.runs > 1 and self._has_filters else str(term.name)
 
     def _not_until(self, event: e.EventFilter, n: int) -> e.EventFilter:
         """Exclude events that also match `until`: they would end the sequence they extend."""
@@ -350,8 +274,7 @@ class _Lowering:
         tests = [until.event.condition]
         if category not in (None, event.category) and self._category is not None:
             tests.append(e.Comparison("==", self._category, e.ConstantValue(category)))
-        if not self._shared:
-            tests += [e.Comparison("==", a, b) for a, b in zip(self._keys[-1], self._keys[n], strict=True) if a != b]
+        tests += self._keys.equal_conditions(len(self._terms), n)
         both = tests[0] if len(tests) == 1 else e.And(tuple(tests), until.span)
         condition = e.And((event.condition, e.NotCondition(both, until.span)), event.condition.span)
         return replace(event, condition=condition)
@@ -369,18 +292,43 @@ class _Lowering:
         formula: s.Formula = s.Assign(s.EventType(name, name.span, defines=False), owner, event.span)
         return formula if filter_ is None else s.Filtered(formula, filter_, event.span)
 
-    def _absence(self, n: int, visible: frozenset[str], length: s.Within | None) -> s.Absence:
+    def _near(self, n: int, leading: Sequence[int], first: int) -> list[s.Filter]:
+        """Return the filter that an event after the last step is near one before the first that must be missing, too.
+
+        It is at most `maxspan` after the last such event before the first step.
+        """
+        maxspan, clock = self._query.maxspan, self._clock
+        if maxspan is None or clock is None:
+            return []  # an error later
+        term = self._terms[n]
+        which = "FIRST" if self._terms[first].runs > 1 else "EACH"
+        apart: list[s.Predicate] = []
+        for other in leading:
+            span = self._terms[other].span
+            absence = self._absence(other, frozenset(), None)
+            predicate = None if absence.filter is None else one_predicate(absence.filter)
+            event = None if absence.event.name == s.ANY_TYPE else absence.event
+            latest = s.OverAggregate("MAX", event, clock, predicate, maxspan, span, itself=False)
+            own = s.Attribute(clock, term.span, s.Name(str(term.name), span=term.span))
+            earlier = s.Attribute(
+                f"`last ![...] {other + 1}`", span, s.Name(str(self._terms[first].name), span=span), which, 0, latest
+            )
+            apart.append(s.Apart(own, earlier, maxspan, self._time_unit, span))
+        return [s.Relation(apart[0] if len(apart) == 1 else s.joined(s.Or, apart, term.span), (), term.span)]
+
+    def _absence(
+        self, n: int, visible: frozenset[str], length: s.Within | None, near: Sequence[s.Filter] = ()
+    ) -> s.Absence:
         term = self._terms[n]
         variable = str(term.name)
-        name, filter_ = self._filtered(
-            term.event, variable, visible, self._equal_keys(n, variable, self._anchor), variable
-        )
+        filters = [*self._equal_keys(n, variable), *near]
+        name, filter_ = self._filtered(term.event, variable, visible, filters, variable)
         return s.Absence(name, s.Name(variable, span=name.span), filter_, term.span, length=length)
 
     def _until(self) -> s.Absence:
         until = self._query.until
         assert until is not None
-        keys = self._equal_keys(len(self._terms), self._until_name, self._anchor)
+        keys = self._equal_keys(len(self._terms), self._until_name)
         name, filter_ = self._filtered(until.event, self._until_name, frozenset(), keys, "")
         return s.Absence(name, s.Name(self._until_name, span=name.span), filter_, until.span)
 
@@ -392,7 +340,7 @@ class _Lowering:
             test = e.Comparison("==", self._category, e.ConstantValue(event.category))
             event = replace(event, category=None, condition=e.And((test, event.condition), event.condition.span))
         predicate = EqlConditions(self._around, visible | {own} if own else visible, own).predicate(event.condition)
-        if self._impossible:
+        if self._keys.is_impossible:
             predicate = s.SATISFIED_BY_NONE
         name = s.Name(s.ANY_TYPE if event.category is None else event.category, span=event.category_span)
         all_of = list(filters)
@@ -457,6 +405,7 @@ class ParsedEql(ParsedQuery):
             schema=schema,
             missing_is_null=self.missing_fields == AS_NULL,
             selection=self.selection,
+            clock=(self.time_column_of(schema), self.time_unit),
         )
 
     def planned(

@@ -110,6 +110,8 @@ def _clock_words(clock: s.Attribute) -> str:
     """Return the words for the event of a clock; in an automaton with registers it is an attribute."""
     if clock.variable is None:
         return attribute_text(clock.name)
+    if clock.aggregate is not None:
+        return f"the {over_aggregate_text(clock.aggregate)} of {clock.variable.name}"
     return "the one before" if clock.event == "PREV" else clock.variable.name
 
 

@@ -36,6 +36,7 @@ def columns_named(plan: LogicalPlan) -> list[str]:
     typed = any(guard.event_type is not None for guard in plan.guards)
     columns = [plan.type_column if typed else None, plan.time_column, plan.window_attribute]
     columns += [name for names in plan.partition_keys for name in names]
+    columns += [key.attribute for role in (plan.step_keys.roles if plan.step_keys is not None else ()) for key in role]
     values = [*plan.predicates, *(each.expression for each in plan.made_columns)]
     columns += [each.name for value in values for each in attributes(value) if each.aggregate is None]
     columns += [aggregate.attribute for aggregate in plan.over_aggregates]

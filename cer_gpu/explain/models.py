@@ -41,7 +41,7 @@ from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.predicates import guards
 from cer_gpu.predicates.generated import ROWS_TO_COMPILE, ROWS_TO_LOAD
 from cer_gpu.predicates.placement import AUTO, before_events
-from cer_gpu.printable import counted
+from cer_gpu.printable import counted, printable
 
 
 def key_lines(plan: LogicalPlan) -> list[str]:
@@ -50,6 +50,8 @@ def key_lines(plan: LogicalPlan) -> list[str]:
     if pattern is None:
         return []
     lines = [f"{' or '.join(map(attribute_text, names))}: PARTITION BY" for names in plan.partition_keys]
+    of_steps = plan.step_keys
+    lines += [] if of_steps is None else [f"{printable(name)}: keys by step" for name in of_steps.columns]
     for key in pattern.keys:
         columns = [" = ".join(attribute_text(column.name) for column in step) for step in key]
         shown = columns[0] if len(set(columns)) == 1 else ", ".join(columns) + " (in the order of the steps)"
@@ -65,10 +67,13 @@ def memory_line(plan: LogicalPlan, pattern: RecentPattern) -> str:
 
 def _partial_matches(plan: LogicalPlan, pattern: RecentPattern) -> str:
     n = len(pattern.steps) - 1
+    if plan.step_keys is not None and plan.step_keys.samples:
+        n_events = len(plan.step_keys.steps)
+        return f"grows with the number of keys: at most the first {n_events:,} events of each filter per key"
     if not n:
         return "bounded: no partial matches, as each event of the only step is a match"
     limit = f"at most {n:,} partial match{'es' if n > 1 else ''}"
-    if not pattern.keys and not plan.partition:
+    if not pattern.keys and not plan.partition and plan.step_keys is None:
         return f"bounded: {limit}, whatever the stream"
     if plan.within is not None:
         return f"bounded: {limit} per key that has one in the window; other keys are dropped"
@@ -78,7 +83,7 @@ def _partial_matches(plan: LogicalPlan, pattern: RecentPattern) -> str:
 def promises(plan: LogicalPlan, pattern: RecentPattern) -> tuple[list[str], list[str]]:
     """Return what is guaranteed, and what is not."""
     n = max(len(pattern.steps) - 1, 0)
-    each = " per key" if pattern.keys or plan.partition else ""
+    each = " per key" if pattern.keys or plan.partition or plan.step_keys is not None else ""
     guaranteed = [f"at most {counted(n, 'partial match')}{each}, whatever came before"]
     missing = []
     if pattern.scans:

@@ -23,6 +23,7 @@ from cer_gpu.automaton.normal_form import (
 )
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.functions import EMPTY
+from cer_gpu.ceql.step_keys import StepwiseKeys
 from cer_gpu.ceql.syntax import (
     ANY_TYPE,
     Measure,
@@ -96,6 +97,24 @@ def _partition_lines(syntax: QuerySyntax) -> Iterator[str]:
         nullable = any(name.nullable for names in syntax.partition for name in names)
         also = " NULL is a value like any other." if nullable else ""
         yield f"All events of a match have the same {keys}; each such group is searched separately.{also}"
+    if syntax.step_keys is not None:
+        yield from _step_key_lines(syntax.step_keys)
+
+
+def _step_key_lines(keys: StepwiseKeys) -> Iterator[str]:
+    """Yield the lines of keys by step."""
+    first, *others = (tuple(key.attribute for key in role) for role in keys.steps)
+    of_steps = "" if all(each == first for each in others) else ", each step of its own columns"
+    all_keys = [key for role in keys.roles for key in role]
+    listed = " An event has each distinct element of a list as a key." if any(key.in_list for key in all_keys) else ""
+    also = " NULL is a value like any other." if any(key.nullable for key in all_keys) else ""
+    names = _list_words([printable(name) for name in keys.columns], "and") + of_steps
+    yield f"All events of a match have the same {names}; each such group is searched separately.{listed}{also}"
+    if keys.samples:
+        yield (
+            "A match is a sample: for each group one event for each of these, all different, the earliest first. "
+            "Samples are known at the end of the events, and come in the order of their keys."
+        )
 
 
 def _reported_lines(syntax: QuerySyntax) -> Iterator[str]:
@@ -218,7 +237,7 @@ def _over_line(aggregate: OverAggregate, *, grouped: bool) -> str:
         ancestor = f"an ancestor of the event's process (by {child} and {parent}) had one of {events} before"
         return f"{over_aggregate_text(aggregate)} is TRUE if {ancestor}, anywhere in the stream."
     empty = "NULL" if EMPTY[aggregate.function] is None else EMPTY[aggregate.function]
-    reach = f"at most {window_text(aggregate.over)} before it, including itself"
+    reach = f"at most {window_text(aggregate.over)} before it{', including itself' * aggregate.itself}"
     return f"{over_aggregate_text(aggregate)} at an event covers {events}{of} {reach}; it is {empty} if there are none."
 
 

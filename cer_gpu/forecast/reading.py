@@ -300,6 +300,12 @@ def check_forecastable(query: Any) -> None:
             "forecasts are for matches that end with an event, and this pattern ends with an absence\n"
             "hint: forecast the absent event itself: A ; B in place of A ; !B, and take 1 - its probability"
         )
+    keys = query._plan.step_keys
+    if keys is not None and keys.samples:
+        raise OptionError(
+            "forecasts are for matches that are known where they end, and samples are known at the end of the events\n"
+            "hint: a sequence of the same events"
+        )
 
 
 def read_rows(

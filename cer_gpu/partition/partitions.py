@@ -171,10 +171,10 @@ def _with_null(key: pa.Array, kind: pa.DataType) -> list[pa.Array]:
         key = key.cast(key.type.value_type)
     if pa.types.is_null(kind):
         return [missing, missing]
-    return [as_type(key, kind, "the key of PARTITION BY").fill_null(_some_value(kind)), missing]
+    return [as_type(key, kind, "the key of PARTITION BY").fill_null(some_value(kind)), missing]
 
 
-def _some_value(kind: pa.DataType) -> pa.Scalar:
+def some_value(kind: pa.DataType) -> pa.Scalar:
     """Return a value of a type."""
     if is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return pa.scalar("" if is_string(kind) else b"", kind)

@@ -24,6 +24,7 @@ from cer_gpu.output.bound_measures import BoundMeasures, bind_measures
 from cer_gpu.output.form import Columns, Head, Output
 from cer_gpu.output.weights import BoundWeights, Linear, bind_weights
 from cer_gpu.partition.partitions import PartitionKeys
+from cer_gpu.partition.step_keys import KeysByStep
 from cer_gpu.planning.column_binding import BoundLet, BoundOverAggregates, bind_let, bind_over_aggregates
 from cer_gpu.planning.pattern_spans import same_clock
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
@@ -226,7 +227,8 @@ class Binding:
 
     def result_columns(self, output: type[Output]) -> Columns:
         """Return the columns that results may have."""
-        keys = tuple(zip(self.keys.names, self.keys.types, strict=True))
+        shows_keys = self.plan.step_keys is None or not output.by_starts
+        keys = tuple(zip(self.keys.names, self.keys.types, strict=True)) if shows_keys else ()
         retained = self.retained(output)[0] if output.retains(self.plan.head, self.plan.having) else pa.schema([])
         names = self._retained_names(output)
         heads = tuple(
@@ -285,7 +287,8 @@ def bind(plan: LogicalPlan, schema: pa.Schema, position_column: str | None = Non
     full = schema if let is None else let.schema
     guards = BoundGuards(plan.guards, full, plan.type_column, plan.text, stream_column)
     windows = _bind_windows(plan, full)
-    keys = PartitionKeys(plan.partition, full, plan.text)
+    of_steps = plan.step_keys
+    keys = PartitionKeys(plan.partition, full, plan.text) if of_steps is None else KeysByStep(of_steps, full, plan.text)
     position_columns = _position_columns(schema, position_column)
     joins = _bind_joins(plan, full, windows.lasting)
     derived = _derived(guards, joins.compared)

@@ -8,6 +8,7 @@ from itertools import combinations
 
 from cer_gpu.automaton.recent import RecentPattern
 from cer_gpu.ceql.one_event import NameTest, may_be_one
+from cer_gpu.ceql.step_keys import StepwiseKeys
 from cer_gpu.ceql.syntax import Attribute
 from cer_gpu.planning.pattern_spans import same_clock
 from cer_gpu.planning.plan import LogicalPlan
@@ -94,6 +95,8 @@ def _shared(plan: LogicalPlan) -> tuple[tuple[str | None, str], ...]:
         return ()  # another task may have the events before
     if plan.every is not None or plan.pipes:
         return ()  # another task may have found those that LIMIT n EVERY d counts
+    if plan.step_keys is not None:
+        return _key_of_steps(plan, plan.step_keys)
     if plan.recent is not None:
         return () if plan.consume != "NONE" or plan.counts_positions else _key_of(plan, plan.recent)
     if pattern is None or plan.consume != "NONE" or not pattern.without_choice:
@@ -133,6 +136,24 @@ def _key_of(plan: LogicalPlan, pattern: RecentPattern) -> tuple[tuple[str | None
     return ()
 
 
+def _key_of_steps(plan: LogicalPlan, keys: StepwiseKeys) -> tuple[tuple[str | None, str], ...]:
+    """Return the column of each event type whose value is a key by step; empty if there is none."""
+    pattern = plan.recent
+    if pattern is None or keys.samples:
+        return ()  # samples come in the order of their keys
+    events = [event for step in pattern.steps for event in step.events]
+    guards = [*(event.guard for event in events), *(absence.guard for absence in pattern.absences)]
+    for own in zip(*keys.roles, strict=True):
+        if any(key.attribute is None or key.in_list or key.nullable for key in own):
+            continue
+        columns_of: dict[str | None, set[str]] = {}
+        for guard, key in zip(guards, own, strict=True):
+            columns_of.setdefault(plan.guards[guard].event_type, set()).add(str(key.attribute))
+        if shared := _of_types(columns_of):
+            return shared
+    return ()
+
+
 def _of_types(columns_of: dict[str | None, set[str]]) -> tuple[tuple[str | None, str], ...]:
     """Return the one column of each type; empty if an event may be of types with several."""
     for one, other in combinations(columns_of, 2):
@@ -144,6 +165,8 @@ def _of_types(columns_of: dict[str | None, set[str]]) -> tuple[tuple[str | None,
 
 
 def _why_not_keys(plan: LogicalPlan) -> str | None:
+    if plan.step_keys is not None:
+        return "samples come in the order of their keys" if plan.step_keys.samples else "each step has keys of its own"
     if not plan.partition:
         return "the query has no PARTITION BY"
     if any(aggregate.keys is not None for aggregate in plan.over_aggregates):

@@ -11,7 +11,8 @@ from cer_gpu.automaton.normal_form import Both, Related
 from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent
 from cer_gpu.automaton.strategies import ALL
 from cer_gpu.ceql.parser import parse_aggregate
-from cer_gpu.ceql.syntax import Expression, Measure, Windowed
+from cer_gpu.ceql.step_keys import OwnKeys, StepwiseKeys
+from cer_gpu.ceql.syntax import Attribute, Expression, Measure, Windowed
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.errors import OptionError, QueryError, did_you_mean
 from cer_gpu.output.bound_measures import QueryMeasures, measure_errors
@@ -62,7 +63,29 @@ def funnel_of(plan: LogicalPlan) -> tuple[FunnelStep, ...]:
         formula = formula.body  # without the filter of EACH STEP
     if any(isinstance(part, Windowed) for part in walk(plan.syntax.formula)):
         raise NoFunnelError("it has a window within the pattern", "WITHIN for the whole pattern")
+    if plan.step_keys is not None:
+        return funnel_steps(formula, plan.guards, _with_step_keys(plan.recent, plan.step_keys))
     return funnel_steps(formula, plan.guards, _keyed_steps(plan) if relates(formula) else None)
+
+
+def _with_step_keys(pattern: RecentPattern | None, keys: StepwiseKeys) -> RecentPattern:
+    """Return the steps with their keys by step, if each event has one of these."""
+    assert pattern is not None
+    if any(key.attribute is None or key.in_list or key.nullable for role in keys.roles for key in role):
+        raise NoFunnelError("an event may have several keys, or none", "keys of one value, without ?")
+    of_absences = iter(keys.absences)
+    steps = tuple(
+        replace(step, absent=tuple(replace(each, key=_key_columns(next(of_absences))) for each in step.absent))
+        for step in pattern.steps
+    )
+    of_steps = tuple(
+        tuple((column,) for column in of_key) for of_key in zip(*map(_key_columns, keys.steps), strict=True)
+    )
+    return replace(pattern, steps=steps, keys=of_steps)
+
+
+def _key_columns(keys: OwnKeys) -> tuple[Attribute, ...]:
+    return tuple(Attribute(str(key.attribute), key.span) for key in keys)
 
 
 def _keyed_steps(plan: LogicalPlan) -> RecentPattern | None:

@@ -58,6 +58,7 @@ from cer_gpu.expressions.binder import Binder, type_errors
 from cer_gpu.expressions.relations import RelationBinder
 from cer_gpu.output.bound_measures import QueryMeasures, measures_of, type_errors_of
 from cer_gpu.partition.partitions import PartitionKeys
+from cer_gpu.partition.step_keys import KeysByStep
 from cer_gpu.planning.neighbour_joins import without_neighbour_joins
 from cer_gpu.planning.pattern_spans import Spans, followed, hoisted, lasts_for, window_of
 from cer_gpu.planning.plan import Every, LogicalPlan
@@ -486,6 +487,7 @@ def plan_of(
         measures=draft.measures,
         pipes=syntax.pipes,
         moved_joins=draft.moved_joins,
+        step_keys=syntax.step_keys,
     )
 
 
@@ -522,6 +524,7 @@ def schema_errors(
     tests: list[Callable[[], object]] = [
         *(partial(column_type, schema, name.name, text, name.span) for name in selected),
         *(partial(PartitionKeys, (names,), schema, text) for names in syntax.partition),
+        *([] if syntax.step_keys is None else [partial(KeysByStep, syntax.step_keys, schema, text)]),
     ]
     if type_column is not None:
         tests.append(partial(type_column_type, schema, type_column))

@@ -15,6 +15,7 @@ from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.chain import Chain, Rejection, are_neighbours
 from cer_gpu.automaton.chain_sums import MAX_ROWS, n_sums
 from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.automaton.keyed_recent import KeyedRecentTable
 from cer_gpu.automaton.latest_starts import WindowTable
 from cer_gpu.automaton.normal_form import is_plain
 from cer_gpu.automaton.parallel_pattern import ParallelTable
@@ -199,7 +200,8 @@ class PhysicalPlan:
             steps = funnel_of(plan)
             return KeyedFunnelTable(steps) if steps[0].keys else FunnelTable(steps)
         if plan.recent is not None:
-            return RecentTable(plan.recent)
+            keys = plan.step_keys
+            return RecentTable(plan.recent) if keys is None else KeyedRecentTable(plan.recent, keys)
         if plan.parallel is not None:
             return ParallelTable(plan.parallel, strict=plan.strategy.consecutive)
         if plan.graph is not None and self.runtime == "recogniser":
@@ -365,8 +367,13 @@ def physical_plan(plan: LogicalPlan, output: type[Output], *, shard: bool = Fals
     shard
         True if only a shard of the matches is listed.
     """
-    if plan.trailing:
+    if plan.trailing or (plan.step_keys is not None and plan.step_keys.samples):
         return _waiting_plan(plan, output)
+    return _immediate_plan(plan, output, shard=shard)
+
+
+def _immediate_plan(plan: LogicalPlan, output: type[Output], *, shard: bool = False) -> PhysicalPlan:
+    """Return the plan of a pattern whose matches are known where they end."""
     if output is Ends and plan.every is not None and plan.every.n > 1:
         output = CountedEnds  # each end takes as many of the n as it has matches
     if output.most_at_an_end == 1:
@@ -393,10 +400,10 @@ def physical_plan(plan: LogicalPlan, output: type[Output], *, shard: bool = Fals
 
 
 def _waiting_plan(plan: LogicalPlan, output: type[Output]) -> PhysicalPlan:
-    """Return the plan of a pattern with an absence at its end: all matches that its runtime lists are pending."""
+    """Return the plan of a pattern with an absence at its end, or of samples: all that its runtime lists is pending."""
     of_rows = plan.having is not None and output.may_choose  # LIMIT comes after HAVING
     all_listed = replace(plan, strategy=ALL, limit=plan.limit if of_rows or not plan.limit else None, trailing=False)
-    physical = physical_plan(all_listed, BindingsOutput)
+    physical = _immediate_plan(all_listed, BindingsOutput)
     limit = plan.strategy.most_at_an_end or (0 if of_rows else plan.limit or 0)
     return replace(
         physical,

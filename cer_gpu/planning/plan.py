@@ -15,6 +15,8 @@ from cer_gpu.automaton.recent import RecentPattern
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.functions import DESCENDANT
 from cer_gpu.ceql.one_event import EventTest, name_test
+from cer_gpu.ceql.paths import dotted
+from cer_gpu.ceql.step_keys import StepwiseKeys
 from cer_gpu.ceql.syntax import (
     Apart,
     Expression,
@@ -102,6 +104,8 @@ class LogicalPlan:
         Aggregate that "count" shows in place of the number of matches; `measures` has its expression.
     weights : Linear or Rejection or None
         The terms of the aggregate, by which nothing need be listed, or the reason why matches are.
+    step_keys : StepwiseKeys or None
+        Keys of events by the steps of `recent`, in place of `partition`.
     """
 
     text: str
@@ -140,6 +144,7 @@ class LogicalPlan:
     pipes: tuple[Pipe, ...] = ()
     moved_joins: tuple[Predicate, ...] = ()
     reads_symbols: bool = False
+    step_keys: StepwiseKeys | None = None
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -262,6 +267,13 @@ class LogicalPlan:
     def partition_keys(self) -> tuple[tuple[str, ...], ...]:
         """Column names in each bracket of PARTITION BY."""
         return tuple(tuple(name.name for name in names) for names in self.partition)
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """Names of the columns of keys in results."""
+        if self.step_keys is not None:
+            return self.step_keys.columns
+        return tuple(dotted(names[0].name) for names in self.partition)
 
     @property
     def nullable_partition_keys(self) -> frozenset[tuple[str, ...]]:

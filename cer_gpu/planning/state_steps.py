@@ -22,6 +22,7 @@ from cer_gpu.automaton.normal_form import (
 )
 from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent
 from cer_gpu.automaton.strategies import ALL
+from cer_gpu.ceql.step_keys import StepwiseKeys
 from cer_gpu.ceql.syntax import Name, Windowed
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.output.bound_measures import NO_MEASURES
@@ -76,10 +77,14 @@ def state_steps(plan: LogicalPlan) -> StateSteps:
     left_out = set[str]()
     if relates(plan.formula) and not _keys_alone(plan):
         left_out.add("join predicates")
+    if plan.step_keys is not None and len(_plain_keys(plan.step_keys)) < len(plan.step_keys.names):
+        left_out.add("keys that are lists, or unlike fields")
     number = {guard: i for i, guard in enumerate(plan.guards)}
     try:
         if plan.head is not None:
             raise _NoStepsError("the atoms of a conjunctive query have no order")
+        if plan.step_keys is not None and plan.step_keys.samples:
+            raise _NoStepsError("the events of a sample have no order")
         steps = _state_step_list(unrelated(formula), number, (), left_out)
         if len(steps) > MAX_STATE_STEPS:
             raise _NoStepsError(f"it has more than {MAX_STATE_STEPS} steps")
@@ -157,6 +162,16 @@ def _shared_columns(plan: LogicalPlan) -> list[str]:
     return [next(iter(names)) for names in columns if len(names) == 1]
 
 
+def _plain_keys(keys: StepwiseKeys) -> list[Name]:
+    """Return the keys that are one column in all steps."""
+    found = []
+    for own in zip(*keys.roles, strict=True):
+        (first, *others) = dict.fromkeys(own)
+        if not others and first.attribute is not None and not first.in_list:
+            found.append(Name(first.attribute, span=first.span, nullable=first.nullable))
+    return found
+
+
 def _keys_alone(plan: LogicalPlan) -> bool:
     """Return True if all join predicates are equalities of one column in all steps."""
     pattern = _keyed_steps(plan)
@@ -172,7 +187,8 @@ def with_symbols(plan: LogicalPlan) -> LogicalPlan:
     types = dict.fromkeys(Guard(each.event_type, None, each.stream) for each in plan.guards)
     more = tuple(each for each in types if each not in plan.guards and each.event_type is not None)
     columns = {name.name for names in plan.partition for name in names}
-    keys = [name for name in _shared_columns(plan) if name not in columns]
+    keys = [Name(name) for name in dict.fromkeys(_shared_columns(plan)) if name not in columns]
+    keys += [] if plan.step_keys is None else _plain_keys(plan.step_keys)
     return replace(
         plan,
         guards=(*plan.guards, *more),
@@ -184,7 +200,8 @@ def with_symbols(plan: LogicalPlan) -> LogicalPlan:
         strategy=ALL,
         head=None,
         unread=(),
-        partition=(*plan.partition, *((Name(name),) for name in dict.fromkeys(keys))),
+        partition=(*plan.partition, *((name,) for name in keys)),
+        step_keys=None,
         consume="NONE",
         limit=None,
         every=None,

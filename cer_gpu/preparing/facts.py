@@ -67,6 +67,7 @@ class QueryFacts:
     streams: _Strings
     several_streams: bool
     partition_keys: tuple[_Strings, ...]
+    key_names: _Strings
     nullable_partition_keys: tuple[_Strings, ...]
     window_kind: str | None
     window_attribute: str | None
@@ -105,6 +106,7 @@ def facts_of(query: CompiledQuery) -> QueryFacts:
         streams=query.streams,
         several_streams=query.several_streams,
         partition_keys=query.partition_keys,
+        key_names=query.key_names,
         nullable_partition_keys=tuple(sorted(query.nullable_partition_keys)),
         window_kind=query.window_kind,
         window_attribute=query.window_attribute,

@@ -128,6 +128,11 @@ class PreparedQuery(CompiledQuery):
         return self.facts.partition_keys
 
     @property
+    def key_names(self) -> tuple[str, ...]:
+        """See `CompiledQuery`."""
+        return self.facts.key_names
+
+    @property
     def nullable_partition_keys(self) -> frozenset[tuple[str, ...]]:
         """See `CompiledQuery`."""
         return frozenset(self.facts.nullable_partition_keys)

@@ -91,7 +91,8 @@ class ResolvedQuery:
     def is_read_as(self, other: ResolvedQuery) -> bool:
         """Return True if the query reads the same columns in the same way as over another schema."""
         mine, others = self.syntax, other.syntax
-        same = mine is others or (mine.formula, mine.partition) == (others.formula, others.partition)
+        read = [(each.formula, each.partition, each.step_keys) for each in (mine, others)]
+        same = mine is others or read[0] == read[1]
         return same and self.type_column == other.type_column
 
 

@@ -38,7 +38,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.record_batches import empty_batch
 from cer_gpu.compilation import CompiledQuery
@@ -233,7 +232,7 @@ class AlertRows:
         self, rules: Mapping[str, Rule], queries: Mapping[str, CompiledQuery], time_type: pa.DataType | None
     ) -> None:
         self._rules = rules
-        self._keys = {name: [dotted(names[0]) for names in query.partition_keys] for name, query in queries.items()}
+        self._keys = {name: query.key_names for name, query in queries.items()}
         self._are_statements = {name: query.reads_whole_table for name, query in queries.items()}
         self._have_events = {name: alert_output(query) == WITH_EVENTS for name, query in queries.items()}
         times = [] if time_type is None else [("start_time", time_type), ("end_time", time_type)]

@@ -51,6 +51,8 @@ class RunOptions:
         Matches that end before this position are not listed.
     placed
         True if `RelevantEvents.places` gives the positions that are reported.
+    number_bits
+        Bits of positions behind that of the event: those of records of events that have several keys.
     gap
         Longest distance of two steps, by the clock of the window; None: any.  Only for a funnel.
     counted
@@ -87,6 +89,7 @@ class RunOptions:
     shard: tuple[int, int] | None = None
     report_from: int = 0
     placed: bool = False
+    number_bits: int = 0
     gap: np.uint64 | np.float64 | None = None
     counted: bool = False
     only_ends: bool = False
@@ -107,6 +110,7 @@ class RunOptions:
 
     def end_in_words(self, position: int, times: Int64, at: int) -> str:
         """Return words on the event that ends matches, with the time `at` this place if there are times."""
+        position >>= self.number_bits
         if self.time_type is None or not len(times):
             return f"event {position}"
         return f"event {position} ({time_in_words(int(times[at]), self.time_type)})"

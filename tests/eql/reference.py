@@ -258,6 +258,8 @@ def _called(call: Call, values: list[Any]) -> Any:
     name = call.name.lower()
     if name == "number":
         return _number(*values)
+    if name in ("substring", "indexof") and len(values) == 3 and values[2] is None and _is_null(call.operands[2]):
+        values = values[:2]  # the default of the last operand
     if None in values:
         return None
     texts = [folded(each) if call.nocase and isinstance(each, str) else each for each in values]
@@ -290,6 +292,10 @@ def _called(call: Call, values: list[Any]) -> Any:
         case "cidrmatch":
             return _in_network(values[0], values[1:])
     raise AssertionError(call)
+
+
+def _is_null(node: Any) -> bool:
+    return isinstance(node, Constant) and node.value is None
 
 
 def _number(text: Any, base: int | None = None) -> int | float | None:
@@ -375,7 +381,7 @@ def sequence(query: Query, rows: list[Row], here: bool = False) -> list[tuple[in
     ``until``, with that key, is among those from its last event to the one before this; else it moves on, in place of
     what waited there. An event of the first step takes the place of what waits there. Missing events are asked of what
     is complete alone; `here`, one between two steps drops what waits between them at once, and one before the first
-    step is asked of the first event.
+    step is asked of the first event, unless others must be missing after the last step, too.
     """
     steps = [(k, term) for k, term in enumerate(query.terms) if not term.absent for _ in range(term.runs)]
     waiting: dict[tuple[Any, ...], dict[int, tuple[int, ...]]] = {}
@@ -389,7 +395,9 @@ def sequence(query: Query, rows: list[Row], here: bool = False) -> list[tuple[in
                 before = behind.pop(k - 1, None) if k else ()
                 if before is None:
                     continue
-                if here and not k and interrupted(query, key, (i,), rows, query.terms[: steps[0][0]]):
+                leading = query.terms[: steps[0][0]]
+                both = bool(leading) and query.terms[-1].absent
+                if here and not k and not both and interrupted(query, key, (i,), rows, leading):
                     continue
                 moved = (*before, i)
                 if query.maxspan is not None and row[TIME] - rows[moved[0]][TIME] > query.maxspan:
@@ -401,9 +409,13 @@ def sequence(query: Query, rows: list[Row], here: bool = False) -> list[tuple[in
                     continue
                 after = query.terms[number + 1 :]
                 of = [each for each, _ in steps]
-                if not (
-                    interrupted(query, key, moved, rows, after) if here else disturbed(query, key, moved, of, rows)
-                ):
+                if not here:
+                    is_broken = disturbed(query, key, moved, of, rows)
+                elif both:
+                    is_broken = enclosed(query, key, moved, rows, leading, after)
+                else:
+                    is_broken = interrupted(query, key, moved, rows, after)
+                if not is_broken:
                     found.append(moved)
             for bar in query.terms[steps[k - 1][0] + 1 : number] if here and k else ():
                 for key in keys_of(query, bar, row) if satisfies(bar, row) else ():
@@ -460,6 +472,24 @@ def interrupted(
         if any(abs(time - first) <= query.maxspan for time in there):
             return True
     return False
+
+
+def enclosed(
+    query: Query,
+    key: tuple[Any, ...],
+    moved: tuple[int, ...],
+    rows: list[Row],
+    leading: tuple[Term, ...],
+    trailing: tuple[Term, ...],
+) -> bool:
+    """Return whether two events that must be missing, before the first row and after the last, are near each other."""
+
+    def times(near: range, terms: tuple[Term, ...]) -> list[int]:
+        own = [i for i in near if any(satisfies(t, rows[i]) and key in keys_of(query, t, rows[i]) for t in terms)]
+        return [rows[i][TIME] for i in own]
+
+    before, after = times(range(moved[0]), leading), times(range(moved[-1] + 1, len(rows)), trailing)
+    return any(y - x <= query.maxspan for x in before for y in after)
 
 
 def sample(query: Query, rows: list[Row]) -> list[tuple[int, ...]]:

@@ -62,6 +62,7 @@ SCHEMA = pa.schema(
 TEXTS = ("process.name", "process.name", "process.parent.name", "odd-name")
 NUMBERS = ("n", "n", "m")
 MISSING = "no.such.field"
+LISTS = {"ports", "process.args"}
 
 
 def rows_of(rnd: random.Random, n: int, rare: float = 0.15) -> list[ref.Row]:
@@ -286,17 +287,19 @@ class Draw:
         return ref.Constant(True) if rnd.random() < 0.4 else self.condition(2)
 
     def keys(self) -> tuple[tuple[ref.Field, ...], list[list[str]]]:
-        """Draw keys before the terms, and for each key of the terms the columns among which each term has its own.
-
-        Keys are optional only where no term has an own one.
-        """
+        """Draw keys before the terms, and for each key of the terms the columns among which each term has its own."""
         rnd = self.rnd
-        names = rnd.choice([(), (), ("user.id",), ("host.id",), ("host.id", "user.id"), ("process.name",)])
-        columns = rnd.choice([[], [], [["user.id", "user.target.id"]], [["host.id", "n"], ["user.id"]]])
-        return tuple(ref.Field(name, not columns and rnd.random() < 0.3) for name in names), columns
+        plain = [(), (), ("user.id",), ("host.id",), ("host.id", "user.id"), ("process.name",)]
+        names = rnd.choice([*plain, ("ports",), ("process.args", "user.id"), (MISSING,)])
+        unlike = [["user.id", "user.target.id"]], [["host.id", "n"], ["user.id"]], [["user.id", MISSING]]
+        columns = rnd.choice([[], [], [], *unlike, [["n", "ports"]], [["process.args", "process.name"]]])
+        return tuple(self.key(name, 0.3) for name in names), columns
+
+    def key(self, name: str, optional: float) -> ref.Field:
+        return ref.Field(name, name == MISSING or self.rnd.random() < optional)
 
     def own(self, columns: list[list[str]]) -> tuple[ref.Field, ...]:
-        return tuple(ref.Field(self.rnd.choice(among)) for among in columns)
+        return tuple(self.key(self.rnd.choice(among), 0.4) for among in columns)
 
     def sequence(self, absent: bool = False) -> ref.Query:
         rnd = self.rnd
@@ -306,10 +309,12 @@ class Draw:
         terms = [self.repeated(term) if rnd.random() < 0.15 else term for term in terms]
         span = rnd.choice([None, 1, 2, 3, 6, 12]) if not absent else rnd.choice([1, 2, 3, 6, 12])
         if absent:
-            places = range(1 if columns else 0, n + 1)  # before the first step all terms have the same keys
+            # before the first step all terms have the same keys, and no lists
+            places = range(1 if columns or LISTS & {key.name for key in shared} else 0, n + 1)
             for place in sorted(rnd.sample(places, rnd.choice([1, 1, 1, 2])), reverse=True):
                 terms.insert(place, ref.Term(self.category(), self.easy(), self.own(columns), absent=True))
         until = ref.Term(self.category(), self.condition(2), self.own(columns)) if rnd.random() < 0.3 else None
+        until = None if any(LISTS & set(among) for among in columns) else until  # refused
         span = None if span is None else span * SECOND
         return ref.Query("sequence", tuple(terms), shared, span, until, self.pipes())
 
@@ -317,12 +322,12 @@ class Draw:
         return ref.Term(term.category, term.condition, term.keys, self.rnd.choice([2, 2, 3]))
 
     def sample(self) -> ref.Query:
-        """Draw a sample, whose terms have the same keys."""
+        """Draw a sample, which has keys."""
         rnd = self.rnd
-        shared = (ref.Field(rnd.choice(["user.id", "host.id"]), rnd.random() < 0.3),)
-        own = rnd.choice([(), (), (ref.Field("process.name"),), (ref.Field("n", rnd.random() < 0.5),)])
-        terms = tuple(ref.Term(self.category(), self.easy(), own) for _ in range(rnd.choice([2, 2, 3])))
-        return ref.Query("sample", terms, shared)
+        shared, columns = self.keys()
+        shared = shared if shared or columns else (self.key("host.id", 0.3),)
+        terms = (ref.Term(self.category(), self.easy(), self.own(columns)) for _ in range(rnd.choice([2, 2, 3])))
+        return ref.Query("sample", tuple(terms), shared, None, None, self.pipes())
 
 
 def spelling(rnd: random.Random) -> Any:

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 import cer_gpu
-from cer_gpu.errors import QueryError, QuerySyntaxError, QueryTypeError
+from cer_gpu.errors import OptionError, QueryError, QuerySyntaxError, QueryTypeError
 
 
 def table_of(events):
@@ -262,9 +262,10 @@ def test_more_is_taken_than_in_elasticsearch():
     ("text", "said"),
     [
         ("any where concat(a, b) == 1", "one list"),
-        ("any where null == (n > 1)", "true or false"),
-        ("sequence by a [any where true] [any where true]", "list"),
-        ("sequence [any where true] by ?n [any where true] by ?m", "share"),
+        ("any where n == (n > 1)", "true or false"),
+        ("sequence with maxspan=1s by a ![any where true] [any where true]", "lists"),
+        ("sequence [any where true] by a [any where true] by b until [any where true] by t", "lists"),
+        ("sequence by n [any where true] by n [any where true] by t", "compared"),
         ("sequence with maxspan=1s ![any where true] by n [any where true] by m", "share"),
         ('any where t regex "~a"', "complements"),
         ('any where t regex "a&b"', "intersections"),
@@ -273,6 +274,99 @@ def test_more_is_taken_than_in_elasticsearch():
 def test_less_is_taken_than_in_elasticsearch(text, said):
     with pytest.raises(QueryError, match=said):
         find(text, [{"a": ["x"], "b": ["y"], "n": 1, "m": 1, "t": "a"}])
+
+
+def test_a_condition_compared_with_null_has_three_truths():
+    values = (None, 1, 2)
+    events = [{"a": a, "b": b} for a in values for b in values] + [{"a": 0, "b": 0}]
+    conditions = {  # of SQL's logic
+        "a > 1": lambda e: None if e["a"] is None else e["a"] > 1,
+        "not (a > 1)": lambda e: None if e["a"] is None else e["a"] <= 1,
+        "a > 1 and b > 1": lambda e: and_of(more(e["a"]), more(e["b"])),
+        "a > 1 or b > 1": lambda e: or_of(more(e["a"]), more(e["b"])),
+        "not (a > 1 and not b > 1)": lambda e: not_of(and_of(more(e["a"]), not_of(more(e["b"])))),
+        "a == b": lambda e: None if None in e.values() else e["a"] == e["b"],
+        "a in (1, 2)": lambda e: None if e["a"] is None else e["a"] in (1, 2),
+        "a == null": lambda e: e["a"] is None,
+    }
+    for text, truth in conditions.items():
+        nulls = [i for i, event in enumerate(events) if truth(event) is None]
+        others = [i for i in range(len(events)) if i not in nulls]
+        for comparison in (f"null == ({text})", f"({text}) == null", f"not ({text}) != null"):
+            assert rows_where(comparison, events) == nulls, comparison
+        assert rows_where(f"({text}) != null", events) == others, text
+
+
+def more(value):
+    return None if value is None else value > 1
+
+
+def not_of(truth):
+    return None if truth is None else not truth
+
+
+def and_of(one, other):
+    return False if False in (one, other) else None if None in (one, other) else True
+
+
+def or_of(one, other):
+    return not_of(and_of(not_of(one), not_of(other)))
+
+
+def test_a_condition_of_a_list_compared_with_null():
+    events = [{"t": ["a"]}, {"t": []}, {"t": None}, {"t": [None, "b"]}]
+    assert rows_where('(t : "a*") == null', events) == [1, 2]
+    assert rows_where('(t : "a*") != null', events) == [0, 3]
+
+
+def test_a_condition_as_a_text():
+    events = [{"n": 2, "name": "tru"}, {"n": 0, "name": "fals"}, {"n": None, "name": "x"}]
+    assert rows_where('string(n > 1) : "TRUE"', events) == [0]
+    assert rows_where('string(n > 1) == "false"', events) == [1]
+    assert rows_where('string(n > 1) != "true"', events) == [1, 2]
+    assert rows_where('string(n > 1) in ("true", "false")', events) == [0, 1]
+    assert rows_where("string(n > 1) == null", events) == [2]
+    assert rows_where("string(n > 1) != null", events) == [0, 1]
+    assert rows_where('concat(name, "e") == string(n > 1)', events) == [0, 1]
+    assert rows_where("length(string(n > 1)) == 5", events) == [1]
+    assert rows_where('string(true) == "true" and n == 2', events) == [0]
+
+
+def test_null_stands_for_the_default_of_the_last_operand():
+    events = [{"name": "17"}, {"name": "0x11"}, {"name": "1e"}]
+    assert rows_where("number(name, null) == 17", events) == rows_where("number(name) == 17", events) == [0, 1]
+    assert rows_where("number(name, ?base) == 17", events) == [0, 1]
+    assert rows_where('substring(name, 1, null) == "7"', events) == [0]
+    assert rows_where('indexOf(name, "x", null) == 1', events) == [1]
+    assert rows_where("substring(name, null) == null", events) == [0, 1, 2]
+
+
+def test_two_fields_that_no_event_has_are_equal():
+    events = [{"n": 1}, {"n": None}]
+    assert rows_where("?x == ?y", events) == [0, 1]
+    assert rows_where("?x != ?y", events) == []
+    assert rows_where("?x == n", events) == rows_where("n == ?x", events) == [1]
+    assert rows_where("?x != n", events) == [0]
+    assert rows_where("?x < ?y", events) == rows_where("?x == 1", events) == []
+    assert rows_where("x == y", events, missing_fields="null") == []
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
+def test_a_timestamp_is_compared_with_milliseconds_since_1970(zone):
+    base = 1_516_116_808_349
+    table = table_of([{}] * 3)
+    times = pa.array([base - 1, base, base + 1], pa.timestamp("ms", "UTC")).cast(pa.timestamp("ms", zone))
+    table = table.append_column("t", times)
+
+    def rows(condition):
+        query = cer_gpu.compile(f"any where {condition}", language="eql", schema=table.schema)
+        return [row for (row,) in query.evaluate(table)["positions"].to_pylist()]
+
+    assert rows(f"t == {base}") == rows(f"{base} == t") == rows(f"t : {base}") == rows(f"t in ({base}, 1)") == [1]
+    assert rows(f"t > {base}") == [2]
+    assert rows(f"t <= {base}") == [0, 1]
+    assert rows(f"t != {base}") == [0, 2]
+    assert rows("t > 0 and t < 99999999999999") == [0, 1, 2]
 
 
 def test_an_error_underlines_its_place():
@@ -458,6 +552,113 @@ def test_a_category_is_that_of_the_event_and_any_is_all():
     assert find('"File" where true', events) == []
 
 
+# ------------------------------------------------------------------------------------------------ keys
+
+
+def found_keys(text, events, *names):
+    table = table_of(events)
+    rows = cer_gpu.compile(text, language="eql").evaluate(table).to_pylist()
+    return [(row["positions"], *(row[name] for name in names)) for row in rows]
+
+
+def test_an_event_belongs_to_each_distinct_element_of_a_key_that_is_a_list():
+    events = [{"tags": each} for each in (["a", "b"], ["c", "b", "b", "a"], [], None, ["c", None])]
+    query = "sequence by tags [any where true] [any where true]"
+    assert found_keys(query, events, "tags") == [([0, 1], "b"), ([0, 1], "a"), ([1, 4], "c")]
+    assert found_keys(query.replace("tags", "?tags", 1), events, "tags") == [
+        ([0, 1], "b"),
+        ([0, 1], "a"),
+        ([2, 3], None),
+        ([1, 4], "c"),
+    ]
+
+
+def test_two_keys_that_are_lists_have_each_pair_of_their_elements():
+    events = [{"a": [1, 2], "b": ["x"]}, {"a": [2, 1], "b": ["x", "y"]}, {"a": [1], "b": ["y"]}]
+    query = "sequence by a, b [any where true] [any where true]"
+    assert found_keys(query, events, "a", "b") == [([0, 1], 2, "x"), ([0, 1], 1, "x"), ([1, 2], 1, "y")]
+
+
+def test_a_key_in_the_elements_of_a_list_of_structs():
+    events = [{"users": [{"name": "a"}, {"name": "b"}]}, {"users": [{"name": "b"}, {"name": None}]}]
+    query = "sequence by users.name [any where true] [any where true]"
+    assert found_keys(query, events, "users.name") == [([0, 1], "b")]
+
+
+def test_an_event_of_until_drops_what_is_pending_under_each_of_its_keys():
+    query = f"sequence by k {step('a')} {step('b')} until {step('u')}"
+    events = steps("aub", k=[["x", "y"], ["y"], ["x", "y"]])
+    assert found_keys(query, events, "k") == [([0, 2], "x")]
+
+
+def test_one_step_has_a_list_and_another_a_value():
+    events = [{"name": "a", "k": 1, "ks": None}, {"name": "b", "k": 2, "ks": [3, 1]}, {"name": "b", "k": 1, "ks": []}]
+    query = f"sequence {step('a')} by k {step('b')} by ks"
+    assert found_keys(query, events, "k") == [([0, 1], 1)]
+
+
+def test_an_event_that_must_be_missing_is_so_under_each_of_its_keys():
+    events = steps("amb", k=[["x", "y"], ["y", "z"], ["x", "y"]])
+    assert found_keys(f"sequence by k with maxspan=1h {step('a')} !{step('m')} {step('b')}", events, "k") == [
+        ([0, 2], "x")
+    ]
+    at_the_end = f"sequence by k with maxspan=1h {step('a')} {step('b')} !{step('m')}"
+    assert found_keys(at_the_end, [events[0], events[2], events[1]], "k") == [([0, 1], "x")]
+
+
+def test_unlike_keys_with_a_question_mark_take_missing_for_missing():
+    events = steps("abb", x=[None, 1, None], y=[1, 1, None])
+    query = f"sequence {step('a')} by ?x {step('b')} by ?y"
+    assert found_keys(query, events, "x") == [([0, 2], None)]
+    assert find(query, events, selection="all") == [[0, 2]]
+    assert find(f"sequence {step('a')} by x {step('b')} by ?y", events) == []
+    swapped = f"sequence {step('a')} by ?y {step('b')} by ?x"
+    assert found_keys(swapped, events, "y") == [([0, 1], 1)]
+    assert find(swapped, events, selection="all") == [[0, 1]]
+
+
+def test_keys_with_a_question_mark_that_no_event_has_are_missing_and_shown():
+    events = steps("ab", x=[None, None])
+    assert found_keys(f"sequence by ?q {step('a')} {step('b')}", events, "q") == [([0, 1], None)]
+    assert found_keys(f"sequence {step('a')} by ?q {step('b')} by ?r", events, "q") == [([0, 1], None)]
+    assert found_keys(f"sequence {step('a')} by ?q {step('b')} by ?x", events, "q") == [([0, 1], None)]
+    assert find(f"sequence {step('a')} by ?q {step('b')} by ?name", events) == []
+
+
+def test_answers_show_the_keys_of_the_first_step():
+    events = steps("ab", user=["u", None], owner=[None, "u"])
+    query = f"sequence {step('a')} by user {step('b')} by owner"
+    assert found_keys(query, events, "user") == [([0, 1], "u")]
+    assert cer_gpu.compile(query, language="eql").key_names == ("user",)
+
+
+def test_keys_of_unlike_times_and_numbers_are_compared_by_value():
+    times = pa.array([1_000, None], pa.timestamp("ms")), pa.array([None, 1], pa.timestamp("s"))
+    table = table_of(steps("ab", n=[1, None], v=[None, 1.0])).append_column("t", times[0]).append_column("u", times[1])
+    for keys in (("n", "v"), ("t", "u")):
+        text = "sequence {} by {} {} by {}".format(step("a"), keys[0], step("b"), keys[1])
+        assert cer_gpu.compile(text, language="eql").evaluate(table)["positions"].to_pylist() == [[0, 1]]
+
+
+def test_results_of_keys_that_are_lists_name_their_events_in_each_output():
+    events = steps("ab", k=[["x", "y"], ["y", "x"]])
+    query = cer_gpu.compile(f"sequence by k {step('a')} {step('b')}", language="eql")
+    table = table_of(events)
+    assert [(row["end"], row["k"]) for row in query.evaluate(table, output="ends").to_pylist()] == [(1, "y"), (1, "x")]
+    rows = query.evaluate(table, output="events").to_pylist()
+    assert [[event["name"] for event in row["events"]] for row in rows] == [["a", "b"]] * 2
+    assert query.count(table) == 2
+
+
+def test_a_funnel_of_unlike_keys_needs_one_value_for_each_event():
+    events = steps("abb", x=[1, None, None], y=[None, 2, 1], k=[[1], [1], [1]])
+    table = table_of(events)
+    query = cer_gpu.compile(f"sequence {step('a')} by x {step('b')} by y", language="eql")
+    assert [row["positions"] for row in query.evaluate(table, output="funnel").to_pylist()] == [[0, 2]]
+    with pytest.raises(OptionError, match="several keys"):
+        cer_gpu.compile(f"sequence by k {step('a')} {step('b')}", language="eql").evaluate(table, output="funnel")
+
+
 # ------------------------------------------------------------------------------------------------ missing events
 
 
@@ -491,6 +692,25 @@ def test_an_event_that_must_be_missing_at_the_beginning_is_so_for_maxspan(time, 
     assert find(f"sequence with maxspan=5s !{step('m')} {step('a')}", events) == expected
 
 
+@pytest.mark.parametrize(("before", "after", "expected"), [(5, 5, []), (5, 6, [[1]]), (6, 5, [[1]]), (0, 10, [])])
+def test_events_that_must_be_missing_at_both_ends_are_so_within_maxspan_of_each_other(before, after, expected):
+    events = steps("mam", **{"@timestamp": [10 - before, 10, 10 + after]})
+    assert find(f"sequence with maxspan=10s !{step('m')} {step('a')} !{step('m')}", events) == expected
+    assert find(f"sequence with maxspan=10s !{step('m')} {step('a')} !{step('m')}", events[:2]) == [[1]]
+    assert find(f"sequence with maxspan=10s !{step('m')} {step('a')} !{step('m')}", events[1:]) == [[0]]
+
+
+def test_events_that_must_be_missing_at_both_ends_may_be_of_several_kinds():
+    query = f"sequence with maxspan=4s !{step('m')} !{step('n')} {step('a')} {step('b')} !{step('o')} !{step('p')}"
+    for letters, expected in {"mab": [[1, 2]], "abp": [[0, 1]], "mabp": [], "nabo": [], "mabm": [[1, 2]]}.items():
+        assert find(query, steps(letters)) == expected, letters
+    far = steps("mabo", **{"@timestamp": [0, 3, 4, 5]})
+    assert find(query, far) == [[1, 2]]
+    by_user = query.replace("sequence", "sequence by user")
+    assert find(by_user, steps("mabo", user="vuuu")) == [[1, 2]]
+    assert find(by_user, steps("mabo", user="uuuu")) == []
+
+
 # ------------------------------------------------------------------------------------------------ samples and pipes
 
 
@@ -500,6 +720,19 @@ def test_a_sample_is_one_set_of_different_events_for_each_key_in_any_order():
     assert find(query, steps("abab", host="hghg")) == []
     both = "sample by host [any where true] [any where true]"
     assert find(both, steps("aaa", host="hhg")) == [[0, 1]]
+    assert find(both, steps("aaaa", host="hggh")) == [[1, 2], [0, 3]]  # in the order of keys
+
+
+def test_a_sample_has_the_first_events_of_its_filters_in_turn():
+    both = f"sample by host [any where true] {step('a')}"
+    assert find(both, steps("ab", host="hh")) == [[0, 1]]  # the first filter leaves the second its only event
+    assert find(both, steps("aba", host="hhh")) == [[0, 2]]  # once there is another, it need not
+
+
+def test_samples_by_a_field_that_no_event_has():
+    events = steps("ab")
+    assert find(f"sample by ?x {step('a')} {step('b')}", events) == [[0, 1]]
+    assert find(f"sample {step('a')} by ?x {step('b')} by ?y", events) == [[0, 1]]
 
 
 def test_a_missing_key_leaves_an_event_out_of_samples_unless_it_is_optional():

@@ -1,0 +1,102 @@
+"""Nodes of EQL that are rewritten before they are bound: conditions as texts, defaults, timestamps in milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from cer_gpu.ceql.traversal import children, with_children
+from cer_gpu.eql import syntax as e
+from cer_gpu.eql.eql_functions import CONDITION_FUNCTIONS, WITH_DEFAULTS
+
+SEARCHES = ("_arraysearch", "arraysearch")
+"""Functions that test the elements of a list."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def is_condition(node: e.EqlExpression) -> bool:
+    """Return True for a node that is a condition, and no value."""
+    if isinstance(node, e.FunctionCall):
+        return node.name.lower() in CONDITION_FUNCTIONS or node.name.lower() in SEARCHES
+    return isinstance(node, e.Comparison | e.Match | e.NotCondition | e._Flat | e.Lineage)
+
+
+def shown_condition(node: Any) -> e.FunctionCall | None:
+    """Return the first ``string(condition)`` among the values of a test, or None if there is none."""
+    if isinstance(node, e.FunctionCall) and node.name.lower() == "string" and len(node.operands) == 1:
+        operand = node.operands[0]
+        if is_condition(operand) or (isinstance(operand, e.ConstantValue) and isinstance(operand.value, bool)):
+            return node
+    return next((found for child in children(node) if (found := shown_condition(child)) is not None), None)
+
+
+def by_truths(test: e.EqlExpression, shown: e.FunctionCall) -> e.EqlExpression:
+    """Return a test that reads ``string(condition)`` by cases: the condition holds, it does not, it is null.
+
+    In the first two cases the text "true" or "false" stands in its place, and null in the last.
+    """
+    condition, span = shown.operands[0], test.span
+    if isinstance(test, e.Comparison) and test.op == "!=" and not _tests_null(test):
+        return e.NotCondition(by_truths(replace(test, op="=="), shown), span)
+    if isinstance(condition, e.ConstantValue):
+        return _with_text(test, shown, "true" if condition.value else "false")
+    known = e.Comparison("!=", condition, e.ConstantValue(None), span)
+    holds = e.And((condition, _with_text(test, shown, "true")), span)
+    fails = e.And((e.NotCondition(condition, span), known, _with_text(test, shown, "false")), span)
+    unknown = e.And((e.NotCondition(known, span), _replaced(test, shown, e.ConstantValue(None, span=shown.span))), span)
+    cases = (holds, fails, unknown) if _tests_null(test) else (holds, fails)
+    return e.Or(cases, span)
+
+
+def _tests_null(test: e.EqlExpression) -> bool:
+    """Return True for a comparison with null."""
+    sides = (test.left, test.right) if isinstance(test, e.Comparison) else ()
+    return any(isinstance(side, e.ConstantValue) and side.value is None for side in sides)
+
+
+def _with_text(test: e.EqlExpression, shown: e.FunctionCall, text: str) -> e.EqlExpression:
+    found: e.EqlExpression = _replaced(test, shown, e.ConstantValue(text, span=shown.span))
+    return found
+
+
+def _replaced(node: Any, old: e.EqlExpression, new: e.EqlExpression) -> Any:
+    """Return a node with another in place of one below it."""
+    if node is old:
+        return new
+    below = children(node)
+    return with_children(node, [_replaced(child, old, new) for child in below]) if below else node
+
+
+def without_null_default(call: e.FunctionCall, is_missing: Callable[[e.Field], bool]) -> e.FunctionCall:
+    """Return a call without an optional last operand that is null, or a field that the events do not have.
+
+    Elasticsearch's functions then take the default: base 10 of ``number``, the end of the text of ``substring``.
+    """
+    n_required = WITH_DEFAULTS.get(call.name.lower())
+    operands = call.operands
+    if n_required is None or len(operands) != n_required + 1:
+        return call
+    last = operands[-1]
+    is_null = isinstance(last, e.ConstantValue) and last.value is None
+    is_null = is_null or (isinstance(last, e.Field) and last.optional and is_missing(last))
+    return replace(call, operands=operands[:-1]) if is_null else call
+
+
+def timestamp_constant(constant: e.ConstantValue, *, has_zone: bool) -> e.ConstantValue:
+    """Return what a timestamp is compared with as a string: whole numbers are milliseconds since 1970.
+
+    The Z of UTC is left out where the field has no time zone, and is in UTC.
+    """
+    value = constant.value
+    if type(value) is int:
+        try:
+            timestamp = _EPOCH + timedelta(milliseconds=value)
+        except OverflowError:
+            return constant
+        value = timestamp.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp.microsecond // 1000:03}Z"
+        value = value.rjust(24, "0")
+    if not isinstance(value, str):
+        return constant
+    return e.ConstantValue(value if has_zone else value.removesuffix("Z"), span=constant.span)
