@@ -19,7 +19,7 @@ from cer_gpu.ceql.syntax import OverAggregate, OwnKey, Predicate, aggregates_in,
 from cer_gpu.columnar.clocks import window_length
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, NOTHING, TEMPORAL, Block, kind_of, plain_array
 from cer_gpu.columnar.fields import attribute_type
-from cer_gpu.errors import QueryTypeError
+from cer_gpu.errors import QueryError, QueryTypeError
 from cer_gpu.expressions.binder import Binder
 from cer_gpu.expressions.derived import DerivedColumn, aggregates_of, read_by, reads_one_event, term_array
 from cer_gpu.expressions.derived_names import is_derived
@@ -347,6 +347,33 @@ class BoundLet:
         return frozenset(column.name for column in self.columns)
 
 
+def let_errors(syntax: s.QuerySyntax, schema: pa.Schema) -> tuple[pa.Schema, list[QueryError]]:
+    """Return the schema of events with the columns of LET that a query makes, and the errors of these columns."""
+    errors: list[QueryError] = []
+    types = dict[str, pa.DataType]()
+    for column in syntax.let:
+        try:
+            check_let_name(column, schema, syntax.text)
+            if column.is_made:
+                binder = Binder(_extended(schema, types), syntax.text)
+                types[column.column] = _value(binder.derive(column.expression), binder)[0]
+        except QueryError as error:
+            errors.append(error)
+            types[column.column] = pa.null()
+    return _extended(schema, types), errors
+
+
+def check_let_name(column: s.LetColumn, schema: pa.Schema, text: str) -> None:
+    """Refuse a name of LET that the events have; raises QueryTypeError."""
+    if attribute_type(schema, column.name) is not None:
+        raise QueryTypeError(
+            f"LET names a column {column.name!r}, which the events have",
+            text,
+            *column.span,
+            "give the column of LET another name",
+        )
+
+
 def bind_let(plan: LogicalPlan, schema: pa.Schema) -> BoundLet | None:
     """Bind the columns of LET that are made, or return None if there are none.
 
@@ -356,13 +383,7 @@ def bind_let(plan: LogicalPlan, schema: pa.Schema) -> BoundLet | None:
         When the events have a column of a name of LET, or an expression does not fit the schema.
     """
     for column in plan.syntax.let:
-        if attribute_type(schema, column.name) is not None:
-            raise QueryTypeError(
-                f"LET names a column {column.name!r}, which the events have",
-                plan.text,
-                *column.span,
-                "give the column of LET another name",
-            )
+        check_let_name(column, schema, plan.text)
     if not plan.made_columns:
         return None
     bound: list[BoundLetColumn] = []

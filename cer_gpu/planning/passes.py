@@ -59,6 +59,7 @@ from cer_gpu.expressions.relations import RelationBinder
 from cer_gpu.output.bound_measures import QueryMeasures, measures_of, type_errors_of
 from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.partition.step_keys import KeysByStep
+from cer_gpu.planning.column_binding import let_errors
 from cer_gpu.planning.neighbour_joins import without_neighbour_joins
 from cer_gpu.planning.pattern_spans import Spans, followed, hoisted, lasts_for, window_of
 from cer_gpu.planning.plan import Every, LogicalPlan
@@ -506,6 +507,7 @@ def schema_errors(
 ) -> list[QueryError]:
     """Return the errors of a query against a schema: tests, attributes, keys, type and time column, window."""
     text = syntax.text
+    schema, of_let = let_errors(syntax, schema)
     predicates = [item.predicate for item in variable_filters(syntax.formula)]
     related = [relation.predicate for relation in relations(syntax.formula)]
     over_aggregates = (
@@ -516,7 +518,7 @@ def schema_errors(
         for aggregate in over_aggregates
         if aggregate is not None and aggregate.predicate is not None
     )
-    errors: list[QueryError] = [*type_errors(predicates, Binder(schema, text).bind)]
+    errors: list[QueryError] = [*of_let, *type_errors(predicates, Binder(schema, text).bind)]
     errors += type_errors(related, RelationBinder(schema, text).condition)
     errors += type_errors_of(measures_of(syntax, variables_of(syntax.formula)), schema, text)
     selected = [name for item in syntax.select.items or () for name in item.attributes or ()]

@@ -15,8 +15,11 @@ import pyarrow.compute as pc
 from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.columnar.fields import array_of
 from cer_gpu.engine.evaluation_options import USUAL_OPTIONS, EvaluationOptions
+from cer_gpu.engine.stream_columns import LetColumns
+from cer_gpu.io.source import Source
 from cer_gpu.io.value_strings import plain_values
 from cer_gpu.order.row_column import ROW_COLUMN
+from cer_gpu.planning.binding import Binding
 from cer_gpu.query import Query
 from cer_gpu.report.events import ReportEvents
 from cer_gpu.report.listed_matches import ReportResults, variables_of
@@ -206,7 +209,7 @@ def _codes(query: Query, events: ReportEvents, results: ReportResults) -> Iterat
     source = events.open()
     binding = query._bind(source.schema)
     if query.partition_keys:
-        for batch in source.batches([*binding.keys.columns]):
+        for batch in _batches_with(binding, source, binding.keys.columns):
             yield results.partitions.codes_of_keys(binding.keys.arrays(batch, binding.keys.types)).astype(np.int64)
         return
     guards = query._bindings.plan.guards
@@ -251,7 +254,7 @@ def shown_rows(
     names, attributes = binding.attribute_schema.names, binding.attributes[:_MAX_COLUMNS]
     others = find_rows_between(query, events, results, n_pages)
     positions = _positions(detailed, others)
-    strings, numbers = _cell_strings(events, attributes, positions)
+    strings, numbers = _cell_strings(events, binding, attributes, positions)
     while size(strings) > MAX_ROW_BYTES // n_pages and (others.max_rows or detailed.num_rows > 1):
         if others.max_rows:
             others = others.first(others.max_rows // 2)
@@ -295,14 +298,26 @@ def _positions(detailed: pa.Table, others: RowsBetween) -> Int64:
     return np.unique(np.concatenate([matched, others.positions]))
 
 
-def _cell_strings(events: ReportEvents, attributes: Sequence[str], positions: Int64) -> tuple[pa.Table, Int64]:
+def _batches_with(binding: Binding, source: Source, attributes: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the events with some attributes, those of LET included."""
+    if binding.let is None or not binding.let.names.intersection(attributes):
+        yield from source.batches(list(attributes))
+        return
+    names = [name for name in dict.fromkeys([*attributes, *binding.let.read]) if name not in binding.let.names]
+    let = LetColumns(binding.let, binding.plan)
+    yield from map(let.extend, source.batches(names))
+
+
+def _cell_strings(
+    events: ReportEvents, binding: Binding, attributes: Sequence[str], positions: Int64
+) -> tuple[pa.Table, Int64]:
     """Return attributes at positions as strings, cut to `MAX_CELL` (NULL stays NULL), and their row numbers."""
     text = pa.large_string()
     schema = pa.schema([(str(i), text) for i in range(len(attributes))])
     pieces, n_before = [], 0
     source, numbers = events.numbered(), positions.copy()
     numbered = [ROW_COLUMN] if ROW_COLUMN in source.schema.names else []
-    for batch in source.batches([*(attributes or source.schema.names[:1]), *numbered]):
+    for batch in _batches_with(binding, source, [*(attributes or source.schema.names[:1]), *numbered]):
         low, high = np.searchsorted(positions, [n_before, n_before + batch.num_rows])
         if low < high:
             rows = pa.array(positions[low:high] - n_before)
