@@ -84,7 +84,19 @@ def test_rules_of_all_languages_raise_alerts(cli):
     assert "2 of 3 rules raised 3 alerts: 1 low, 2 no level\n" in out
     assert "note: 3 rules: 2 Sigma, 1 CEQL\n" in err
     assert "note: 1 skipped, not rules in a supported language: 1 YAML without a detection\n" in err
-    assert "note: 2 of 3 rules name fields that the events do not have, read as null: Company (2)" in err
+    assert "note: 2 of 3 rules name fields that the events do not have, read as null: Company (2); by " in err
+    (note,) = [line for line in err.splitlines() if "read as null" in line]
+    assert sorted(note.partition("; by ")[2].split(", ")) == ["Failed logon", "Whoami"], note
+
+
+def test_a_run_without_a_pipeline_notes_that_log_sources_are_not_tested(cli):
+    note = "the log sources of 2 Sigma rules are not tested: without --pipeline, a condition applies to all events"
+    code, out, err = cli("run", "--queries", "rules", ASKED[2], "--json")
+    assert code == 0, err
+    assert json.loads(out)["notes"].count(note) == 1
+    assert not [each for each in json.loads(cli("run", *ASKED, "--json")[1])["notes"] if "not tested" in each]
+    code, out, _ = cli("run", "rules/logon.yml", ASKED[2], "--json")
+    assert note.replace("2 Sigma rules", "1 Sigma rule") in json.loads(out)["notes"]
 
 
 def test_check_report_and_progress_take_them_too(cli):
