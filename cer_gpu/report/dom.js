@@ -9,6 +9,18 @@ const brief = new Intl.NumberFormat("en", { notation: "compact" });
 const grouped = (n) => numbers.format(n);
 const counted = (n, what) => `${grouped(n)} ${what}${n === 1 ? "" : what.endsWith("ch") ? "es" : "s"}`;
 
+const upperFirst = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
+
+/** The noun for so many values of a key, in one column or more: "user", "users", "pairs of user and day". */
+function keyNoun(keys, n) {
+  if (!keys.length) return n === 1 ? "key" : "keys";
+  if (keys.length > 1) return `${keys.length > 2 ? "combination" : "pair"}${n === 1 ? "" : "s"} of ${keys.slice(0, -1).join(", ")} and ${keys.at(-1)}`;
+  const [name] = keys;
+  if (n === 1) return name;
+  if (/[^aeiou]y$/.test(name)) return `${name.slice(0, -1)}ies`;
+  return name + (/(s|x|z|ch|sh)$/.test(name) ? "es" : "s");
+}
+
 /** A text with the characters escaped that move a cursor, or turn the direction of writing: \x1b, \u202e. */
 function visible(text) {
   return text.replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, (char) => {

@@ -81,15 +81,17 @@ function limitsOf(held) {
   const isCut = rows.columns.some((column) => column.values.some((value) => value && value.length >= 120));
   return [
     !held.most_at_an_end && step > 1 && `There are too many matches for one page: it has ${nth(step)}, spread evenly, and estimates ` +
-      "counts over time and durations from these. The counts by partition cover all matches.",
+      `counts over time and durations from these. The counts by ${keyNoun(held.keys, 1)} cover all matches.`,
     rows.step > 1 && `It holds the rows of ${nth(rows.step)}.`,
     rows.most >= 200 && "Of one match it holds the first 200 rows.",
     rows.cuts_between && `Of the rows between it holds ${rows.most_between ? `the first ${rows.most_between} of each` : "none"}.`,
     rows.n_columns > rows.columns.length && `It holds the first ${rows.columns.length} of ${rows.n_columns} columns.`,
-    measures?.columns && measures.columns.length < measures.n_columns &&
+    measures?.several && (measures.columns.length ? "Some matches can be read in several ways; their measures are those of the first." :
+      "Its measures are not on this page: a variable has the name of another column."),
+    measures?.columns.length > 0 && measures.columns.length < measures.n_columns &&
       `It holds the first ${measures.columns.length} of ${counted(measures.n_columns, "measure")}.`,
     isCut && "Values of rows are cut after 120 characters.",
     held.labels.length < held.n_partitions &&
-      `It names ${grouped(held.labels.length)} of ${counted(held.n_partitions, "partition")}.`,
+      `It names ${grouped(held.labels.length)} of ${grouped(held.n_partitions)} ${keyNoun(held.keys, held.n_partitions)}.`,
   ].filter(Boolean);
 }

@@ -316,6 +316,22 @@ def _cell_strings(events: ReportEvents, attributes: Sequence[str], positions: In
     return pa.concat_tables(pieces) if pieces else schema.empty_table(), numbers
 
 
+def input_rows(events: ReportEvents, positions: Int64) -> Int64:
+    """Return the row numbers in the input of positions, which differ from them if the events are reordered."""
+    source = events.numbered()
+    if ROW_COLUMN not in source.schema.names:
+        return positions
+    ordered, places = np.unique(positions, return_inverse=True)
+    numbers, n_before = np.empty(len(ordered), np.int64), 0
+    for batch in source.batches([ROW_COLUMN]):
+        low, high = np.searchsorted(ordered, [n_before, n_before + batch.num_rows])
+        numbers[low:high] = batch.column(ROW_COLUMN).to_numpy()[ordered[low:high] - n_before]
+        n_before += batch.num_rows
+        if high == len(ordered):
+            break
+    return numbers[places]
+
+
 def _coded_roles(variables: list[list[str]] | None, lengths: Sequence[int]) -> tuple[list[str], Int64]:
     """Return the distinct roles (names of variables), and the index of each row; the first, "", is unknown."""
     codes = {"": 0}

@@ -37,14 +37,6 @@ function cut(pre, button) {
   show(true);
 }
 
-function showMeasures({ names, rows, n_rows: all }) {
-  const head = element("tr", names.map((name) => element("th", name)));
-  $("measured").replaceChildren(element("thead", head), element("tbody", rows.map((row) => element("tr", row.map((value) => cell(value))))));
-  $("measures-note").textContent = all === null ? `The first ${counted(rows.length, "row")}.` : rows.length < all
-    ? `The first ${grouped(rows.length)} of ${counted(all, "row")}.` : "";
-  $("measures").hidden = false;
-}
-
 /** Call back while the pointer is dragged over a canvas, with where it began and is; and where it is let go at once. */
 function dragging(canvas, began, dragged, clicked) {
   let begin = null, moved = false;
@@ -73,10 +65,9 @@ function showPage(held, factsList, told) {
   facts(factsList, [
     [held.n_matches === 1 ? "match" : "matches", held.found],
     ...(held.name ? [] : [[held.n_events === 1 ? "event read" : "events read", grouped(held.n_events)]]),
-    ...(held.keys.length ? [["partitions with any", grouped(held.n_partitions)]] : []),
+    ...(held.keys.length ? [[`${keyNoun(held.keys, held.n_partitions)} with a match`, grouped(held.n_partitions)]] : []),
   ]);
   showQuery(held);
-  if (held.measures?.rows) showMeasures(held.measures);
   if (held.n_matches === 0) {
     $("found").replaceChildren(element("section", element("p", "The query found no matches.")));
     return { close() {}, open() {} };
@@ -86,7 +77,7 @@ function showPage(held, factsList, told) {
       `${grouped(held.most_at_an_end)} are listed, ${grouped(held.n_listed)} in all` +
       (held.step > 1 ? `, and one in ${grouped(held.step)} of these is on this page` : "") +
       ". They say nothing about the duration of the others. " +
-      (held.n_matches === null ? "Counts below are of those listed." : "Counts over time and by partition cover all matches.");
+      (held.n_matches === null ? "Counts below are of those listed." : `Counts over time and by ${keyNoun(held.keys, 1)} cover all matches.`);
     $("lengths-title").textContent = "Durations of the listed matches";
   }
 
@@ -170,6 +161,7 @@ function showPage(held, factsList, told) {
 
   function showPartitions() {
     if (!labels.length) $("most").hidden = true;
+    $("most-title").textContent = visible(`${upperFirst(keyNoun(held.keys, 2))} with the most matches`);
     $("partitions").append(...labels.slice(0, 10).map((label, code) => {
       const button = element("button", [element("span", label), element("span", grouped(counts[code]))]);
       button.type = "button";
@@ -256,7 +248,7 @@ function showPage(held, factsList, told) {
     $("link").textContent = isDone ? "Copied" : "The address is above";
     setTimeout(() => { if (!gone.signal.aborted) $("link").textContent = "Copy link"; }, 2000);
   });
-  const saved = (end) => `${(held.name || "complex_events").replace(/[^\w.-]+/g, "_")}${end}.csv`;
+  const saved = (end) => `${(held.name || "matches").replace(/[^\w.-]+/g, "_")}${end}.csv`;
   $("save-list").addEventListener("click", () => save(saved(""), listAsCsv(list)));
   $("save-positions").addEventListener("click", () => save(saved("_positions"), positionsAsCsv(list)));
   $("times").textContent = axis.told;

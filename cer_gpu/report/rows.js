@@ -65,7 +65,7 @@ class Pane {
     if (!this.data.hasRows(this.i)) return "";
     if (!between.length) return more && !most ? "The rows between are not on this page." : "";
     if (!this.withBetween) return "";
-    const which = { partition: ", of the same partition", types: ", of the types that the query names" }[of] ?? "";
+    const which = { partition: `, of the same ${keyNoun(this.data.held.keys, 1)}`, types: ", of the types that the query names" }[of] ?? "";
     return `Dimmed: rows between that are not part of the match${which}${more ? "; there are more" : ""}.`;
   }
 
