@@ -105,17 +105,17 @@ function drawLengths(data, shown, canvas, words) {
   const at = (share) => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))];
   const longest = sorted.at(-1);
   const cap = longest > 4 * at(0.99) && at(0.99) ? at(0.99) : longest;
-  const step = axis.round(Math.max(cap, axis.isTime ? 0.000001 : 1) / 30);
+  const step = axis.roundLength(Math.max(cap, axis.isTime ? 0.000001 : 1) / 30);
   const bars = new Float64Array(Math.floor(cap / step) + 1 + (cap < longest));
   const scale = standsFor ? 1 : held.step; // those listed of an end do not stand for the duration of the others
   for (const value of sorted) bars[Math.min(bars.length - 1, Math.floor(value / step))] += scale;
   const most = bars.reduce((a, b) => Math.max(a, b), 1);
-  const isolated = !axis.isTime && step === 1; // each bar is one length
-  const every = axis.round((step * bars.length * 80) / width); // a round step of labels, and of bars
+  const isolated = !axis.msOfLength && step === 1; // each bar is one length
+  const every = axis.roundLength((step * bars.length * 80) / width); // a round step of labels, and of bars
   const place = (value) => (value / step + (isolated ? 0.5 : 0)) * (width / bars.length);
   const marks = [];
   for (let value = 0; value < bars.length * step; value += every) {
-    marks.push([value, axis.isTime ? axis.lengthText(value) : grouped(value)]);
+    marks.push([value, axis.msOfLength ? axis.lengthText(value) : grouped(value)]);
   }
   drawCounts(area, countTicks(most, 5), (count) => (count / most) * (area.height - 10));
   drawAxis(area, marks, place);

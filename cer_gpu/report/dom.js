@@ -49,10 +49,9 @@ function groupedText(text) {
   return parts ? parts[1] + parts[2].replace(/\B(?=(\d{3})+$)/g, ",") + (parts[3] ?? "") : text;
 }
 
-/** A cell of a table: a value of a column, null for NULL. */
+/** A cell of a table: a value of a column as it is shown, null for NULL. */
 function cell(value, isNumber = false) {
-  if (value === null) return element("td", "NULL", isNumber ? "null number" : "null");
-  return isNumber ? element("td", groupedText(value), "number") : element("td", value);
+  return element("td", value ?? "NULL", [value === null ? "null" : "", isNumber ? "number" : ""].filter(Boolean).join(" "));
 }
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

@@ -7,7 +7,18 @@ function unpack({ type, unit, data }) {
   return unit === 1 ? values : Float64Array.from(values, (value) => value * unit);
 }
 
-const unpackColumn = (column) => ({ ...column, codes: unpack(column.codes) });
+/** A column of strings with its codes, and how its values are shown: text(code), null for NULL; number(code), NaN for NULL. */
+function unpackColumn(column) {
+  const { values, is_number: isNumber, is_duration: isDuration = false } = column, zone = Zone.of(column.zone);
+  const text = isDuration ? (value) => durationText(parsedDuration(value), 4) : isNumber ? groupedText :
+    zone ? (value) => inZone(value, Axis.isUtc ? null : zone) : (value) => value;
+  return {
+    name: column.name, values, codes: unpack(column.codes), zone, isText: !isNumber && !isDuration, isShownAsIs: !isDuration && !zone,
+    text: (code) => values[code] === null ? null : text(values[code]),
+    number: (code) => values[code] === null ? NaN : isDuration ? parsedDuration(values[code]) : Number(values[code]),
+    numberText: isDuration ? (value) => durationText(value) : (value) => groupedText(String(+value.toPrecision(6))),
+  };
+}
 
 /** Matches, numbered i = 0, 1, ... in the order of their ends, and rows. */
 class Held {
@@ -47,6 +58,9 @@ class Held {
     const i = (number - 1) / this.held.step;
     return Number.isInteger(i) && i >= 0 && i < this.n ? i : undefined;
   }
+
+  /** The zone of some times of the page that is not UTC, or "". */
+  get zone() { return [this.axis.ownZone, ...[...this.measures, ...this.columns].map((column) => column.zone)].find(Boolean)?.name ?? ""; }
 
   end(i) { return this.from[i] + this.length[i]; }
 

@@ -59,7 +59,9 @@ def size(strings: pa.Table) -> int:
 
 
 def coded(name: str, column: pa.ChunkedArray, kind: pa.DataType, digits: int | None = None) -> dict[str, Any]:
-    """Return a column of strings: its name, distinct values, the code of each row, and whether they are numbers.
+    """Return a column of strings: its name, distinct values, the code of each row, and how they are shown.
+
+    ``is_duration`` or the ``zone`` of timestamps is there only where it says something.
 
     Parameters
     ----------
@@ -72,7 +74,12 @@ def coded(name: str, column: pa.ChunkedArray, kind: pa.DataType, digits: int | N
     if pa.types.is_timestamp(kind):
         values = in_one_format(values, max(fraction_digits(values), digits or 0))
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    return {"name": name[:MAX_CELL], "is_number": is_number, "values": values, "codes": packed(codes)}
+    shown: dict[str, Any] = {"name": name[:MAX_CELL], "is_number": is_number, "values": values, "codes": packed(codes)}
+    if pa.types.is_duration(kind):
+        shown["is_duration"] = True
+    if zone := getattr(kind, "tz", None):
+        shown["zone"] = zone
+    return shown
 
 
 # ---- times --------------------------------------------------------------------------------------------------------

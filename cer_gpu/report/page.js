@@ -251,12 +251,26 @@ function showPage(held, factsList, told) {
   const saved = (end) => `${(held.name || "matches").replace(/[^\w.-]+/g, "_")}${end}.csv`;
   $("save-list").addEventListener("click", () => save(saved(""), listAsCsv(list)));
   $("save-positions").addEventListener("click", () => save(saved("_positions"), positionsAsCsv(list)));
-  $("times").textContent = axis.told;
+  $("zone").hidden = !data.zone;
+  $("zone").addEventListener("click", () => {
+    Axis.isUtc = !Axis.isUtc;
+    showZone();
+    list.rename();
+    if (!$("chosen").hidden) pane.show(pane.i);
+    if ($("search").value) filter();
+    draw();
+  });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(), { signal: gone.signal });
   const resized = new ResizeObserver(() => draw());
   resized.observe(document.body);
   gone.signal.addEventListener("abort", () => resized.disconnect());
 
+  function showZone() {
+    $("zone").ariaPressed = String(Axis.isUtc);
+    $("times").textContent = axis.told;
+  }
+
+  showZone();
   showPartitions();
   filter();
   return { close: () => gone.abort(), open };

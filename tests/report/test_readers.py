@@ -56,3 +56,76 @@ def test_the_noun_for_keys_is_the_name_of_the_column(browse, page):
     found = [browser.run("return keyNoun(arguments[0], arguments[1])", *each) for each in asked]
     expected = ["user", "users", "addresses", "cities", "pair of a and b", "combinations of a, b and c"]
     assert found == expected
+
+
+def test_times_are_in_their_own_zone_and_in_utc_on_request(browse, page):
+    hours = pa.array([0, 3_600, 7_200, 90_000], pa.timestamp("s", "Asia/Tokyo"))
+    events = pa.table({"type": ["A", "B", "A", "B"], "t": hours, "u": hours.cast(pa.timestamp("ms", "+05:30"))})
+    browser = browse(page("SELECT a.t AS at FROM S WHERE A AS a : B", events, time_column="t"), "#match=1")
+    assert browser.table("#matches")[0][1:3] == ["start (Asia/Tokyo)", "end (Asia/Tokyo)"]
+    assert browser.table("#matches")[1][1:3] == ["1970-01-01 09:00:00+09:00", "1970-01-01 10:00:00+09:00"]
+    assert browser.table("#matches")[1][-1] == "1970-01-01 09:00:00+09:00"
+    assert browser.table("#rows")[1][-2:] == ["1970-01-01 09:00:00+09:00", "1970-01-01 05:30:00+05:30"]
+    browser.fill("#search", "09:00")
+    assert browser.text("#n-found") == "1 of 2 matches"
+    browser.fill("#search", "")
+    browser.press("#zone")
+    assert browser.text("#times") == "Times are in UTC (the zone of the column t is Asia/Tokyo)."
+    assert browser.table("#matches")[0][1] == "start (UTC)"
+    assert browser.table("#matches")[1][1] == "1970-01-01 00:00:00Z"
+    assert browser.table("#rows")[1][-2:] == ["1970-01-01 00:00:00Z"] * 2
+    assert browser.text("#view").endswith("from 1970-01-01 00:00:00Z to 1970-01-02 01:00:00Z")
+    browser.press("#zone")
+    assert browser.text("#times") == "Times are in Asia/Tokyo, the zone of the column t."
+
+
+def test_no_switch_where_times_have_no_zone_of_their_own(browse, page):
+    events = pa.table({"type": ["A"], "t": pa.array([0], pa.timestamp("s", "UTC"))})
+    for column in (None, "t"):
+        browser = browse(page("SELECT * FROM S WHERE A", events, time_column=column))
+        assert not browser.run("return document.getElementById('zone').checkVisibility()")
+
+
+def test_zones_change_their_clocks_and_an_unknown_one_is_utc(browse, page):
+    browser = browse(page("SELECT * FROM S WHERE A", pa.table({"type": ["A"]})))
+    text = "return inZone(arguments[0], Zone.of(arguments[1]))"
+    found = [
+        browser.run(text, *asked)
+        for asked in [
+            ("2026-03-29 00:59:59.5Z", "Europe/Paris"),
+            ("2026-03-29 01:00:00Z", "Europe/Paris"),
+            ("2026-07-01 12:00:00Z", "-03:30"),
+            ("2026-07-01 12:00:00Z", "Mars/Olympus"),
+        ]
+    ]
+    assert found == [
+        "2026-03-29 01:59:59.5+01:00",
+        "2026-03-29 03:00:00+02:00",
+        "2026-07-01 08:30:00-03:30",
+        "2026-07-01 12:00:00Z",
+    ]
+    axis = "{kind: 'moment', unit: 'Z', origin: '1774656000000', zone: 'Europe/Paris'}"  # 2026-03-28 00:00 UTC
+    ticks = browser.run(f"return new Axis({axis}).ticks(0, 3 * 86400000, 4)")
+    assert [tick for _, tick in ticks] == ["2026-03-29", "2026-03-30", "2026-03-31"]
+    assert ticks[1][0] - ticks[0][0] == 23 * 3_600_000
+
+
+def test_durations_are_shown_and_sorted_as_durations(browse, page):
+    seconds = [0, 45, 100, 100 + 26 * 3600, 10**6, 10**6 + 7325]
+    events = pa.table({"type": ["A", "B"] * 3, "t": pa.array(seconds, pa.timestamp("s"))})
+    browser = browse(page("SELECT b.t - a.t AS took FROM S WHERE A AS a : B AS b", events, time_column="t"))
+    browser.press("#matches th:last-child button")
+    assert [row[-1] for row in browser.table("#matches tbody")] == ["45 s", "2 h 2 min 5 s", "1 d 2 h"]
+    assert browser.run("return ['-1d 0:00:00.001', '0:00:00.000000001', 'x'].map(parsedDuration)") == [
+        -86_400_001,
+        0.000001,
+        None,
+    ]
+
+
+def test_lengths_in_the_unit_of_an_integer_time_column_are_durations(browse, page):
+    events = pa.table({"type": ["A", "B"], "t": [5_000_000, 7_384_000_000]})
+    path = page("SELECT * FROM S WHERE A ; B", events, time_column="t", time_unit="us")
+    browser = browse(path)
+    assert browser.table("#matches")[1][3] == "2 h 2 min"
+    assert browser.text("#lengths-text").endswith("longest 2 h 2 min")
