@@ -94,14 +94,17 @@ function makeOver(data, canvas) {
   return { count, draw, at };
 }
 
-/** Draw the chart of how long those shown last, and tell it in words. */
-function drawLengths(data, shown, canvas, words) {
+/**
+ * Draw the chart of how long those shown last, of which a range may be chosen, and tell it in words.  Return the bars as
+ * ranges {low, high, text, test(length)}, null for one without any.
+ */
+function drawLengths(data, shown, canvas, words, chosen) {
   const { axis, held, standsFor } = data;
   const area = prepare(canvas);
   const { width } = area;
   const sorted = Float64Array.from(shown, (i) => data.length[i]).sort();
   words.textContent = "";
-  if (!sorted.length) return;
+  if (!sorted.length) return [];
   const at = (share) => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))];
   const longest = sorted.at(-1);
   const cap = longest > 4 * at(0.99) && at(0.99) ? at(0.99) : longest;
@@ -119,10 +122,19 @@ function drawLengths(data, shown, canvas, words) {
   }
   drawCounts(area, countTicks(most, 5), (count) => (count / most) * (area.height - 10));
   drawAxis(area, marks, place);
-  drawBars(area, [...bars], most, (bar) => colour(cap < longest && bar === bars.length - 1 ? "dim" : "bar"));
+  const isLast = (bar) => cap < longest && bar === bars.length - 1;
+  const isChosen = (bar) => !chosen || (bar * step < chosen.high && (bar + 1) * step > chosen.low);
+  drawBars(area, [...bars], most, (bar) => colour(!isChosen(bar) ? "soft" : isLast(bar) ? "dim" : "bar"));
   words.textContent = `shortest ${axis.lengthText(sorted[0])}, median ${axis.lengthText(at(0.5))}, ` +
     `nine in ten at most ${axis.lengthText(at(0.9))}, longest ${axis.lengthText(longest)}` +
     (cap < longest ? "; the last bar holds all that are longer" : "");
+  return Array.from(bars, (count, bar) => {
+    const low = bar * step, high = isLast(bar) ? Infinity : low + step;
+    const test = (length) => (isLast(bar) ? Math.floor(length / step) >= bar : Math.floor(length / step) === bar);
+    const text = isolated && !isLast(bar) ? axis.lengthText(low) : high === Infinity ? `at least ${axis.lengthText(low)}` :
+      `${axis.lengthText(low)} to ${axis.lengthText(high)}`;
+    return count ? { low, high, text, test } : null;
+  });
 }
 
 /** A part of an axis, and a little more on both sides. */

@@ -49,6 +49,9 @@ function groupedText(text) {
   return parts ? parts[1] + parts[2].replace(/\B(?=(\d{3})+$)/g, ",") + (parts[3] ?? "") : text;
 }
 
+/** A number as text: whole ones in full, others with four digits or all before the point. */
+const roundedText = (value) => String(Number.isInteger(value) || Math.abs(value) >= 1000 ? Math.round(value) : +value.toPrecision(4));
+
 /** A cell of a table: a value of a column as it is shown, null for NULL. */
 function cell(value, isNumber = false) {
   return element("td", value ?? "NULL", [value === null ? "null" : "", isNumber ? "number" : ""].filter(Boolean).join(" "));

@@ -16,7 +16,7 @@ function unpackColumn(column) {
     name: column.name, values, codes: unpack(column.codes), zone, isText: !isNumber && !isDuration, isShownAsIs: !isDuration && !zone,
     text: (code) => values[code] === null ? null : text(values[code]),
     number: (code) => values[code] === null ? NaN : isDuration ? parsedDuration(values[code]) : Number(values[code]),
-    numberText: isDuration ? (value) => durationText(value) : (value) => groupedText(String(+value.toPrecision(6))),
+    numberText: isDuration ? (value) => durationText(value) : (value) => groupedText(roundedText(value)),
   };
 }
 
@@ -90,13 +90,11 @@ class Held {
 /** What the page leaves out, as texts. */
 function limitsOf(held) {
   if (held.n_matches === 0) return [];
-  const { rows, step, measures } = held;
+  const { rows, measures } = held;
   const nth = (n) => `one match in ${grouped(n)}`;
   const isCut = rows.columns.some((column) => column.values.some((value) => value && value.length >= 120));
   return [
-    !held.most_at_an_end && step > 1 && `There are too many matches for one page: it has ${nth(step)}, spread evenly, and estimates ` +
-      `counts over time and durations from these. The counts by ${keyNoun(held.keys, 1)} cover all matches.`,
-    rows.step > 1 && `It holds the rows of ${nth(rows.step)}.`,
+    rows.step > 1 && `The page holds the rows of ${nth(rows.step)}.`,
     rows.most >= 200 && "Of one match it holds the first 200 rows.",
     rows.cuts_between && `Of the rows between it holds ${rows.most_between ? `the first ${rows.most_between} of each` : "none"}.`,
     rows.n_columns > rows.columns.length && `It holds the first ${rows.columns.length} of ${rows.n_columns} columns.`,

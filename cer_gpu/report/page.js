@@ -19,7 +19,10 @@ function showQuery(held) {
   $("query").append(visible(text.slice(end)));
   $("words").append(held.words.join("\n"));
   $("notes").append(...held.notes.map((note) => element("li", note)));
-  for (const pre of [$("query"), $("words")]) cut(pre, pre.nextElementSibling);
+  const cutTexts = () => { for (const pre of [$("query"), $("words")]) cut(pre, pre.nextElementSibling); };
+  $("details").open = !matchMedia("(max-width: 40rem)").matches;
+  if ($("details").open) cutTexts();
+  else $("details").addEventListener("toggle", cutTexts, { once: true });
 }
 
 /** Cut a text of many lines, with a button that shows all. */
@@ -72,22 +75,30 @@ function showPage(held, factsList, told) {
     $("found").replaceChildren(element("section", element("p", "The query found no matches.")));
     return { close() {}, open() {} };
   }
+  const data = new Held(held), { axis, labels, counts, partition, byStart } = data;
+  if (!held.most_at_an_end && held.step > 1) {
+    $("some").textContent = `There are too many matches for one page: it has a sample, ${grouped(data.n)} of ${held.found}, one in ` +
+      `${grouped(held.step)}, spread evenly, and estimates counts over time, durations and groups from these.` +
+      (held.keys.length ? ` The counts by ${keyNoun(held.keys, 1)} cover all matches.` : "");
+  }
   if (held.most_at_an_end) {
     $("some").textContent = "There are too many matches to list: of those that end at the same event, at most " +
       `${grouped(held.most_at_an_end)} are listed, ${grouped(held.n_listed)} in all` +
       (held.step > 1 ? `, and one in ${grouped(held.step)} of these is on this page` : "") +
       ". They say nothing about the duration of the others. " +
-      (held.n_matches === null ? "Counts below are of those listed." : `Counts over time and by ${keyNoun(held.keys, 1)} cover all matches.`);
+      (held.n_matches === null ? "Counts below are of those listed." : `Counts over time${held.keys.length ? ` and by ${keyNoun(held.keys, 1)}` : ""} cover all matches.`);
     $("lengths-title").textContent = "Durations of the listed matches";
   }
 
-  const data = new Held(held), { axis, labels, counts, partition, byStart } = data;
   const timeline = new Timeline(data, $("timeline"), $("view"));
   const over = makeOver(data, $("over"));
   const find = makeSearch(data);
   const pane = new Pane(data);
   const list = new List(data, $("matches-scroll"), $("matches"), choose);
+  const groups = new Groups(data, showGroup);
   let only = -1; // the one partition that is shown
+  let lengths = null, group = null; // a range of lengths, and a group, that are shown alone
+  let forLengths = [], bars = []; // the matches of the chart of lengths, and its bars
   let due = 0; // 1: what depends on the view is to be drawn; 2: everything
 
   function draw(what = 2) {
@@ -95,7 +106,7 @@ function showPage(held, factsList, told) {
       if (gone.signal.aborted) return;
       if (due === 2) {
         over.count(timeline.shown);
-        drawLengths(data, timeline.shown, $("lengths"), $("lengths-text"));
+        bars = drawLengths(data, forLengths, $("lengths"), $("lengths-text"), lengths);
         list.draw();
       }
       timeline.draw();
@@ -112,13 +123,25 @@ function showPage(held, factsList, told) {
 
   function filter() {
     const hits = find($("search").value);
-    const isFiltered = Boolean(hits) || only >= 0;
-    const shown = isFiltered ? byStart.filter((i) => (!hits || hits[i]) && (only < 0 || partition[i] === only)) : byStart;
+    const isFiltered = Boolean(hits || lengths || group) || only >= 0;
+    const base = hits || only >= 0 ? byStart.filter((i) => (!hits || hits[i]) && (only < 0 || partition[i] === only)) : byStart;
+    const ofLengths = (all) => lengths ? all.filter((i) => lengths.test(data.length[i])) : all;
+    // a chart and a table by which one filters keep all that they offer
+    forLengths = group ? base.filter(group.test) : base;
+    groups.show(ofLengths(base), group);
+    const shown = ofLengths(forLengths);
     timeline.stack(shown, isFiltered);
     list.show(shown);
     $("n-found").textContent = isFiltered ? `${grouped(shown.length)} of ${counted(byStart.length, "match")}` : "";
-    $("only").hidden = only < 0;
-    $("only").textContent = only < 0 ? "" : visible(`${held.keys.join(", ")}: ${labels[only]} \u00d7`);
+    const filters = {
+      only: only < 0 ? "" : `${held.keys.join(", ")}: ${labels[only]}`,
+      "only-lengths": lengths ? `${axis.msOfLength ? "duration" : "length"}: ${lengths.text}` : "",
+      "only-group": group ? group.text : "",
+    };
+    for (const [id, text] of Object.entries(filters)) {
+      $(id).hidden = !text;
+      $(id).textContent = visible(`${text} \u00d7`);
+    }
     for (const [code, button] of $("partitions").querySelectorAll("button").entries()) button.ariaPressed = String(code === only);
     draw();
   }
@@ -126,6 +149,23 @@ function showPage(held, factsList, told) {
   function showOnly(code) {
     only = only === code ? -1 : code;
     filter();
+  }
+
+  function showLengths(range) {
+    lengths = lengths?.text === range?.text ? null : range;
+    filter();
+  }
+
+  function showGroup(filtered) {
+    group = filtered;
+    filter();
+  }
+
+  /** Show the bar before or behind the one that is shown alone. */
+  function stepLengths(by) {
+    const one = bars.findIndex((range) => range && range.text === lengths?.text);
+    const begin = one < 0 ? (by > 0 ? 0 : bars.length - 1) : one + by;
+    for (let at = begin; at >= 0 && at < bars.length; at += by) if (bars[at]) return showLengths(bars[at]);
   }
 
   function choose(i) {
@@ -226,6 +266,11 @@ function showPage(held, factsList, told) {
     "+": () => zoom(0.6), "=": () => zoom(0.6), "-": () => zoom(1 / 0.6), "0": all,
     ArrowLeft: () => move(-0.2), ArrowRight: () => move(0.2), ArrowUp: previous, ArrowDown: next,
   });
+  keys($("lengths"), { ArrowLeft: () => stepLengths(-1), ArrowRight: () => stepLengths(1) });
+  $("lengths").addEventListener("click", (event) => {
+    const range = bars[Math.floor(((event.offsetX - LEFT) / ($("lengths").clientWidth - LEFT)) * bars.length)];
+    if (range) showLengths(range);
+  });
   keys($("chosen"), { ArrowUp: previous, ArrowLeft: previous, ArrowDown: next, ArrowRight: next });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && !(event.target.id === "search" && event.target.value)) closePane();
@@ -240,6 +285,8 @@ function showPage(held, factsList, told) {
     else typing = setTimeout(filter, 200);
   });
   $("only").addEventListener("click", () => showOnly(only));
+  $("only-lengths").addEventListener("click", () => showLengths(null));
+  $("only-group").addEventListener("click", () => showGroup(null));
   $("previous").addEventListener("click", previous);
   $("next").addEventListener("click", next);
   $("close").addEventListener("click", closePane);

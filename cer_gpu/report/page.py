@@ -173,7 +173,7 @@ def _partitions(results: ReportResults) -> tuple[list[int], Int64]:
     return used, places[codes]
 
 
-SCRIPTS = ("dom", "zone", "axis", "held", "search", "charts", "timeline", "list", "export", "rows", "page")
+SCRIPTS = ("dom", "zone", "axis", "held", "search", "charts", "timeline", "list", "groups", "export", "rows", "page")
 """Files of the page's script, in the order in which they are concatenated."""
 
 

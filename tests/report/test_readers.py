@@ -129,3 +129,92 @@ def test_lengths_in_the_unit_of_an_integer_time_column_are_durations(browse, pag
     browser = browse(path)
     assert browser.table("#matches")[1][3] == "2 h 2 min"
     assert browser.text("#lengths-text").endswith("longest 2 h 2 min")
+
+
+BOUGHT = pa.table(
+    {
+        "type": ["A", "B"] * 6,
+        "user": ["x", "x", "x", "x", "y", "y", "y", "y", "y", "y", "z", "z"],
+        "shop": ["north", ""] * 2 + ["south", ""] * 4,
+        "paid": [0, 10, 0, 20, 0, 5, 0, 7, 0, None, 0, 1],
+        "t": pa.array([0, 10, 100, 110, 200, 210, 300, 390, 400, 4000, 5000, 5010], pa.timestamp("s")),
+    }
+)
+BOUGHT_QUERY = "SELECT b.paid - a.paid AS paid FROM S WHERE A AS a : B AS b PARTITION BY [user]"
+
+
+def listed(browser):
+    return "".join(row[0] for row in browser.table("#matches tbody"))
+
+
+def test_a_click_on_a_bar_of_durations_lists_its_matches_alone(browse, page):
+    browser = browse(page(BOUGHT_QUERY, BOUGHT, time_column="t"))
+    click = """
+        const canvas = document.getElementById("lengths"), box = canvas.getBoundingClientRect();
+        const x = box.x + 44 + arguments[0] * (box.width - 44);
+        canvas.dispatchEvent(new MouseEvent("click", {clientX: x, clientY: box.y + 20, bubbles: true}));
+    """
+    assert listed(browser) == "123456"
+    browser.run(click, 0.005)
+    assert (listed(browser), browser.text("#only-lengths")) == ("12346", "duration: 0 to 2 min \u00d7")
+    assert browser.text("#lengths-text").endswith("longest 1 h")  # the chart keeps its other bars
+    browser.run(click, 0.5)
+    assert listed(browser) == "12346"  # no bar is there
+    browser.run(click, 0.005)
+    assert listed(browser) == "123456"
+    browser.key("ArrowLeft", "#lengths")
+    assert listed(browser) == "5"
+    browser.key("ArrowLeft", "#lengths")
+    assert listed(browser) == "12346"
+    browser.press("#partitions button")
+    assert (listed(browser), browser.text("#n-found")) == ("34", "2 of 6 matches")
+    browser.press("#only-lengths")
+    browser.press("#only")
+    assert listed(browser) == "123456"
+
+
+def test_a_measure_is_broken_down_by_a_key_or_a_column(browse, page):
+    browser = browse(page(BOUGHT_QUERY, BOUGHT, time_column="t"))
+    assert browser.table("#groups") == [
+        ["user", "matches", "median paid", "mean", "least", "greatest"],
+        ["y", "3", "6", "6", "5", "7"],
+        ["x", "2", "15", "15", "10", "20"],
+        ["z", "1", "1", "1", "1", "1"],
+    ]
+    choose = """
+        const select = document.getElementById(arguments[0]);
+        select.value = [...select.options].findIndex((option) => option.text === arguments[1]);
+        select.dispatchEvent(new Event("change"));
+    """
+    browser.run(choose, "measure", "duration")
+    browser.run(choose, "grouping", "shop of the first row")
+    assert browser.table("#groups")[1:] == [
+        ["south", "4", "50 s", "15 min 28 s", "10 s", "1 h"],
+        ["north", "2", "10 s", "10 s", "10 s", "10 s"],
+    ]
+    browser.press("#groups tbody tr:nth-child(2) button")
+    assert (listed(browser), browser.text("#only-group")) == ("12", "shop of the first row: north \u00d7")
+    assert len(browser.table("#groups")) == 3
+    browser.press("#groups th button")
+    assert [row[0] for row in browser.table("#groups")[1:]] == ["north", "south"]
+    browser.press("#only-group")
+    assert listed(browser) == "123456"
+
+
+def test_groups_are_hidden_where_there_is_nothing_to_group_by(browse, page):
+    browser = browse(page("SELECT * FROM S WHERE A", pa.table({"type": ["A", "A"]})))
+    assert not browser.run("return document.getElementById('groups-of').checkVisibility()")
+
+
+def test_the_query_is_folded_on_a_phone(browse, page):
+    text = BOUGHT_QUERY + "".join(f"\n-- line {i}" for i in range(40))
+    path = page(text, BOUGHT, time_column="t")
+    visible = "return document.getElementById('query').checkVisibility()"
+    wide = browse(path)
+    assert (wide.run(visible), wide.text("#details summary")) == (True, "Query")
+    narrow = browse(path, width=500)
+    assert (narrow.run(visible), narrow.text("#details summary")) == (False, "Details")
+    narrow.press("#details summary")
+    assert narrow.run(visible)
+    narrow.until("return !document.querySelector('#query + button').hidden")
+    assert narrow.run("return document.documentElement.scrollWidth <= innerWidth")
