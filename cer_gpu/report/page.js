@@ -326,7 +326,7 @@ function showPage(held, factsList, told) {
 // ---- the queries, and the address of one match ------------------------------------------------------------
 
 (() => {
-  const { about, pages } = JSON.parse($("held").textContent);
+  const { about, counts_keys: countsKeys, pages } = JSON.parse($("held").textContent);
   const isSet = pages.length > 1;
   let page = { close() {}, open() {} }, shown = -1, telling = 0;
 
@@ -381,18 +381,29 @@ function showPage(held, factsList, told) {
       ["found something", grouped(found.length)],
       ["events read", grouped(Math.max(...pages.map((held) => held.n_events)))],
     ]);
-    const most = Math.max(...pages.map((held) => held.n_matches ?? 2 ** 63));
-    const head = element("tr", [element("th", "query"), element("th", "matches", "number"), element("th")]);
-    const lines = pages.map((held) => {
+    const { keys } = pages[0], hasKeys = keys.length > 0 && pages.every((held) => String(held.keys) === String(keys));
+    const heads = ["query", ...(hasKeys ? [keyNoun(keys, 2)] : []), "matches"].map((name, at) => element("th", name, at ? "number" : ""));
+    const bars = pages.map(() => element("div", "", "share"));
+    const lines = pages.map((held, at) => {
       const button = element("button", held.name);
       button.type = "button";
       button.addEventListener("click", () => { location.hash = new URLSearchParams({ query: held.name }); });
-      const bar = element("div", "", "share");
-      // a bar of one hundredth is the narrowest that can be seen
-      bar.style.setProperty("--share", held.n_matches === 0 ? 0 : Math.max(0.01, (held.n_matches ?? most) / most));
-      return element("tr", [element("td", button), element("td", held.found, "number"), element("td", bar, "wide")]);
+      return element("tr", [element("td", button), ...(hasKeys ? [element("td", grouped(held.n_partitions), "number")] : []),
+        element("td", held.found, "number"), element("td", bars[at], "wide")]);
     });
-    $("list").append(element("thead", head), element("tbody", lines));
+    const compare = (byKeys) => {
+      const counts = pages.map((held) => byKeys ? held.n_partitions : held.n_matches ?? 2 ** 63), most = Math.max(...counts);
+      // a bar of one hundredth is the narrowest that can be seen
+      bars.forEach((bar, at) => bar.style.setProperty("--share", counts[at] === 0 ? 0 : Math.max(0.01, counts[at] / most)));
+      $("by-keys").ariaPressed = String(byKeys);
+      $("by-matches").ariaPressed = String(!byKeys);
+    };
+    $("by-keys").textContent = visible(`Compare ${keyNoun(keys, 2)}`);
+    $("by-keys").addEventListener("click", () => compare(true));
+    $("by-matches").addEventListener("click", () => compare(false));
+    $("counting").hidden = !hasKeys;
+    compare(hasKeys && countsKeys);
+    $("list").append(element("thead", element("tr", [...heads, element("th")])), element("tbody", lines));
     $("queries").hidden = false;
   }
   addEventListener("hashchange", open);

@@ -31,6 +31,7 @@ from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet
 from cer_gpu.report.counted import Counted, count_for_report, n_pages, number_in_words, too_many
 from cer_gpu.report.events import ReportEvents, paths, title_of
+from cer_gpu.report.funnel_keys import build_on_each_other
 from cer_gpu.report.listed_matches import ReportResults, find_for_report
 from cer_gpu.report.match_measures import shown_measures
 from cer_gpu.report.match_rows import input_rows, packed, shown_rows
@@ -294,7 +295,7 @@ def write_report(
         }
         contents = [{"name": name, **page} for name, page in pages.items()]
         heading = title_of(texts, inputs, sources) if title is None else title
-        written = render(contents, heading, about).encode(
+        written = render(contents, heading, about, counts_keys=build_on_each_other(queries)).encode(
             "utf-8", "replace"
         )  # a title may be a file name that is not text
         with naming(os.fspath(path)):
@@ -315,17 +316,22 @@ def queries_of(query: CompiledQuery | QuerySet) -> dict[str, Query]:
     return queries
 
 
-def render(contents: list[dict[str, Any]], title: str, about: Mapping[str, Sequence[str]]) -> str:
+def render(
+    contents: list[dict[str, Any]], title: str, about: Mapping[str, Sequence[str]], *, counts_keys: bool = False
+) -> str:
     """Return the page that shows contents, one of them at a time.
 
     Parameters
     ----------
     about
         Paths of the queries and of the events, which the page shows as a detail.
+    counts_keys
+        Compare queries by the keys that have a match, until the reader switches to matches.
 
     Its content security policy allows only its own style and script, by their digests; the content is JSON without
     ``<``, so that no text in it can end the element around it.
     """
+    shown = {"about": about, "counts_keys": counts_keys, "pages": contents}
     style, script = resource("page.css"), "".join(resource(f"{name}.js") for name in SCRIPTS)
     return Template(resource("page.html")).substitute(
         title=html_text(title),
@@ -333,7 +339,7 @@ def render(contents: list[dict[str, Any]], title: str, about: Mapping[str, Seque
         script=script,
         style_digest=digest(style),
         script_digest=digest(script),
-        held=json.dumps({"about": about, "pages": contents}, separators=(",", ":")).replace("<", "\\u003c"),
+        held=json.dumps(shown, separators=(",", ":")).replace("<", "\\u003c"),
     )
 
 
