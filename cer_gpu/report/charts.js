@@ -94,35 +94,47 @@ function makeOver(data, canvas) {
   return { count, draw, at };
 }
 
-/** Draw the chart of how long those shown last, and tell it in words. */
-function drawLengths(data, shown, canvas, words) {
+/**
+ * Draw the chart of how long those shown last, of which a range may be chosen, and tell it in words.  Return the bars as
+ * ranges {low, high, text, test(length)}, null for one without any.
+ */
+function drawLengths(data, shown, canvas, words, chosen) {
   const { axis, held, standsFor } = data;
   const area = prepare(canvas);
   const { width } = area;
   const sorted = Float64Array.from(shown, (i) => data.length[i]).sort();
   words.textContent = "";
-  if (!sorted.length) return;
+  if (!sorted.length) return [];
   const at = (share) => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))];
   const longest = sorted.at(-1);
   const cap = longest > 4 * at(0.99) && at(0.99) ? at(0.99) : longest;
-  const step = axis.round(Math.max(cap, axis.isTime ? 0.000001 : 1) / 30);
+  const step = axis.roundLength(Math.max(cap, axis.isTime ? 0.000001 : 1) / 30);
   const bars = new Float64Array(Math.floor(cap / step) + 1 + (cap < longest));
   const scale = standsFor ? 1 : held.step; // those listed of an end do not stand for the duration of the others
   for (const value of sorted) bars[Math.min(bars.length - 1, Math.floor(value / step))] += scale;
   const most = bars.reduce((a, b) => Math.max(a, b), 1);
-  const isolated = !axis.isTime && step === 1; // each bar is one length
-  const every = axis.round((step * bars.length * 80) / width); // a round step of labels, and of bars
+  const isolated = !axis.msOfLength && step === 1; // each bar is one length
+  const every = axis.roundLength((step * bars.length * 80) / width); // a round step of labels, and of bars
   const place = (value) => (value / step + (isolated ? 0.5 : 0)) * (width / bars.length);
   const marks = [];
   for (let value = 0; value < bars.length * step; value += every) {
-    marks.push([value, axis.isTime ? axis.lengthText(value) : grouped(value)]);
+    marks.push([value, axis.msOfLength ? axis.lengthText(value) : grouped(value)]);
   }
   drawCounts(area, countTicks(most, 5), (count) => (count / most) * (area.height - 10));
   drawAxis(area, marks, place);
-  drawBars(area, [...bars], most, (bar) => colour(cap < longest && bar === bars.length - 1 ? "dim" : "bar"));
+  const isLast = (bar) => cap < longest && bar === bars.length - 1;
+  const isChosen = (bar) => !chosen || (bar * step < chosen.high && (bar + 1) * step > chosen.low);
+  drawBars(area, [...bars], most, (bar) => colour(!isChosen(bar) ? "soft" : isLast(bar) ? "dim" : "bar"));
   words.textContent = `shortest ${axis.lengthText(sorted[0])}, median ${axis.lengthText(at(0.5))}, ` +
     `nine in ten at most ${axis.lengthText(at(0.9))}, longest ${axis.lengthText(longest)}` +
     (cap < longest ? "; the last bar holds all that are longer" : "");
+  return Array.from(bars, (count, bar) => {
+    const low = bar * step, high = isLast(bar) ? Infinity : low + step;
+    const test = (length) => (isLast(bar) ? Math.floor(length / step) >= bar : Math.floor(length / step) === bar);
+    const text = isolated && !isLast(bar) ? axis.lengthText(low) : high === Infinity ? `at least ${axis.lengthText(low)}` :
+      `${axis.lengthText(low)} to ${axis.lengthText(high)}`;
+    return count ? { low, high, text, test } : null;
+  });
 }
 
 /** A part of an axis, and a little more on both sides. */

@@ -9,6 +9,18 @@ const brief = new Intl.NumberFormat("en", { notation: "compact" });
 const grouped = (n) => numbers.format(n);
 const counted = (n, what) => `${grouped(n)} ${what}${n === 1 ? "" : what.endsWith("ch") ? "es" : "s"}`;
 
+const upperFirst = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
+
+/** The noun for so many values of a key, in one column or more: "user", "users", "pairs of user and day". */
+function keyNoun(keys, n) {
+  if (!keys.length) return n === 1 ? "key" : "keys";
+  if (keys.length > 1) return `${keys.length > 2 ? "combination" : "pair"}${n === 1 ? "" : "s"} of ${keys.slice(0, -1).join(", ")} and ${keys.at(-1)}`;
+  const [name] = keys;
+  if (n === 1) return name;
+  if (/[^aeiou]y$/.test(name)) return `${name.slice(0, -1)}ies`;
+  return name + (/(s|x|z|ch|sh)$/.test(name) ? "es" : "s");
+}
+
 /** A text with the characters escaped that move a cursor, or turn the direction of writing: \x1b, \u202e. */
 function visible(text) {
   return text.replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, (char) => {
@@ -37,10 +49,12 @@ function groupedText(text) {
   return parts ? parts[1] + parts[2].replace(/\B(?=(\d{3})+$)/g, ",") + (parts[3] ?? "") : text;
 }
 
-/** A cell of a table: a value of a column, null for NULL. */
+/** A number as text: whole ones in full, others with four digits or all before the point. */
+const roundedText = (value) => String(Number.isInteger(value) || Math.abs(value) >= 1000 ? Math.round(value) : +value.toPrecision(4));
+
+/** A cell of a table: a value of a column as it is shown, null for NULL. */
 function cell(value, isNumber = false) {
-  if (value === null) return element("td", "NULL", isNumber ? "null number" : "null");
-  return isNumber ? element("td", groupedText(value), "number") : element("td", value);
+  return element("td", value ?? "NULL", [value === null ? "null" : "", isNumber ? "number" : ""].filter(Boolean).join(" "));
 }
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

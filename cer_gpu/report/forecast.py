@@ -93,6 +93,7 @@ def render_forecast(model: Forecast, score: Score, likely: pa.Table, at: str, ti
         style=style,
         style_digest=digest(style),
         facts="".join(f"<div><dt>{html_text(name)}</dt><dd>{n:,}</dd></div>" for name, n in facts),
+        switch="",
         sections="\n".join(sections),
     )
 

@@ -12,9 +12,10 @@ from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.io.sinks import naming, result_file
 from cer_gpu.output.funnel_counts import STOPS, FunnelCounts, FunnelRow
 from cer_gpu.planning.outputs import funnel_names
-from cer_gpu.printable import html_text
+from cer_gpu.printable import html_text, plural
 from cer_gpu.query_set import QuerySet
 from cer_gpu.report.events import ReportEvents, paths, title_of
+from cer_gpu.report.funnel_keys import FurthestStarts
 from cer_gpu.report.page import ReportSummary, digest, queries_of, resource
 
 _WIDTH = 1000
@@ -36,7 +37,8 @@ def write_funnel(
 ) -> ReportSummary:
     """Write the funnel of a query, or of each of several, as one HTML page; the arguments are those of `write_report`.
 
-    The events are read once.
+    The events are read once.  With PARTITION BY, a key counts once, by its start that gets furthest; a switch on the
+    page counts all starts.
 
     Returns
     -------
@@ -53,16 +55,19 @@ def write_funnel(
     queries = queries_of(query)
     sources = paths(events) if events_from is None else [*events_from]
     counts = {name: FunnelCounts(funnel_names(each._plan), each._plan.time_unit) for name, each in queries.items()}
+    of_keys = {name: FurthestStarts(each) for name, each in queries.items() if each.partition_keys}
     together = QuerySet(queries)
     with result_file(path, [*paths(events), *inputs]) as file:
         evaluator = together._fixed_evaluator(EvaluationOptions(output="funnel", max_memory=max_memory))
         source = ReportEvents(next(iter(queries.values())), events, sort=sort).open()
         for name, batch in together._match_source(source, evaluator, threads):
             counts[name].take(batch)
+            if name in of_keys:
+                of_keys[name].take(batch)
         texts = {name: each.text for name, each in queries.items()}
         heading = title_of(texts, inputs, sources) if title is None else title
         n_events: int = evaluator.n_events
-        written = render_funnel(counts, texts, heading, n_events).encode("utf-8", "replace")
+        written = render_funnel(counts, of_keys, texts, heading, n_events).encode("utf-8", "replace")
         with naming(os.fspath(path)):
             file.write(written)
     notes = [f"{name}: {note}" if name else note for name, own in evaluator.notes.items() for note in own]
@@ -70,28 +75,58 @@ def write_funnel(
     return ReportSummary(n_events, sum(of.values()), len(written), tuple(notes), dict(of))
 
 
-def render_funnel(counts: Mapping[str, FunnelCounts], texts: Mapping[str, str], title: str, n_events: int) -> str:
-    """Return the page with the funnels of queries, by their names and texts."""
+def render_funnel(
+    counts: Mapping[str, FunnelCounts],
+    of_keys: Mapping[str, FurthestStarts],
+    texts: Mapping[str, str],
+    title: str,
+    n_events: int,
+) -> str:
+    """Return the page with the funnels of queries, by their names: of starts, and of keys if they have some."""
     style = resource("page.css") + resource("funnel.css")
     n_starts = sum(each.n_starts for each in counts.values())
     facts = (("events", n_events), ("starts", n_starts))
+    nouns = {name: _noun(each.keys) for name, each in of_keys.items()}
+    noun = next(iter(nouns.values())) if len({*nouns.values()}) == 1 else "keys"
     return Template(resource("funnel.html")).substitute(
         title=html_text(title),
         style=style,
         style_digest=digest(style),
         facts="".join(f"<div><dt>{name}</dt><dd>{n:,}</dd></div>" for name, n in facts),
-        sections="\n".join(_section(name, texts[name], each) for name, each in counts.items()),
+        switch=_SWITCH.format(html_text(noun)) if of_keys else "",
+        sections="\n".join(
+            _section(name, texts[name], each, of_keys.get(name), nouns.get(name, "")) for name, each in counts.items()
+        ),
     )
 
 
-def _section(name: str, text: str, counts: FunnelCounts) -> str:
-    heads = ("step", "", "starts", "of previous step", "of first", "median from start", *STOPS)
-    head = "".join(f'<th scope="col">{each}</th>' for each in heads)
+_SWITCH = """<p class="switch">Count
+<label><input type="radio" name="count" id="keys" checked>{}</label>
+<label><input type="radio" name="count" id="starts">all starts</label>
+</p>"""
+
+
+def _noun(keys: Sequence[str]) -> str:
+    """Return the noun for keys, of one column or more: "users", "pairs of user and day"."""
+    if len(keys) == 1:
+        return plural(keys[0])
+    return f"{'combinations' if len(keys) > 2 else 'pairs'} of {', '.join(keys[:-1])} and {keys[-1]}"
+
+
+def _section(name: str, text: str, counts: FunnelCounts, of_keys: FurthestStarts | None, noun: str) -> str:
+    tables = _table(counts, "starts", "of-starts" if of_keys else "")
+    if of_keys is not None:
+        tables = _table(of_keys.counts(), noun, "of-keys") + "\n" + tables
+    return f"<section>\n<h2>{html_text(name or 'Funnel')}</h2>\n<pre>{html_text(text)}</pre>\n{tables}\n</section>"
+
+
+def _table(counts: FunnelCounts, noun: str, kind: str) -> str:
+    heads = ("step", "", noun, "of previous step", "of first", "median from start", *STOPS)
+    head = "".join(f'<th scope="col">{html_text(each)}</th>' for each in heads)
     rows = "\n".join(_row(k, row, counts) for k, row in enumerate(counts.rows, 1))
     return (
-        f"<section>\n<h2>{html_text(name or 'Funnel')}</h2>\n<pre>{html_text(text)}</pre>\n"
-        f'<div class="scroll"><table class="funnel">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n'
-        "</tbody>\n</table></div>\n</section>"
+        f'<div class="scroll {kind}"><table class="funnel">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n'
+        "</tbody>\n</table></div>"
     )
 
 

@@ -7,7 +7,18 @@ function unpack({ type, unit, data }) {
   return unit === 1 ? values : Float64Array.from(values, (value) => value * unit);
 }
 
-const unpackColumn = (column) => ({ ...column, codes: unpack(column.codes) });
+/** A column of strings with its codes, and how its values are shown: text(code), null for NULL; number(code), NaN for NULL. */
+function unpackColumn(column) {
+  const { values, is_number: isNumber, is_duration: isDuration = false } = column, zone = Zone.of(column.zone);
+  const text = isDuration ? (value) => durationText(parsedDuration(value), 4) : isNumber ? groupedText :
+    zone ? (value) => inZone(value, Axis.isUtc ? null : zone) : (value) => value;
+  return {
+    name: column.name, values, codes: unpack(column.codes), zone, isText: !isNumber && !isDuration, isShownAsIs: !isDuration && !zone,
+    text: (code) => values[code] === null ? null : text(values[code]),
+    number: (code) => values[code] === null ? NaN : isDuration ? parsedDuration(values[code]) : Number(values[code]),
+    numberText: isDuration ? (value) => durationText(value) : (value) => groupedText(roundedText(value)),
+  };
+}
 
 /** Matches, numbered i = 0, 1, ... in the order of their ends, and rows. */
 class Held {
@@ -48,6 +59,9 @@ class Held {
     return Number.isInteger(i) && i >= 0 && i < this.n ? i : undefined;
   }
 
+  /** The zone of some times of the page that is not UTC, or "". */
+  get zone() { return [this.axis.ownZone, ...[...this.measures, ...this.columns].map((column) => column.zone)].find(Boolean)?.name ?? ""; }
+
   end(i) { return this.from[i] + this.length[i]; }
 
   hasRows(i) { return (i * this.held.step) % this.held.rows.step === 0; }
@@ -76,20 +90,20 @@ class Held {
 /** What the page leaves out, as texts. */
 function limitsOf(held) {
   if (held.n_matches === 0) return [];
-  const { rows, step, measures } = held;
+  const { rows, measures } = held;
   const nth = (n) => `one match in ${grouped(n)}`;
   const isCut = rows.columns.some((column) => column.values.some((value) => value && value.length >= 120));
   return [
-    !held.most_at_an_end && step > 1 && `There are too many matches for one page: it has ${nth(step)}, spread evenly, and estimates ` +
-      "counts over time and durations from these. The counts by partition cover all matches.",
-    rows.step > 1 && `It holds the rows of ${nth(rows.step)}.`,
+    rows.step > 1 && `The page holds the rows of ${nth(rows.step)}.`,
     rows.most >= 200 && "Of one match it holds the first 200 rows.",
     rows.cuts_between && `Of the rows between it holds ${rows.most_between ? `the first ${rows.most_between} of each` : "none"}.`,
     rows.n_columns > rows.columns.length && `It holds the first ${rows.columns.length} of ${rows.n_columns} columns.`,
-    measures?.columns && measures.columns.length < measures.n_columns &&
+    measures?.several && (measures.columns.length ? "Some matches can be read in several ways; their measures are those of the first." :
+      "Its measures are not on this page: a variable has the name of another column."),
+    measures?.columns.length > 0 && measures.columns.length < measures.n_columns &&
       `It holds the first ${measures.columns.length} of ${counted(measures.n_columns, "measure")}.`,
     isCut && "Values of rows are cut after 120 characters.",
     held.labels.length < held.n_partitions &&
-      `It names ${grouped(held.labels.length)} of ${counted(held.n_partitions, "partition")}.`,
+      `It names ${grouped(held.labels.length)} of ${grouped(held.n_partitions)} ${keyNoun(held.keys, held.n_partitions)}.`,
   ].filter(Boolean);
 }

@@ -10,9 +10,9 @@ function columnsOf(data) {
   const number = (name, id, value, text = (i) => grouped(value(i))) =>
     ({ name, id, isNumber: true, text, plain: (i) => String(value(i)), keys: numbers(value) });
   const point = (name, value) =>
-    ({ name: axis.headed(name), id: `${name}_time`, isNumber: axis.kind !== "moment", text: (i) => axis.pointText(value(i)), plain: (i) => axis.pointText(value(i)), keys: numbers(value) });
+    ({ get name() { return axis.headed(name); }, id: `${name}_time`, isNumber: axis.kind !== "moment", text: (i) => axis.pointText(value(i)), plain: (i) => axis.pointText(value(i)), keys: numbers(value) });
   const start = (i) => first[i], end = (i) => first[i] + span[i];
-  const lasts = { name: axis.isTime ? "duration" : "length", id: axis.kind === "duration" || axis.kind === "moment" ? "duration_ms" : "length",
+  const lasts = { name: axis.msOfLength ? "duration" : "length", id: axis.kind === "duration" || axis.kind === "moment" ? "duration_ms" : "length",
     isNumber: true, text: (i) => axis.lengthText(length[i]), plain: (i) => String(length[i]), keys: numbers((i) => length[i]) };
   const key = (name, at) => ({ name, id: name, isNumber: false, text: (i) => data.keyValues[partition[i]][at],
     plain: (i) => data.keyValues[partition[i]][at], keys: ranked(data.keyValues.map((values) => values[at]), partition) });
@@ -24,10 +24,9 @@ function columnsOf(data) {
     lasts,
     number("events", "events", (i) => size[i]),
     ...data.held.keys.map(key),
-    ...data.measures.map(({ name, is_number: isNumber, values, codes }) => ({
-      name, id: name, isNumber, text: (i) => values[codes[i]] === null ? null : isNumber ? groupedText(values[codes[i]]) : values[codes[i]],
-      plain: (i) => values[codes[i]] ?? "",
-      keys: isNumber ? () => Float64Array.from(codes, (code) => values[code] === null ? NaN : Number(values[code])) : ranked(values, codes),
+    ...data.measures.map(({ name, isText, values, codes, text, number: numberOf }) => ({
+      name, id: name, isNumber: !isText, text: (i) => text(codes[i]), plain: (i) => values[codes[i]] ?? "",
+      keys: isText ? ranked(values, codes) : () => Float64Array.from(codes, numberOf),
     })),
   ];
 }
@@ -72,6 +71,13 @@ class List {
       to();
       event.preventDefault();
     });
+  }
+
+  /** Write the names of the columns again, after the zone of the times has changed. */
+  rename() {
+    this.heads.forEach((head, at) => { head.firstChild.textContent = visible(this.columns[at].name); });
+    this.width = -1;
+    this.draw();
   }
 
   /** List matches, in the order that was chosen last. */

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from cer_gpu.arrays import Int64, UInt64
 from cer_gpu.engine.evaluation_options import USUAL_OPTIONS, EvaluationOptions
 from cer_gpu.errors import OptionError
-from cer_gpu.io.source import Source
 from cer_gpu.query import Query
 from cer_gpu.report.counted import Counted, ShownPartitions
 from cer_gpu.report.events import ReportEvents
@@ -112,7 +111,8 @@ class ReportResults:
     drawn : pyarrow.Table or None
         ``number``, ``start``, ``end``, ``n_kept`` (number of events), ``partition`` (a code) and with a time
         column ``start_time`` and ``end_time`` of a sample of those listed, every `step`-th; and ``stands_for`` (the
-        number of matches of the end that each listed one represents) if not all are listed.
+        number of matches of the end that each listed one represents) if not all are listed, and ``fingerprint`` if the
+        query has measures.
     detailed : pyarrow.Table or None
         ``number``, ``start``, ``end``, ``n_kept``, ``partition``, ``positions`` (the first `MAX_ROWS_OF_ONE`) and
         ``fingerprint`` of a smaller sample, every `detail_step`-th of those listed.
@@ -132,6 +132,11 @@ class ReportResults:
     detail_step: int
     partitions: ShownPartitions
     counts: list[int]
+
+    @property
+    def is_whole(self) -> bool:
+        """True if all matches are listed."""
+        return self.n_listed == self.n_matches
 
 
 def find_for_report(
@@ -171,6 +176,8 @@ def find_for_report(
         shown = {name: batch.column(name) for name in ("start_time", "end_time") if query.time_column is not None}
         if some is not None:
             shown["stands_for"] = pa.array(some.weights(batch.column("end").to_numpy()))
+        if query.default_output == "measures":
+            shown["fingerprint"] = pa.array(fingerprints(batch))
         drawn.add(pa.table(columns | shown), np.ones(batch.num_rows, np.int64))
         rows = detailed.of_step(pa.table(columns | {"positions": positions}))  # before the costly steps
         weights = 1 + np.minimum(pc.list_value_length(rows["positions"]).to_numpy(), MAX_ROWS_OF_ONE).astype(np.int64)
@@ -217,9 +224,9 @@ def variables_of(
         valuations are joined by " or ".  A match whose valuations were not reached has an empty list.  None if a
         variable has the name of another column.
     """
-    names = _variables_to_draw(query, events.open())
-    if names is None:
+    if not has_bindings(query, events):
         return None
+    names = list(query.variables)
     prints = detailed["fingerprint"].to_numpy()
     order = np.argsort(prints)
     prints = prints[order]
@@ -250,12 +257,13 @@ def _valuations(query: Query, events: ReportEvents, options: EvaluationOptions) 
             yield batch
 
 
-def _variables_to_draw(query: Query, source: Source) -> list[str] | None:
+def has_bindings(query: Query, events: ReportEvents) -> bool:
+    """Return True if no variable has the name of another column of the output "bindings"."""
     try:
-        query.output_schema(source.schema, "bindings")
-        return list(query.variables)
+        query.output_schema(events.open().schema, "bindings")
     except OptionError:
-        return None
+        return False
+    return True
 
 
 def _distinct_variables(ways: Mapping[tuple[tuple[str, ...], ...], None], n_rows: int) -> list[str]:

@@ -62,7 +62,9 @@ def size(strings: pa.Table) -> int:
 
 
 def coded(name: str, column: pa.ChunkedArray, kind: pa.DataType, digits: int | None = None) -> dict[str, Any]:
-    """Return a column of strings: its name, distinct values, the code of each row, and whether they are numbers.
+    """Return a column of strings: its name, distinct values, the code of each row, and how they are shown.
+
+    ``is_duration`` or the ``zone`` of timestamps is there only where it says something.
 
     Parameters
     ----------
@@ -75,7 +77,12 @@ def coded(name: str, column: pa.ChunkedArray, kind: pa.DataType, digits: int | N
     if pa.types.is_timestamp(kind):
         values = in_one_format(values, max(fraction_digits(values), digits or 0))
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    return {"name": name[:MAX_CELL], "is_number": is_number, "values": values, "codes": packed(codes)}
+    shown: dict[str, Any] = {"name": name[:MAX_CELL], "is_number": is_number, "values": values, "codes": packed(codes)}
+    if pa.types.is_duration(kind):
+        shown["is_duration"] = True
+    if zone := getattr(kind, "tz", None):
+        shown["zone"] = zone
+    return shown
 
 
 # ---- times --------------------------------------------------------------------------------------------------------
@@ -329,6 +336,22 @@ def _cell_strings(
         if high == len(positions):
             break
     return pa.concat_tables(pieces) if pieces else schema.empty_table(), numbers
+
+
+def input_rows(events: ReportEvents, positions: Int64) -> Int64:
+    """Return the row numbers in the input of positions, which differ from them if the events are reordered."""
+    source = events.numbered()
+    if ROW_COLUMN not in source.schema.names:
+        return positions
+    ordered, places = np.unique(positions, return_inverse=True)
+    numbers, n_before = np.empty(len(ordered), np.int64), 0
+    for batch in source.batches([ROW_COLUMN]):
+        low, high = np.searchsorted(ordered, [n_before, n_before + batch.num_rows])
+        numbers[low:high] = batch.column(ROW_COLUMN).to_numpy()[ordered[low:high] - n_before]
+        n_before += batch.num_rows
+        if high == len(ordered):
+            break
+    return numbers[places]
 
 
 def _coded_roles(variables: list[list[str]] | None, lengths: Sequence[int]) -> tuple[list[str], Int64]:

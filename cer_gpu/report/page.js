@@ -19,7 +19,10 @@ function showQuery(held) {
   $("query").append(visible(text.slice(end)));
   $("words").append(held.words.join("\n"));
   $("notes").append(...held.notes.map((note) => element("li", note)));
-  for (const pre of [$("query"), $("words")]) cut(pre, pre.nextElementSibling);
+  const cutTexts = () => { for (const pre of [$("query"), $("words")]) cut(pre, pre.nextElementSibling); };
+  $("details").open = !matchMedia("(max-width: 40rem)").matches;
+  if ($("details").open) cutTexts();
+  else $("details").addEventListener("toggle", cutTexts, { once: true });
 }
 
 /** Cut a text of many lines, with a button that shows all. */
@@ -35,14 +38,6 @@ function cut(pre, button) {
   };
   button.addEventListener("click", () => show(!pre.classList.contains("cut")));
   show(true);
-}
-
-function showMeasures({ names, rows, n_rows: all }) {
-  const head = element("tr", names.map((name) => element("th", name)));
-  $("measured").replaceChildren(element("thead", head), element("tbody", rows.map((row) => element("tr", row.map((value) => cell(value))))));
-  $("measures-note").textContent = all === null ? `The first ${counted(rows.length, "row")}.` : rows.length < all
-    ? `The first ${grouped(rows.length)} of ${counted(all, "row")}.` : "";
-  $("measures").hidden = false;
 }
 
 /** Call back while the pointer is dragged over a canvas, with where it began and is; and where it is let go at once. */
@@ -73,30 +68,37 @@ function showPage(held, factsList, told) {
   facts(factsList, [
     [held.n_matches === 1 ? "match" : "matches", held.found],
     ...(held.name ? [] : [[held.n_events === 1 ? "event read" : "events read", grouped(held.n_events)]]),
-    ...(held.keys.length ? [["partitions with any", grouped(held.n_partitions)]] : []),
+    ...(held.keys.length ? [[`${keyNoun(held.keys, held.n_partitions)} with a match`, grouped(held.n_partitions)]] : []),
   ]);
   showQuery(held);
-  if (held.measures?.rows) showMeasures(held.measures);
   if (held.n_matches === 0) {
     $("found").replaceChildren(element("section", element("p", "The query found no matches.")));
     return { close() {}, open() {} };
+  }
+  const data = new Held(held), { axis, labels, counts, partition, byStart } = data;
+  if (!held.most_at_an_end && held.step > 1) {
+    $("some").textContent = `There are too many matches for one page: it has a sample, ${grouped(data.n)} of ${held.found}, one in ` +
+      `${grouped(held.step)}, spread evenly, and estimates counts over time, durations and groups from these.` +
+      (held.keys.length ? ` The counts by ${keyNoun(held.keys, 1)} cover all matches.` : "");
   }
   if (held.most_at_an_end) {
     $("some").textContent = "There are too many matches to list: of those that end at the same event, at most " +
       `${grouped(held.most_at_an_end)} are listed, ${grouped(held.n_listed)} in all` +
       (held.step > 1 ? `, and one in ${grouped(held.step)} of these is on this page` : "") +
       ". They say nothing about the duration of the others. " +
-      (held.n_matches === null ? "Counts below are of those listed." : "Counts over time and by partition cover all matches.");
+      (held.n_matches === null ? "Counts below are of those listed." : `Counts over time${held.keys.length ? ` and by ${keyNoun(held.keys, 1)}` : ""} cover all matches.`);
     $("lengths-title").textContent = "Durations of the listed matches";
   }
 
-  const data = new Held(held), { axis, labels, counts, partition, byStart } = data;
   const timeline = new Timeline(data, $("timeline"), $("view"));
   const over = makeOver(data, $("over"));
   const find = makeSearch(data);
   const pane = new Pane(data);
   const list = new List(data, $("matches-scroll"), $("matches"), choose);
+  const groups = new Groups(data, showGroup);
   let only = -1; // the one partition that is shown
+  let lengths = null, group = null; // a range of lengths, and a group, that are shown alone
+  let forLengths = [], bars = []; // the matches of the chart of lengths, and its bars
   let due = 0; // 1: what depends on the view is to be drawn; 2: everything
 
   function draw(what = 2) {
@@ -104,7 +106,7 @@ function showPage(held, factsList, told) {
       if (gone.signal.aborted) return;
       if (due === 2) {
         over.count(timeline.shown);
-        drawLengths(data, timeline.shown, $("lengths"), $("lengths-text"));
+        bars = drawLengths(data, forLengths, $("lengths"), $("lengths-text"), lengths);
         list.draw();
       }
       timeline.draw();
@@ -121,13 +123,25 @@ function showPage(held, factsList, told) {
 
   function filter() {
     const hits = find($("search").value);
-    const isFiltered = Boolean(hits) || only >= 0;
-    const shown = isFiltered ? byStart.filter((i) => (!hits || hits[i]) && (only < 0 || partition[i] === only)) : byStart;
+    const isFiltered = Boolean(hits || lengths || group) || only >= 0;
+    const base = hits || only >= 0 ? byStart.filter((i) => (!hits || hits[i]) && (only < 0 || partition[i] === only)) : byStart;
+    const ofLengths = (all) => lengths ? all.filter((i) => lengths.test(data.length[i])) : all;
+    // a chart and a table by which one filters keep all that they offer
+    forLengths = group ? base.filter(group.test) : base;
+    groups.show(ofLengths(base), group);
+    const shown = ofLengths(forLengths);
     timeline.stack(shown, isFiltered);
     list.show(shown);
     $("n-found").textContent = isFiltered ? `${grouped(shown.length)} of ${counted(byStart.length, "match")}` : "";
-    $("only").hidden = only < 0;
-    $("only").textContent = only < 0 ? "" : visible(`${held.keys.join(", ")}: ${labels[only]} \u00d7`);
+    const filters = {
+      only: only < 0 ? "" : `${held.keys.join(", ")}: ${labels[only]}`,
+      "only-lengths": lengths ? `${axis.msOfLength ? "duration" : "length"}: ${lengths.text}` : "",
+      "only-group": group ? group.text : "",
+    };
+    for (const [id, text] of Object.entries(filters)) {
+      $(id).hidden = !text;
+      $(id).textContent = visible(`${text} \u00d7`);
+    }
     for (const [code, button] of $("partitions").querySelectorAll("button").entries()) button.ariaPressed = String(code === only);
     draw();
   }
@@ -135,6 +149,23 @@ function showPage(held, factsList, told) {
   function showOnly(code) {
     only = only === code ? -1 : code;
     filter();
+  }
+
+  function showLengths(range) {
+    lengths = lengths?.text === range?.text ? null : range;
+    filter();
+  }
+
+  function showGroup(filtered) {
+    group = filtered;
+    filter();
+  }
+
+  /** Show the bar before or behind the one that is shown alone. */
+  function stepLengths(by) {
+    const one = bars.findIndex((range) => range && range.text === lengths?.text);
+    const begin = one < 0 ? (by > 0 ? 0 : bars.length - 1) : one + by;
+    for (let at = begin; at >= 0 && at < bars.length; at += by) if (bars[at]) return showLengths(bars[at]);
   }
 
   function choose(i) {
@@ -170,6 +201,7 @@ function showPage(held, factsList, told) {
 
   function showPartitions() {
     if (!labels.length) $("most").hidden = true;
+    $("most-title").textContent = visible(`${upperFirst(keyNoun(held.keys, 2))} with the most matches`);
     $("partitions").append(...labels.slice(0, 10).map((label, code) => {
       const button = element("button", [element("span", label), element("span", grouped(counts[code]))]);
       button.type = "button";
@@ -234,6 +266,11 @@ function showPage(held, factsList, told) {
     "+": () => zoom(0.6), "=": () => zoom(0.6), "-": () => zoom(1 / 0.6), "0": all,
     ArrowLeft: () => move(-0.2), ArrowRight: () => move(0.2), ArrowUp: previous, ArrowDown: next,
   });
+  keys($("lengths"), { ArrowLeft: () => stepLengths(-1), ArrowRight: () => stepLengths(1) });
+  $("lengths").addEventListener("click", (event) => {
+    const range = bars[Math.floor(((event.offsetX - LEFT) / ($("lengths").clientWidth - LEFT)) * bars.length)];
+    if (range) showLengths(range);
+  });
   keys($("chosen"), { ArrowUp: previous, ArrowLeft: previous, ArrowDown: next, ArrowRight: next });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && !(event.target.id === "search" && event.target.value)) closePane();
@@ -248,6 +285,8 @@ function showPage(held, factsList, told) {
     else typing = setTimeout(filter, 200);
   });
   $("only").addEventListener("click", () => showOnly(only));
+  $("only-lengths").addEventListener("click", () => showLengths(null));
+  $("only-group").addEventListener("click", () => showGroup(null));
   $("previous").addEventListener("click", previous);
   $("next").addEventListener("click", next);
   $("close").addEventListener("click", closePane);
@@ -256,15 +295,29 @@ function showPage(held, factsList, told) {
     $("link").textContent = isDone ? "Copied" : "The address is above";
     setTimeout(() => { if (!gone.signal.aborted) $("link").textContent = "Copy link"; }, 2000);
   });
-  const saved = (end) => `${(held.name || "complex_events").replace(/[^\w.-]+/g, "_")}${end}.csv`;
+  const saved = (end) => `${(held.name || "matches").replace(/[^\w.-]+/g, "_")}${end}.csv`;
   $("save-list").addEventListener("click", () => save(saved(""), listAsCsv(list)));
   $("save-positions").addEventListener("click", () => save(saved("_positions"), positionsAsCsv(list)));
-  $("times").textContent = axis.told;
+  $("zone").hidden = !data.zone;
+  $("zone").addEventListener("click", () => {
+    Axis.isUtc = !Axis.isUtc;
+    showZone();
+    list.rename();
+    if (!$("chosen").hidden) pane.show(pane.i);
+    if ($("search").value) filter();
+    draw();
+  });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(), { signal: gone.signal });
   const resized = new ResizeObserver(() => draw());
   resized.observe(document.body);
   gone.signal.addEventListener("abort", () => resized.disconnect());
 
+  function showZone() {
+    $("zone").ariaPressed = String(Axis.isUtc);
+    $("times").textContent = axis.told;
+  }
+
+  showZone();
   showPartitions();
   filter();
   return { close: () => gone.abort(), open };
@@ -273,7 +326,7 @@ function showPage(held, factsList, told) {
 // ---- the queries, and the address of one match ------------------------------------------------------------
 
 (() => {
-  const { about, pages } = JSON.parse($("held").textContent);
+  const { about, counts_keys: countsKeys, pages } = JSON.parse($("held").textContent);
   const isSet = pages.length > 1;
   let page = { close() {}, open() {} }, shown = -1, telling = 0;
 
@@ -328,18 +381,29 @@ function showPage(held, factsList, told) {
       ["found something", grouped(found.length)],
       ["events read", grouped(Math.max(...pages.map((held) => held.n_events)))],
     ]);
-    const most = Math.max(...pages.map((held) => held.n_matches ?? 2 ** 63));
-    const head = element("tr", [element("th", "query"), element("th", "matches", "number"), element("th")]);
-    const lines = pages.map((held) => {
+    const { keys } = pages[0], hasKeys = keys.length > 0 && pages.every((held) => String(held.keys) === String(keys));
+    const heads = ["query", ...(hasKeys ? [keyNoun(keys, 2)] : []), "matches"].map((name, at) => element("th", name, at ? "number" : ""));
+    const bars = pages.map(() => element("div", "", "share"));
+    const lines = pages.map((held, at) => {
       const button = element("button", held.name);
       button.type = "button";
       button.addEventListener("click", () => { location.hash = new URLSearchParams({ query: held.name }); });
-      const bar = element("div", "", "share");
-      // a bar of one hundredth is the narrowest that can be seen
-      bar.style.setProperty("--share", held.n_matches === 0 ? 0 : Math.max(0.01, (held.n_matches ?? most) / most));
-      return element("tr", [element("td", button), element("td", held.found, "number"), element("td", bar, "wide")]);
+      return element("tr", [element("td", button), ...(hasKeys ? [element("td", grouped(held.n_partitions), "number")] : []),
+        element("td", held.found, "number"), element("td", bars[at], "wide")]);
     });
-    $("list").append(element("thead", head), element("tbody", lines));
+    const compare = (byKeys) => {
+      const counts = pages.map((held) => byKeys ? held.n_partitions : held.n_matches ?? 2 ** 63), most = Math.max(...counts);
+      // a bar of one hundredth is the narrowest that can be seen
+      bars.forEach((bar, at) => bar.style.setProperty("--share", counts[at] === 0 ? 0 : Math.max(0.01, counts[at] / most)));
+      $("by-keys").ariaPressed = String(byKeys);
+      $("by-matches").ariaPressed = String(!byKeys);
+    };
+    $("by-keys").textContent = visible(`Compare ${keyNoun(keys, 2)}`);
+    $("by-keys").addEventListener("click", () => compare(true));
+    $("by-matches").addEventListener("click", () => compare(false));
+    $("counting").hidden = !hasKeys;
+    compare(hasKeys && countsKeys);
+    $("list").append(element("thead", element("tr", [...heads, element("th")])), element("tbody", lines));
     $("queries").hidden = false;
   }
   addEventListener("hashchange", open);

@@ -10,14 +10,13 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import resources
 from string import Template
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cer_gpu.arrays import Array, Int64
 from cer_gpu.automaton.strategies import STRATEGIES
@@ -27,74 +26,15 @@ from cer_gpu.engine.evaluation_options import USUAL_OPTIONS, EvaluationOptions, 
 from cer_gpu.errors import OptionError, QueryTooLargeError
 from cer_gpu.evaluable import CompiledQuery
 from cer_gpu.io.sinks import naming, result_file
-from cer_gpu.io.value_strings import plain_values
 from cer_gpu.printable import html_text
 from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet
 from cer_gpu.report.counted import Counted, count_for_report, n_pages, number_in_words, too_many
 from cer_gpu.report.events import ReportEvents, paths, title_of
+from cer_gpu.report.funnel_keys import build_on_each_other
 from cer_gpu.report.listed_matches import ReportResults, find_for_report
-from cer_gpu.report.match_rows import MAX_CELL, coded, distinct, packed, shown_rows
-
-MAX_MEASURED = 1000
-"""Maximum number of rows of measures, if they are not shown with the matches."""
-MAX_MEASURED_BYTES = 1 << 23
-"""Maximum total length of the measures of matches."""
-
-
-def shown_measures(
-    query: Query,
-    events: ReportEvents,
-    results: ReportResults,
-    options: EvaluationOptions = USUAL_OPTIONS,
-    n_pages: int = 1,
-) -> dict[str, Any]:
-    """Return the measures of a query: a value for each drawn match, or the first rows.
-
-    There is a row of measures for each valuation.  If each match has only one, the content has ``columns`` with their
-    values, as many as fit on the page; else the first ``rows``.  ``n_rows`` is None if there are too many to list.
-    """
-    is_whole = results.n_listed == results.n_matches
-    max_rows = max(MAX_MEASURED // n_pages, 1)
-    first, sampled, n_rows = list[pa.RecordBatch](), list[pa.RecordBatch](), 0
-    evaluator = query._checked_evaluator(replace(options, output="measures", limit=None if is_whole else max_rows))
-    for batch in query._match_source(events.numbered(), evaluator, options.threads):
-        n_remaining = max_rows - n_rows
-        if n_remaining > 0 or not first:
-            first.append(batch.slice(0, max(n_remaining, 0)))
-        wanted = np.flatnonzero(np.arange(n_rows, n_rows + batch.num_rows) % results.step == 0)
-        sampled.append(batch.take(pa.array(wanted)))
-        n_rows += batch.num_rows
-    if not first:
-        return {"names": [], "rows": [], "n_rows": 0}
-    names = [output.name for output in query._bindings.plan.measures.measures]
-    if is_whole and n_rows == results.n_listed and results.drawn is not None:
-        each = pa.Table.from_batches(sampled)
-        if all(each[name].equals(results.drawn[name].cast(each[name].type)) for name in ("start", "end")):
-            return _of_each(each, names, MAX_MEASURED_BYTES // n_pages)
-    table = pa.Table.from_batches(first)
-    columns = [_axis_strings(column).to_pylist() for column in table.columns]
-    return {
-        "names": [name[:MAX_CELL] for name in table.column_names],
-        "rows": list(map(list, zip(*columns, strict=True))),
-        "n_rows": n_rows if is_whole else None,
-    }
-
-
-def _of_each(each: pa.Table, names: list[str], max_bytes: int) -> dict[str, Any]:
-    columns = []
-    for name in names:
-        strings = _axis_strings(each[name])
-        max_bytes -= distinct(strings)[2] + 2 * len(strings)
-        if max_bytes < 0:
-            break
-        columns.append(coded(name, strings, each.schema.field(name).type))
-    return {"columns": columns, "n_columns": len(names)}
-
-
-def _axis_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pa.chunked_array([pc.utf8_slice_codeunits(plain_values(column.combine_chunks()), 0, MAX_CELL)])
-
+from cer_gpu.report.match_measures import shown_measures
+from cer_gpu.report.match_rows import input_rows, packed, shown_rows
 
 DAYS = -1
 """Value of ``digits`` for an axis of dates, which have no time of day."""
@@ -173,7 +113,6 @@ def content(
         Number of queries that share the space of one file.
     """
     results = find_for_report(query, events, options, counted, n_pages)
-    is_whole = results.n_listed == results.n_matches
     page: dict[str, Any] = {
         "query": query.text,
         "strategies": [*STRATEGIES],
@@ -183,27 +122,27 @@ def content(
         "n_matches": results.n_matches,
         "found": number_in_words(results.n_matches),
         "n_listed": results.n_listed,
-        "most_at_an_end": 0 if is_whole or counted is None else counted.max_per_end,
+        "most_at_an_end": 0 if results.is_whole or counted is None else counted.max_per_end,
         "step": results.step,
         "keys": [dotted(names[0]) for names in query.partition_keys],
         "n_partitions": len(results.partitions.labels),
     }
-    if query.default_output == "measures":
-        page["measures"] = shown_measures(query, events, results, options, n_pages)
     if results.drawn is None or results.detailed is None:
         return page
+    if query.default_output == "measures":
+        page["measures"] = shown_measures(query, events, results, options, n_pages)
     axis, starts, ends = axis_of(query, results.drawn)
     used, codes = _partitions(results)
-    begin = results.drawn["start"].to_numpy()
+    first, last = (input_rows(events, results.drawn[name].to_numpy()) for name in ("start", "end"))
     matches = {
         "from": packed(starts),
         "length": packed(ends - starts),
-        "start": packed(begin),
-        "span": packed(results.drawn["end"].to_numpy() - begin),
+        "start": packed(first),
+        "span": packed(last - first),
         "n": packed(results.drawn["n_kept"].to_numpy()),
         "partition": packed(codes),
     }
-    if not is_whole:
+    if not results.is_whole:
         matches["stands_for"] = packed(results.drawn["stands_for"].to_numpy())
     return page | {
         "axis": axis,
@@ -235,7 +174,7 @@ def _partitions(results: ReportResults) -> tuple[list[int], Int64]:
     return used, places[codes]
 
 
-SCRIPTS = ("dom", "axis", "held", "search", "charts", "timeline", "list", "export", "rows", "page")
+SCRIPTS = ("dom", "zone", "axis", "held", "search", "charts", "timeline", "list", "groups", "export", "rows", "page")
 """Files of the page's script, in the order in which they are concatenated."""
 
 
@@ -356,7 +295,7 @@ def write_report(
         }
         contents = [{"name": name, **page} for name, page in pages.items()]
         heading = title_of(texts, inputs, sources) if title is None else title
-        written = render(contents, heading, about).encode(
+        written = render(contents, heading, about, counts_keys=build_on_each_other(queries)).encode(
             "utf-8", "replace"
         )  # a title may be a file name that is not text
         with naming(os.fspath(path)):
@@ -377,17 +316,22 @@ def queries_of(query: CompiledQuery | QuerySet) -> dict[str, Query]:
     return queries
 
 
-def render(contents: list[dict[str, Any]], title: str, about: Mapping[str, Sequence[str]]) -> str:
+def render(
+    contents: list[dict[str, Any]], title: str, about: Mapping[str, Sequence[str]], *, counts_keys: bool = False
+) -> str:
     """Return the page that shows contents, one of them at a time.
 
     Parameters
     ----------
     about
         Paths of the queries and of the events, which the page shows as a detail.
+    counts_keys
+        Compare queries by the keys that have a match, until the reader switches to matches.
 
     Its content security policy allows only its own style and script, by their digests; the content is JSON without
     ``<``, so that no text in it can end the element around it.
     """
+    shown = {"about": about, "counts_keys": counts_keys, "pages": contents}
     style, script = resource("page.css"), "".join(resource(f"{name}.js") for name in SCRIPTS)
     return Template(resource("page.html")).substitute(
         title=html_text(title),
@@ -395,7 +339,7 @@ def render(contents: list[dict[str, Any]], title: str, about: Mapping[str, Seque
         script=script,
         style_digest=digest(style),
         script_digest=digest(script),
-        held=json.dumps({"about": about, "pages": contents}, separators=(",", ":")).replace("<", "\\u003c"),
+        held=json.dumps(shown, separators=(",", ":")).replace("<", "\\u003c"),
     )
 
 

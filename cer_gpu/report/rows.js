@@ -24,10 +24,7 @@ class Pane {
       ["lasts", axis.lengthText(data.length[i])],
       ["positions", positions],
       ["events kept", grouped(data.size[i])],
-      ...measures.map(({ name, is_number: isNumber, values, codes }) => {
-        const value = values[codes[i]];
-        return [name, value === null ? "NULL" : isNumber ? groupedText(value) : value];
-      }),
+      ...measures.map(({ name, codes, text }) => [name, text(codes[i]) ?? "NULL"]),
     ]);
     this.showRows();
     $("chosen-scroll").scrollTop = 0;
@@ -39,11 +36,11 @@ class Pane {
     const rows = withBetween ? [...kept, ...between].sort((a, b) => a.row - b.row) : kept;
     const hasRoles = kept.length && held.rows.role_names.length > 1;
     const head = [element("th", "position", "number"), ...(hasRoles ? [element("th", "variable")] : []),
-      ...columns.map((column) => element("th", column.name, column.is_number ? "number" : ""))];
+      ...columns.map((column) => element("th", column.name, column.isText ? "" : "number"))];
     const lines = rows.map(({ row, role }) => element("tr", [
       element("td", grouped(data.positions[row]), "number"),
       ...(hasRoles ? [element("td", role ?? "", "role")] : []),
-      ...columns.map(({ values, codes, is_number: isNumber }) => cell(values[codes[row]], isNumber)),
+      ...columns.map(({ codes, text, isText }) => cell(text(codes[row]), !isText)),
     ], role === null ? "between" : ""));
     $("rows").replaceChildren(...(lines.length ? [element("thead", element("tr", head)), element("tbody", lines)] : []));
     const more = data.hasMoreBetween(i);
@@ -65,7 +62,7 @@ class Pane {
     if (!this.data.hasRows(this.i)) return "";
     if (!between.length) return more && !most ? "The rows between are not on this page." : "";
     if (!this.withBetween) return "";
-    const which = { partition: ", of the same partition", types: ", of the types that the query names" }[of] ?? "";
+    const which = { partition: `, of the same ${keyNoun(this.data.held.keys, 1)}`, types: ", of the types that the query names" }[of] ?? "";
     return `Dimmed: rows between that are not part of the match${which}${more ? "; there are more" : ""}.`;
   }
 

@@ -4,14 +4,19 @@
 /** The words of a search, in lower case; those in double quotes are one. */
 const termsOf = (text) => [...text.toLowerCase().matchAll(/"([^"]*)"?|(\S+)/g)].map((found) => found[1] ?? found[2]).filter(Boolean);
 
+/** A time as text without the offset of its zone, which all times of a column may have in common. */
+const withoutOffset = (text) => text && text.replace(/(\d\d:\d\d:\d\d(?:\.\d+)?)[+-]\d\d:\d\d(?::\d\d)?$/, "$1");
+
 /** Return which matches have all words of a text in keys, measures, values of rows, positions or times. */
 function makeSearch(data) {
   const has = (texts, term) => Uint8Array.from(texts, (text) => text !== null && text.toLowerCase().includes(term));
 
+  const hasColumn = ({ values, text, isShownAsIs }, term) => has(isShownAsIs ? values : values.map((_, code) => withoutOffset(text(code))), term);
+
   function rowsWith(term, position) {
     const hit = new Uint8Array(data.positions.length);
-    for (const { values, codes } of data.columns) {
-      const wanted = has(values, term);
+    for (const column of data.columns) {
+      const { codes } = column, wanted = hasColumn(column, term);
       if (wanted.includes(1)) codes.forEach((code, row) => { hit[row] |= wanted[code]; });
     }
     if (position !== null) data.positions.forEach((value, row) => { if (value === position) hit[row] = 1; });
@@ -25,8 +30,8 @@ function makeSearch(data) {
     const position = /^\d+$/.test(digits) ? Number(digits) : null;
     const labels = has(data.labels, term);
     if (labels.includes(1)) for (let i = 0; i < n; i++) hit[i] = labels[partition[i]];
-    for (const { values, codes } of measures) {
-      const wanted = has(values, term);
+    for (const column of measures) {
+      const { codes } = column, wanted = hasColumn(column, term);
       if (wanted.includes(1)) for (let i = 0; i < n; i++) hit[i] |= wanted[codes[i]];
     }
     if (position !== null) for (let i = 0; i < n; i++) hit[i] |= first[i] === position || first[i] + span[i] === position;
@@ -38,7 +43,8 @@ function makeSearch(data) {
       }
     }
     if (axis.kind !== "position" && /\d/.test(term)) {
-      for (let i = 0; i < n; i++) hit[i] ||= axis.pointText(data.from[i]).includes(term) || axis.pointText(data.end(i)).includes(term);
+      const has = (value) => withoutOffset(axis.pointText(value)).includes(term);
+      for (let i = 0; i < n; i++) hit[i] ||= has(data.from[i]) || has(data.end(i));
     }
     return hit;
   }

@@ -129,13 +129,15 @@ def test_the_report_draws_the_funnel(cli, events):
     assert (code, out) == (0, "")
     assert err.startswith("8 rows, 4 starts, ")
     page = Path("funnel.html").read_text(encoding="utf-8")
-    cells = [re.sub(r"<[^>]*>", " ", row).split() for row in re.findall(r"<tr>(.*?)</tr>", page)]
+    of_keys, of_starts = page.split('<div class="scroll of-starts">')
+    cells = [re.sub(r"<[^>]*>", " ", row).split() for row in re.findall(r"<tr>(.*?)</tr>", of_starts)]
     assert cells[1:] == [
         ["1.", "v", "4", "1", "1"],
         ["2.", "cart", "2", "50.0%", "50.0%", "7", "s", "1"],
         ["3.", "pay", "OR", "gift", "1", "50.0%", "25.0%", "25", "s", "1"],
     ]
-    assert re.findall(r'class="on" width="([^"]*)"', page) == ["1000.0", "500.0", "250.0"]
+    assert re.findall(r'class="on" width="([^"]*)"', of_starts) == ["1000.0", "500.0", "250.0"]
+    assert re.findall(r'class="on" width="([^"]*)"', of_keys) == ["1000.0", "666.7", "333.3"]
     assert "<script" not in page
     assert "view AS v ; !logout" in page
     asked = ("report", QUERY, events, "--time-column", "ts", "--output", "funnel", "-o", "funnel.html", "--json")

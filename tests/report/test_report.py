@@ -13,8 +13,7 @@ from report.pages import HOSTILE, TRADES, about, all_held, between_of, held, row
 
 import cer_gpu
 from cer_gpu.automaton.strategies import STRATEGIES
-from cer_gpu.report import counted, listed_matches, match_rows, write_report
-from cer_gpu.report import page as content
+from cer_gpu.report import counted, listed_matches, match_measures, match_rows, write_report
 from cer_gpu.report.listed_matches import Sample, fingerprints
 from cer_gpu.report.match_rows import in_one_format, packed
 
@@ -251,11 +250,20 @@ def test_a_count_beyond_64_bits_is_told_as_more(page, tmp_path):
     assert unpacked(made["matches"]["stands_for"]) == [1] * 100
 
 
-def test_measures_of_too_many_complex_events_are_the_first(page, monkeypatch):
-    monkeypatch.setattr(counted, "MAX_LISTED", 10)
-    monkeypatch.setattr(content, "MAX_MEASURED", 7)
-    measured = page("SELECT COUNT(*) AS n FROM S WHERE A ; A", pa.table({"type": ["A"] * 20}))["measures"]
-    assert (len(measured["rows"]), measured["n_rows"]) == (7, None)
+def test_measures_of_too_many_matches_are_those_of_the_listed(page, monkeypatch):
+    monkeypatch.setattr(counted, "MAX_LISTED", 40)
+    text = "SELECT a.n AS one, b.n AS other FROM S WHERE A AS a ; A AS b"
+    made = page(text, pa.table({"type": ["A"] * 20, "n": range(20)}))
+    assert (made["n_matches"], made["n_listed"]) == (190, 37)
+    check_measures_lie_beside_their_matches(made)
+
+
+def check_measures_lie_beside_their_matches(made):
+    """Check that the measures "one" and "other", numbers of rows, are those of the first and the last event."""
+    measured, matches = measured_values(made), made["matches"]
+    assert [float(n) for n in measured["one"]] == unpacked(matches["start"])
+    ends = np.add(unpacked(matches["start"]), unpacked(matches["span"]))
+    assert [float(n) for n in measured["other"]] == ends.tolist()
 
 
 def test_queries_that_cannot_be_counted_are_listed(page, monkeypatch):
@@ -385,29 +393,49 @@ def test_measures_lie_beside_the_complex_event_that_they_are_of(page, monkeypatc
     rng = np.random.default_rng(3)
     events = pa.table({"type": rng.choice(["A", "B", "C"], 200), "n": np.arange(200), "k": rng.integers(0, 4, 200)})
     made = page(
-        "SELECT FIRST(a).n AS first, c.n AS last FROM S WHERE A AS a ; B ; C AS c PARTITION BY [k] WITHIN 8 EVENTS",
+        "SELECT FIRST(a).n AS one, c.n AS other FROM S WHERE A AS a ; B ; C AS c PARTITION BY [k] WITHIN 8 EVENTS",
         events,
     )
     assert made["step"] > 1
-    measured, matches = measured_values(made), made["matches"]
-    assert [float(n) for n in measured["first"]] == unpacked(matches["start"])
-    ends = np.add(unpacked(matches["start"]), unpacked(matches["span"]))
-    assert [float(n) for n in measured["last"]] == ends.tolist()
+    check_measures_lie_beside_their_matches(made)
+
+
+def test_sorted_events_have_the_positions_of_the_input_and_the_measures_of_each_match(page):
+    rng = np.random.default_rng(4)
+    columns = {"type": rng.choice(["A", "B"], 300), "n": np.arange(300), "k": rng.integers(0, 4, 300)}
+    events = pa.table(columns | {"t": pa.array(rng.permutation(300), pa.timestamp("s"))})
+    text = "SELECT a.n AS one, b.n AS other FROM S WHERE A AS a : B AS b PARTITION BY [k]"
+    made = page(text, events, time_column="t", sort=True)
+    check_measures_lie_beside_their_matches(made)
+    found = cer_gpu.compile(text, time_column="t").evaluate(events, output="positions", sort=True)
+    assert unpacked(made["matches"]["start"]) == found["start"].to_pylist()
+    assert [position for position, *_ in rows_of(made, 0)] == found["positions"][0].as_py()
 
 
 def test_measures_without_room_are_left_out(page, monkeypatch):
-    monkeypatch.setattr(content, "MAX_MEASURED_BYTES", 40)
+    monkeypatch.setattr(match_measures, "MAX_MEASURED_BYTES", 40)
     made = page("SELECT b.name AS name, b.note AS note FROM S WHERE SELL AS s ; BUY AS b")
     assert ([*measured_values(made)], made["measures"]["n_columns"]) == (["name"], 2)
 
 
-def test_measures_of_several_valuations_are_a_table_of_the_first(page, monkeypatch):
-    monkeypatch.setattr(content, "MAX_MEASURED", 2)
-    text = "SELECT a.price AS one, b.price AS other FROM S WHERE (SELL AS a OR SELL AS b)"
-    measured = page(text)["measures"]
-    rows = cer_gpu.compile(text).evaluate(TRADES)
-    assert measured["names"] == rows.column_names
-    assert len(measured["rows"]) == 2 < measured["n_rows"] == rows.num_rows
+@pytest.mark.parametrize("chosen", ["", " LIMIT 2"])
+def test_measures_of_several_valuations_are_those_of_the_first(page, chosen):
+    text = "SELECT a.price AS one, b.price AS other FROM S WHERE (SELL AS a OR SELL AS b) ; BUY" + chosen
+    made = page(text)
+    assert made["measures"]["several"]
+    query, expected = cer_gpu.compile(text.removesuffix(chosen)), {}
+    rows = query.evaluate(TRADES, output="measures").to_pylist()
+    for binding, row in zip(query.evaluate(TRADES, output="bindings").to_pylist(), rows, strict=True):
+        expected.setdefault(tuple(binding["positions"]), (row["one"], row["other"]))
+    found = cer_gpu.compile(text).evaluate(TRADES, output="positions").to_pylist()
+    measured = zip(measured_values(made)["one"], measured_values(made)["other"], strict=True)
+    drawn = [tuple(value and float(value) for value in row) for row in measured]
+    assert drawn == [expected[tuple(row["positions"])] for row in found]
+
+
+def test_measures_whose_match_is_unknown_are_left_out(page):
+    text = "SELECT start.price AS one, b.price AS other FROM S WHERE (SELL AS start OR SELL AS b)"
+    assert page(text)["measures"] == {"columns": [], "n_columns": 2, "several": True}
 
 
 def test_a_page_has_the_query_in_words_and_all_notes(page):
