@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from cer_gpu.ceql.checks import NEEDS_TIME
 from cer_gpu.errors import CerError, EventsError, OptionError, QueryError
-from cer_gpu.io.files import Files, find_files, time_of_logs
+from cer_gpu.io.files import Files, ReadableFiles, Unreadable, UnreadableFileError, find_files, time_of_logs
 from cer_gpu.io.formats import is_name_of_events
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events, open_standard_input
@@ -47,6 +47,8 @@ class Streams:
         Period of time of the events that are read.
     time_column, time_unit
         Time column and unit for the period.
+    unreadable
+        Files that were skipped because they cannot be read; None if these are errors.
     """
 
     named: dict[str | None, list[str]]
@@ -54,6 +56,7 @@ class Streams:
     period: Period = field(default=Period(), kw_only=True)
     time_column: str | None = field(default=None, kw_only=True)
     time_unit: str | None = field(default=None, kw_only=True)
+    unreadable: Unreadable | None = field(default=None, kw_only=True)
 
     @property
     def paths(self) -> list[str]:
@@ -69,10 +72,14 @@ class Streams:
     def open(self) -> Any:
         """Return the events in the form that `Query.source` takes."""
         options = self.reading.named()
-        opened: dict[str | None, Any] = {
-            name: _standard_input(self.reading) if STANDARD in paths else Files(paths, **options)
-            for name, paths in self.named.items()
-        }
+        opened: dict[str | None, Any] = {}
+        for name, paths in self.named.items():
+            if STANDARD in paths:
+                opened[name] = _standard_input(self.reading)
+            elif self.unreadable is None:
+                opened[name] = Files(paths, **options)
+            else:
+                opened[name] = ReadableFiles(paths, **options, unreadable=self.unreadable)
         if self.period and self.time_column is not None:
             limits = self.time_column, self.period, self.time_unit
             opened = {name: within_period(open_events(each), *limits) for name, each in opened.items()}
@@ -85,8 +92,17 @@ class Streams:
         if not paths or STANDARD in paths or any(map(is_table_name, paths)):
             return None
         with contextlib.suppress(CerError, OSError):  # the evaluation raises it again
-            return time_of_logs(paths, self.reading)
+            return time_of_logs(paths, self.reading, self.unreadable)
         return None
+
+    def skip(self, error: UnreadableFileError) -> None:
+        """Skip a file that turned out to be unreadable, or raise its error."""
+        if self.unreadable is None and "hint: " not in str(error):
+            hint = "repair or remove it, or use --skip-unreadable"
+            raise UnreadableFileError(f"{error}\nhint: {hint}", error.file) from error
+        if self.unreadable is None or error.file in self.unreadable:
+            raise error
+        self.unreadable[error.file] = str(error)
 
     def within(self, period: Period, time_column: str | None, time_unit: str | None) -> Streams:
         """Return the events of a period of time."""
@@ -106,10 +122,10 @@ class Streams:
             yield ", ".join(f"{name}={path}" for name, paths in self.named.items() for path in paths), self
             return
         for path in self.named.get(None, ()):
-            yield path, Streams({None: [path]}, reading=self.reading)
+            yield path, Streams({None: [path]}, reading=self.reading, unreadable=self.unreadable)
 
 
-def parse_streams(events: Sequence[str], reading: TextOptions) -> Streams:
+def parse_streams(events: Sequence[str], reading: TextOptions, *, skip_unreadable: bool = False) -> Streams:
     """Return the streams of the EVENTS of a command line, each PATH or NAME=PATH."""
     streams: dict[str | None, list[str]] = {}
     for text in events:
@@ -132,7 +148,7 @@ def parse_streams(events: Sequence[str], reading: TextOptions) -> Streams:
     for paths in streams.values():
         if STANDARD in paths and len(paths) > 1:
             raise click.UsageError(f"standard input ({STANDARD}) is a whole stream: it cannot be combined with files")
-    return Streams(streams, reading=reading)
+    return Streams(streams, reading=reading, unreadable={} if skip_unreadable else None)
 
 
 def are_events(name: str) -> bool:

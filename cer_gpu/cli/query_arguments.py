@@ -281,6 +281,11 @@ class QueryArguments:
         """Options of `cer_gpu.compile` for the queries."""
         return self.options.of_rules(self.rules.values(), is_set=self.is_set)
 
+    def forget_skipped(self) -> None:
+        """Forget the rules that were skipped, before they are compiled again."""
+        if self.skipped is not None:
+            self.skipped.clear()
+
     def refuse_options_of_ceql(self) -> None:
         """Raise UsageError for an option that does not apply to QUERY in a language over whole tables."""
         language = language_of("" if self.is_set else self.rules[""].text)

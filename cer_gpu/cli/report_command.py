@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from cer_gpu.cli.command_line import say, say_notes, to_json
-from cer_gpu.cli.event_arguments import STANDARD, parse_streams
+from cer_gpu.cli.event_arguments import STANDARD, Streams, parse_streams
 from cer_gpu.cli.progress_bar import working
 from cer_gpu.cli.query_arguments import (
+    QueryArguments,
     WrongQueries,
     aside_note,
     bindable_queries,
@@ -30,9 +31,11 @@ from cer_gpu.cli.shared_options import (
     reading_options,
     run_options,
     skip_invalid_option,
+    skip_unreadable_option,
 )
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.forecast_files import load_forecast_of
+from cer_gpu.io.files import UnreadableFileError
 from cer_gpu.io.text_options import TextOptions
 from cer_gpu.order.times import Period
 from cer_gpu.preparing.over_schema import OverQuery
@@ -91,6 +94,7 @@ The page is written completely at the end, or not at all."""
 @click.option("--title", metavar="TEXT", help="Title of the page.  [default: names of query and events]")
 @query_options
 @skip_invalid_option
+@skip_unreadable_option
 @level_option
 @reading_options
 @period_options
@@ -105,6 +109,7 @@ def report(
     title: str | None,
     compiling: QueryOptions,
     skip_invalid: bool,
+    skip_unreadable: bool,
     level: str | None,
     reading: TextOptions,
     period: Period,
@@ -117,7 +122,7 @@ def report(
     before they are listed. The events are read up to six times, for alerts once, and those of standard input kept
     in memory.
     """
-    streams = parse_streams(events, reading)
+    streams = parse_streams(events, reading, skip_unreadable=skip_unreadable)
     if out == STANDARD:
         raise click.UsageError("a report needs a file: -o report.html")
     arguments = read_queries(query, queries, compiling, skip_invalid=skip_invalid, level=level)
@@ -131,49 +136,59 @@ def report(
         raise click.UsageError("alerts need rules: --queries FOLDER")
     options: dict[str, Any] = {
         "title": title,
-        "inputs": arguments.files,
+        "inputs": [*arguments.files, *([] if forecast is None else [forecast])],
         "events_from": [path for paths in streams.named.values() for path in paths],
         "sort": sort,
         "threads": run.evaluation.threads,
         "max_memory": run.evaluation.max_memory,
     }
+    while True:
+        try:
+            if forecast is not None:
+                return _forecast_page(forecast, arguments, streams, out, options, as_json=run.as_json)
+            return _page(arguments, streams, page, out, options, as_json=run.as_json)
+        except UnreadableFileError as error:
+            streams.skip(error)
+            arguments.forget_skipped()
+        except WrongQueries as wrong:
+            arguments.say(wrong.errors)
+            return 1
+
+
+def _page(
+    arguments: QueryArguments, streams: Streams, page: str, out: str, options: dict[str, Any], *, as_json: bool
+) -> int:
+    """Write a page of matches, alerts or funnels."""
     aside: list[str] = []
-    try:
-        compiled = arguments.compile(streams, of_ceql=page != "alerts")
-        if arguments.is_set and page == "funnel":
-            compiled, aside = with_progress(compiled)
-        source = rereadable(streams.open())
-        if forecast is not None:
-            return _forecast_page(forecast, compiled, source, out, options, as_json=run.as_json)
-        schema = next(iter(compiled.values()))._open_source(source).schema
-        evaluable: RuleSet | CompiledQuery
-        if page == "alerts":
-            rules = RuleSet(compiled, arguments.rules)
-            together, over = bindable_queries(rules, schema, rules._outputs, arguments.skipped)
-            evaluable = rules if together is rules else RuleSet(together._queries, arguments.rules)
-            bound: Mapping[str, OverQuery | CompiledQuery] = over.queries
+    compiled = arguments.compile(streams, of_ceql=page != "alerts")
+    if arguments.is_set and page == "funnel":
+        compiled, aside = with_progress(compiled)
+    source = rereadable(streams.open())
+    opened = next(iter(compiled.values()))._open_source(source)
+    schema = opened.schema
+    evaluable: RuleSet | CompiledQuery
+    if page == "alerts":
+        rules = RuleSet(compiled, arguments.rules)
+        together, over = bindable_queries(rules, schema, rules._outputs, arguments.skipped)
+        evaluable = rules if together is rules else RuleSet(together._queries, arguments.rules)
+        bound: Mapping[str, OverQuery | CompiledQuery] = over.queries
+    else:
+        compiled = for_each(compiled, lambda each: each.bind(schema), arguments.skipped)
+        fitting = for_each(compiled, lambda each: each.output_schema(schema, _OUTPUTS[page](each)), arguments.skipped)
+        compiled = {name: compiled[name] for name in fitting}
+        evaluable = RuleSet(compiled, arguments.rules) if arguments.is_set else next(iter(compiled.values()))
+        bound = compiled
+    with working("evaluating (the first run compiles the engine)"):
+        if isinstance(evaluable, RuleSet) and page == "alerts":
+            summary = write_alerts(evaluable, source, out, **options)
+        elif page == "funnel":
+            summary = write_funnel(evaluable, source, out, **options)
         else:
-            compiled = for_each(compiled, lambda each: each.bind(schema), arguments.skipped)
-            fitting = for_each(
-                compiled, lambda each: each.output_schema(schema, _OUTPUTS[page](each)), arguments.skipped
-            )
-            compiled = {name: compiled[name] for name in fitting}
-            evaluable = RuleSet(compiled, arguments.rules) if arguments.is_set else next(iter(compiled.values()))
-            bound = compiled
-        with working("evaluating (the first run compiles the engine)"):
-            if isinstance(evaluable, RuleSet) and page == "alerts":
-                summary = write_alerts(evaluable, source, out, **options)
-            elif page == "funnel":
-                summary = write_funnel(evaluable, source, out, **options)
-            else:
-                summary = write_report(evaluable, source, out, on_message=None if run.as_json else say, **options)
-    except WrongQueries as wrong:
-        arguments.say(wrong.errors)
-        return 1
+            summary = write_report(evaluable, source, out, on_message=None if as_json else say, **options)
     missing = {name: query.missing_fields for name, query in bound.items()}
-    notes = [*arguments.notes, *aside_note(aside), *missing_notes(missing, [schema], arguments.rules)]
+    notes = [*arguments.notes, *aside_note(aside), *opened.notes, *missing_notes(missing, [schema], arguments.rules)]
     what, number = _COUNTED[page]
-    if run.as_json:
+    if as_json:
         facts: dict[str, Any] = {"n_events": summary.n_events, number: summary.n_matches, "n_bytes": summary.n_bytes}
         if arguments.is_set:
             facts["queries"] = {name: {number: n} for name, n in summary.of.items()}
@@ -189,18 +204,13 @@ def report(
 
 
 def _forecast_page(
-    path: str,
-    compiled: Mapping[str, CompiledQuery],
-    source: Any,
-    out: str,
-    options: dict[str, Any],
-    *,
-    as_json: bool,
+    path: str, arguments: QueryArguments, streams: Streams, out: str, options: dict[str, Any], *, as_json: bool
 ) -> int:
     """Write the page of a forecast."""
-    (query,) = compiled.values()
+    (query,) = arguments.compile(streams, of_ceql=True).values()
+    source = rereadable(streams.open())
     model = load_forecast_of(query, path)
-    own = {name: options[name] for name in ("title", "sort", "events_from")} | {"inputs": [*options["inputs"], path]}
+    own = {name: options[name] for name in ("title", "sort", "events_from", "inputs")}
     with working("forecasting (the first run compiles the engine)"):
         summary = write_forecast(model, source, out, **own)
     if as_json:

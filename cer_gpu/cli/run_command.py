@@ -48,6 +48,7 @@ from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.cli.tally import FORMS, Throughput, Totals
 from cer_gpu.compile_progress import NOTICES
 from cer_gpu.engine.evaluation_options import EvaluationOptions
+from cer_gpu.io.files import UnreadableFileError
 from cer_gpu.io.sinks import SINK_ENDINGS, SINK_FORMATS, Sink
 from cer_gpu.io.string_types import WiderTypes
 from cer_gpu.io.text_options import TextOptions
@@ -344,7 +345,7 @@ def run_command(
         os.environ.setdefault(NOTICES, "off")
     arguments = read_queries(query, queries, compiling, skip_invalid=skip_invalid, level=level)
     arguments.refuse_options_of_ceql()
-    streams = parse_streams(events, reading)
+    streams = parse_streams(events, reading, skip_unreadable=live.skip_unreadable)
     if live.folder is None:
         format_ = chosen_format(out, format_)
     options, output = run.evaluation, run.evaluation.output
@@ -389,7 +390,7 @@ def run_command(
 
 @dataclass
 class _Command:
-    """A run with its target, which restarts if a later row of a text file needs a wider type."""
+    """A run with its target, which restarts if a later row of a text file needs a wider type, or a file is skipped."""
 
     arguments: QueryArguments
     streams: Streams
@@ -413,6 +414,9 @@ class _Command:
         shown = False
         widening: WiderTypes | None = None
         while True:
+            self.arguments.forget_skipped()
+            running: CommandRun | None = None
+            preview: Preview | None = None
             try:
                 running = CommandRun(
                     self.arguments,
@@ -421,23 +425,31 @@ class _Command:
                     alerts=self.alerts,
                     summed=self.out is None or self.options.as_json,
                 )
+                preview = None if self.out is not None or self.options.as_json else running.preview()
+                if preview is not None:
+                    preview.is_shown = shown
+                self._finish_run(running, preview)
             except WrongQueries:
                 if widening is not None:
                     raise widening from None
                 raise
-            preview = None if self.out is not None or self.options.as_json else running.preview()
-            if preview is not None:
-                preview.is_shown = shown
-            try:
-                self._finish_run(running, preview)
             except WiderTypes as wider:
                 widening = wider
                 again = self.streams.with_types(wider.types)
-                if again is None or (self.out == STANDARD and running.totals.n_rows):
+                if again is None or self._has_written(running):
                     raise
-                self.streams, shown = again, preview is not None and preview.is_shown
-                continue
-            return running, preview
+                self.streams = again
+            except UnreadableFileError as error:
+                if self._has_written(running):
+                    raise
+                self.streams.skip(error)
+            else:
+                return running, preview
+            shown = preview is not None and preview.is_shown
+
+    def _has_written(self, running: CommandRun | None) -> bool:
+        """Return True if rows were written that cannot be withdrawn."""
+        return self.out == STANDARD and running is not None and bool(running.totals.n_rows)
 
     def _finish_run(self, running: CommandRun, preview: Preview | None) -> None:
         out, signals = self.out, self.signals

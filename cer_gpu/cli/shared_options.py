@@ -180,6 +180,13 @@ skip_invalid_option: Decorator = click.option(
 )
 
 
+skip_unreadable_option: Decorator = click.option(
+    "--skip-unreadable",
+    is_flag=True,
+    help="Skip files that cannot be read, with a note.",
+)
+
+
 class _SizeType(click.ParamType[str]):
     """A memory size."""
 

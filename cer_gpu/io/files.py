@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from itertools import accumulate
 from typing import Any
 from urllib.parse import unquote
@@ -25,12 +25,35 @@ from cer_gpu.io.logs.processes import convert_ahead
 from cer_gpu.io.one_schema import in_one_schema, with_stream_schema
 from cer_gpu.io.source import READ_ERRORS, Parts, Source, check_columns, check_names, prefetch
 from cer_gpu.io.stores import Address, StoredFile, StoreListing, listing, open_store, path_in_store, uri_in_store
+from cer_gpu.io.string_types import WiderTypes
 from cer_gpu.io.text_options import TEXT_HINT, USUAL, TextOptions
-from cer_gpu.printable import utf8
+from cer_gpu.printable import counted, utf8
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """Representation of NULL in the name of a Hive partition folder."""
+_LISTED = 8
+"""Maximum number of skipped files that a note lists."""
 _HINT_OF_NAMES = "tables are delta:PATH and iceberg:CATALOG.NAMESPACE.TABLE; a file whose name has a colon is ./NAME"
+
+
+class UnreadableFileError(EventsError):
+    """File of events that cannot be read.
+
+    Parameters
+    ----------
+    message
+    file
+        Name of the file.
+    """
+
+    def __init__(self, message: str, file: str) -> None:
+        super().__init__(message)
+        self.file: str
+        self.file = file
+
+
+Unreadable = dict[str, str]
+"""Errors of files that were skipped because they cannot be read, by the names of the files."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +129,7 @@ class Files:
 
     def options(self) -> TextOptions:
         """Return the options for reading text files."""
-        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "paths"}
+        own = {field.name: getattr(self, field.name) for field in fields(Files) if field.name != "paths"}
         return TextOptions.from_values(**own)
 
     def with_types(self, types: Mapping[str, pa.DataType]) -> Files:
@@ -114,8 +137,30 @@ class Files:
         return replace(self, column_types={**(self.column_types or {}), **types})
 
 
-def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = USUAL) -> Source:
+@dataclass(frozen=True)
+class ReadableFiles(Files):
+    """Files of events, of which those that cannot be read are skipped.
+
+    Parameters
+    ----------
+    unreadable
+        Files that are skipped; those that cannot be opened are added.
+    """
+
+    unreadable: Unreadable = field(default_factory=dict, kw_only=True)
+
+
+def open_paths(
+    paths: Sequence[str | os.PathLike[str]], options: TextOptions = USUAL, unreadable: Unreadable | None = None
+) -> Source:
     """Open the events of files, folders and globs in the given order; the files of a folder are sorted by name.
+
+    Parameters
+    ----------
+    paths
+    options
+    unreadable
+        Files that are skipped, to which those that cannot be opened are added; if None, they are errors.
 
     Raises
     ------
@@ -124,11 +169,15 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = U
     """
     if not all(os.fspath(path) for path in paths):
         raise EventsError("expected the path of a file or folder, got an empty string")
-    files = [file for path in paths for file in find_files(os.fspath(path), options)]
-    folders = _folder_columns(files)
+    files = _find_all(paths, options, unreadable)
     ahead_of_opening = convert_ahead(files)
+    opened = [(file, source) for file in files if (source := _open_or_skip(file, options, unreadable)) is not None]
+    if not opened:
+        raise _none_readable(paths, unreadable or {})
+    files = [file for file, _ in opened]
+    folders = _folder_columns(files)
     one = in_one_schema(
-        [_open_file(file, options) for file in files], [str(file) for file in files], [file.folders for file in files]
+        [source for _, source in opened], [str(file) for file in files], [file.folders for file in files]
     )
     del ahead_of_opening  # the sources hold the logs that they read
     sources = [_with_folders(source, file, folders) for source, file in zip(one.sources, files, strict=True)]
@@ -145,7 +194,7 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = U
         check(columns)
         for i, (file, source) in enumerate(zip(files, sources, strict=True)):
             origins[i:] = [(n_rows, str(file))]
-            with _naming_file(file):
+            with _naming_file(file), _unreadable(file):
                 for batch in validated(source.batches(columns), columns, str(file), n_rows, runs=False):
                     yield batch
                     n_rows += batch.num_rows
@@ -159,7 +208,7 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = U
         check(columns)
         for file, parts, first, last in zip(files, every, begins, begins[1:], strict=False):
             if begin < last and first < end:
-                with _naming_file(file):
+                with _naming_file(file), _unreadable(file):
                     start = max(begin, first)
                     batches = parts.read(columns, start - first, min(end, last) - first)
                     yield from validated(batches, columns, str(file), start, runs=False)
@@ -179,13 +228,54 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], options: TextOptions = U
         parts=Parts([*starts, begins[-1]], read_parts) if in_parts else None,
         conflicts=one.conflicts,
         remarks=one.remarks,
-        notes=[note for source in sources for note in source.notes],
+        notes=[*_skipped_notes(unreadable), *(note for source in sources for note in source.notes)],
         time_hint="" if any(source.as_types is None for source in sources) else TEXT_HINT,
     )
 
 
-def time_of_logs(paths: Sequence[str | os.PathLike[str]], options: TextOptions = USUAL) -> str | None:
+def _find_all(
+    paths: Sequence[str | os.PathLike[str]], options: TextOptions, unreadable: Unreadable | None
+) -> list[StoredFile]:
+    """Return the files of all paths, without those that are skipped."""
+    files = [file for path in paths for file in find_files(os.fspath(path), options, unreadable=unreadable)]
+    return files if unreadable is None else [file for file in files if str(file) not in unreadable]
+
+
+def _open_or_skip(file: StoredFile, options: TextOptions, unreadable: Unreadable | None) -> Source | None:
+    """Open a file, or add its error to `unreadable`, if not None, and return None."""
+    try:
+        return _open_file(file, options)
+    except EventsError as error:
+        if unreadable is None:
+            raise
+        unreadable[str(file)] = str(error)
+        return None
+
+
+def _none_readable(paths: Sequence[str | os.PathLike[str]], unreadable: Unreadable) -> EventsError:
+    """Return the error for events of which no file can be read."""
+    name = ", ".join(os.fspath(path) for path in paths[:3]) + (", ..." if len(paths) > 3 else "")
+    first = next(iter(unreadable.values()), "no file")
+    if len(unreadable) == 1:
+        return EventsError(first)
+    return EventsError(f"{name}: none of {counted(len(unreadable), 'file')} can be read; the first: {first}")
+
+
+def _skipped_notes(unreadable: Unreadable | None) -> list[str]:
+    """Return the remarks on skipped files: their number, and the first errors."""
+    if not unreadable:
+        return []
+    errors = [error.partition("\n")[0] for error in unreadable.values()]
+    more = [f"and {counted(len(errors) - _LISTED, 'more file')}"] * (len(errors) > _LISTED)
+    return [f"{counted(len(errors), 'file')} skipped, unreadable: {'; '.join([*errors[:_LISTED], *more])}"]
+
+
+def time_of_logs(
+    paths: Sequence[str | os.PathLike[str]], options: TextOptions = USUAL, unreadable: Unreadable | None = None
+) -> str | None:
     """Return the time column of files that are logs, or None unless all have formats with the same time column.
+
+    Files that cannot be read are skipped and added to `unreadable`, if it is not None.
 
     Raises
     ------
@@ -193,9 +283,15 @@ def time_of_logs(paths: Sequence[str | os.PathLike[str]], options: TextOptions =
         When there is no such file, or one cannot be read.
     """
     columns = set[str | None]()
-    for file in (file for path in paths for file in find_files(os.fspath(path), options)):
-        with _naming_file(file):
-            format = stored_format(file)
+    for file in _find_all(paths, options, unreadable):
+        try:
+            with _naming_file(file):
+                format = stored_format(file)
+        except UnreadableFileError as error:
+            if unreadable is None:
+                raise
+            unreadable[str(file)] = str(error)
+            continue
         columns.add(None if format is None else format.time_column)
         if len(columns) > 1:
             return None
@@ -256,8 +352,20 @@ def _naming_file(file: StoredFile) -> Iterator[None]:
         yield
     except READ_ERRORS as error:
         if isinstance(error, FileNotFoundError) and file.store is None and os.path.islink(file.path):
-            raise EventsError(f"{file}: is a link to {os.readlink(file.path)}, which is not there") from error
-        raise EventsError(f"{file}: cannot be read: {_reason(error)}") from error
+            message = f"{file}: is a link to {os.readlink(file.path)}, which is not there"
+            raise UnreadableFileError(message, str(file)) from error
+        raise UnreadableFileError(f"{file}: cannot be read: {_reason(error)}", str(file)) from error
+
+
+@contextmanager
+def _unreadable(file: StoredFile) -> Iterator[None]:
+    """Add the file as an attribute to errors in its content."""
+    try:
+        yield
+    except (WiderTypes, UnreadableFileError):
+        raise
+    except EventsError as error:
+        raise UnreadableFileError(str(error), str(file)) from error
 
 
 def _reason(error: Exception) -> str:
@@ -268,11 +376,13 @@ def _reason(error: Exception) -> str:
 # ---- listing --------------------------------------------------------------------------------------------------------
 
 
-def find_files(name: str, options: TextOptions = USUAL, *, may_be_none: bool = False) -> list[StoredFile]:
+def find_files(
+    name: str, options: TextOptions = USUAL, *, may_be_none: bool = False, unreadable: Unreadable | None = None
+) -> list[StoredFile]:
     """Return the files named by a path, a folder, a glob, or the URI of one (``s3://bucket/folder``).
 
     Files of a folder and its subfolders are sorted by name, ``column=2`` before ``column=10``.  Files of a zip archive
-    are its members.
+    are its members.  Archives that cannot be read are skipped and added to `unreadable`, if it is not None.
 
     Raises
     ------
@@ -297,21 +407,26 @@ def find_files(name: str, options: TextOptions = USUAL, *, may_be_none: bool = F
     if "\0" in place:
         raise EventsError(f"{name}: no such file")
     if listed is None:
-        return _one_file(StoredFile(place, name, store, max_bytes=options.max_decompressed))
+        return _one_file(StoredFile(place, name, store, max_bytes=options.max_decompressed), unreadable)
     if listed.table is not None:
         raise EventsError(
             f"{name}: a table of {listed.table}, whose files may hold rows that were deleted since\n"
             "hint: give a pyarrow.dataset or a reader that its own library makes"
         )
-    files = _ordered_files(place, listed, store, address, options)
-    if not files and not may_be_none:
+    files = _ordered_files(place, listed, store, address, options, unreadable)
+    if not files and not unreadable and not may_be_none:
         kind = "in this folder" if place == listed.base else "fits this pattern"
         raise EventsError(f"{name}: no {FORMAT_NAMES} file {kind}")
     return files
 
 
 def _ordered_files(
-    place: str, listed: StoreListing, store: fs.FileSystem | None, address: Address, options: TextOptions
+    place: str,
+    listed: StoreListing,
+    store: fs.FileSystem | None,
+    address: Address,
+    options: TextOptions,
+    unreadable: Unreadable | None,
 ) -> list[StoredFile]:
     """Return the event files of a folder or a glob."""
     files = []
@@ -319,7 +434,7 @@ def _ordered_files(
         shown = uri_in_store(address, place, path)
         file = StoredFile(path, shown, store, _hive_strings(names), max_bytes=options.max_decompressed)
         if path.lower().endswith(ZIP_ENDING):
-            files += [(names + inside, member) for inside, member in _members(file)]
+            files += [(names + inside, member) for inside, member in _members(file, unreadable)]
         elif format_of(path) is not None or (store is None and is_recognised(file)):
             files.append((names, file))
     return [file for _, file in sorted(files, key=lambda each: [_rank(name) for name in each[0]])]
@@ -331,7 +446,7 @@ def _hive_strings(names: Sequence[str]) -> dict[str, str]:
     return {name: unquote(value) for name, value in strings.items()}
 
 
-def _one_file(file: StoredFile) -> list[StoredFile]:
+def _one_file(file: StoredFile, unreadable: Unreadable | None) -> list[StoredFile]:
     """Return a file as a list, or the members of an archive.
 
     Raises
@@ -341,8 +456,10 @@ def _one_file(file: StoredFile) -> list[StoredFile]:
     """
     with _naming_file(file):
         if file.path.lower().endswith(ZIP_ENDING) or (not _is_binary_name(file) and file.is_archive()):
-            members = [member for _, member in sorted(_members(file), key=lambda each: [*map(_rank, each[0])])]
-            if not members:
+            members = [
+                member for _, member in sorted(_members(file, unreadable), key=lambda each: [*map(_rank, each[0])])
+            ]
+            if not members and not unreadable:
                 raise EventsError(f"{file}: no {FORMAT_NAMES} file in this archive")
             return members
         if stored_format(file) is None:
@@ -358,8 +475,18 @@ def _is_binary_name(file: StoredFile) -> bool:
     return format is not None and not format.is_string
 
 
-def _members(file: StoredFile) -> list[tuple[list[str], StoredFile]]:
+def _members(file: StoredFile, unreadable: Unreadable | None) -> list[tuple[list[str], StoredFile]]:
     """Return the files of events in an archive, each with the parts of its path."""
+    try:
+        return _members_of(file)
+    except UnreadableFileError as error:
+        if unreadable is None:
+            raise
+        unreadable[str(file)] = str(error)
+        return []
+
+
+def _members_of(file: StoredFile) -> list[tuple[list[str], StoredFile]]:
     members = []
     with _naming_file(file):
         for inside in file.members():

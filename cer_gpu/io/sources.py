@@ -16,7 +16,7 @@ from cer_gpu.columnar.resident import DeviceEvents
 from cer_gpu.columnar.validation import validated
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.io.csv_files import csv_source, delimiter_of
-from cer_gpu.io.files import Files, open_paths
+from cer_gpu.io.files import Files, Unreadable, open_paths
 from cer_gpu.io.frames import open_frame
 from cer_gpu.io.json_lines import STRING_BYTES, json_source
 from cer_gpu.io.source import BATCH_ROWS, READ_ERRORS, Source, check_columns, check_names, with_plain_uuids
@@ -57,7 +57,7 @@ def _opened(events: Any, resident: bool) -> Source:
     if isinstance(events, str | os.PathLike):
         return _open_named([events])
     if isinstance(events, Files):
-        return _open_named(events.each(), events.options())
+        return _open_named(events.each(), events.options(), getattr(events, "unreadable", None))
     if isinstance(events, DeviceEvents):
         if not resident:
             raise EventsError(
@@ -151,11 +151,13 @@ def with_types(events: Any, types: Mapping[str, pa.DataType]) -> Any:
     return events.with_types(types)
 
 
-def _open_named(names: Sequence[str | os.PathLike[str]], options: TextOptions = USUAL) -> Source:
-    """Open the events of files, with options for text files, or those of one table."""
+def _open_named(
+    names: Sequence[str | os.PathLike[str]], options: TextOptions = USUAL, unreadable: Unreadable | None = None
+) -> Source:
+    """Open the events of files, with options for text files, or those of one table; see `open_paths`."""
     tables = [name for name in names if table_name_of(os.fspath(name)) is not None]
     if not tables:
-        return open_paths(names, options)
+        return open_paths(names, options, unreadable)
     if len(names) > 1:
         raise EventsError(
             f"{tables[0]}: is a table, which is a whole stream: no files or tables come before it or after it\n"

@@ -93,3 +93,43 @@ def test_a_bomb_is_an_error_with_the_file_and_the_limit(cli):
     code, _, err = cli("run", query, "bomb.csv.gz", "--max-decompressed", "much")
     assert code != 0
     assert "max_decompressed must be a size" in err
+
+
+def test_files_that_cannot_be_read_end_a_run_or_are_skipped_and_named(cli):
+    pytest.importorskip("sigma")
+    folder = folder_of_logs()
+    (folder / "3.evtx").write_bytes(b"")
+    (folder / "4.zip").write_bytes(b"PK\3\4 no archive")
+    Path("rules").mkdir()
+    Path("rules", "whoami.yml").write_text(RULE)
+    command = ["run", "--queries", "rules", "logs", "--pipeline", "windows"]
+    code, _, err = cli(*command)
+    assert code == 1
+    assert err.endswith("\nhint: repair or remove it, or use --skip-unreadable\n")
+    code, out, err = cli(*command, "--skip-unreadable", "--json")
+    assert (code, json.loads(out)["n_rows"]) == (0, 2), err
+    (note,) = [note for note in json.loads(out)["notes"] if "skipped" in note]
+    assert note.startswith("2 files skipped, unreadable: logs/4.zip: cannot be read: ")
+    assert "; logs/3.evtx: cannot be read: no event log of Windows" in note
+    code, _, err = cli("report", *command[1:], "--skip-unreadable", "-o", "page.html")
+    assert code == 0, err
+    assert f"note: {note}\n" in err
+    code, _, err = cli("run", "--queries", "rules", "logs/3.evtx", "--pipeline", "windows", "--skip-unreadable")
+    assert code == 1
+    assert err.startswith("error: logs/3.evtx: cannot be read: ")
+
+
+def test_a_file_that_breaks_off_while_it_is_read_is_skipped_as_a_whole(cli):
+    rows = [{"type": "A", "number": i} for i in range(400_000)]
+    data = gzip.compress("".join(f"{json.dumps(row)}\n" for row in rows).encode())
+    Path("logs").mkdir()
+    Path("logs", "1.jsonl.gz").write_bytes(data[: len(data) * 9 // 10])
+    Path("logs", "2.jsonl").write_text('{"type": "A", "number": 1}\n')
+    code, _, err = cli("run", "SELECT * FROM S WHERE A", "logs", "-o", "found.parquet")
+    assert code == 1
+    assert "hint: repair or remove it, or use --skip-unreadable" in err
+    code, _, err = cli("run", "SELECT * FROM S WHERE A", "logs", "-o", "found.parquet", "--skip-unreadable")
+    assert (code, err.partition(", ")[0]) == (0, "1 row"), err
+    assert "note: 1 file skipped, unreadable: logs/1.jsonl.gz: cannot be read: " in err
+    code, _, err = cli("report", "SELECT * FROM S WHERE A", "logs", "-o", "a.html", "--skip-unreadable")
+    assert (code, err.partition(", ")[0]) == (0, "1 row"), err

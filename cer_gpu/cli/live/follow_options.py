@@ -33,12 +33,20 @@ _OPTIONS = (
         help=f"With --follow: polling interval.  [default: {POLL_SECONDS:g}]",
     ),
 )
+_SKIPPING = "Skip files that cannot be read, with a note; with --follow also those that do not fit the schema."
 _OF_FILES = ("settle", "order", "schema_of", "skip_unreadable")
 """Command parameters that apply only to a folder of files."""
 
 
-def folder_options(where: str) -> tuple[Decorator, ...]:
-    """Return the options that apply only to a folder of files; `where` begins their help."""
+def folder_options(where: str, *, skipping: str = "") -> tuple[Decorator, ...]:
+    """Return the options that apply only to a folder of files; `where` begins their help.
+
+    Parameters
+    ----------
+    where
+    skipping
+        Help for --skip-unreadable, if it applies to other events, too.
+    """
     return (
         click.option(
             "--settle",
@@ -59,7 +67,7 @@ def folder_options(where: str) -> tuple[Decorator, ...]:
         click.option(
             "--skip-unreadable",
             is_flag=True,
-            help=f"{where}: skip files that cannot be read or do not fit the schema.",
+            help=skipping or f"{where}: skip files that cannot be read or do not fit the schema.",
         ),
     )
 
@@ -98,14 +106,14 @@ def follow_options(command: Command) -> Command:
         own = {name: options.pop(name) for name in ("once", "poll", *_OF_FILES)}
         if follow is None:
             for name, value in own.items():
-                if value is not None and value is not False:
+                if name != "skip_unreadable" and value is not None and value is not False:
                     raise click.UsageError(f"--{name.replace('_', '-')} is an option of --follow DIR")
         for name, default in (("poll", POLL_SECONDS), ("settle", SETTLE_SECONDS), ("order", ORDERS[0])):
             own[name] = default if own[name] is None else own[name]
         return command(*args, live=FollowOptions(folder=follow, **own), **options)
 
     decorated: Any = wrapper
-    for option in reversed((*_OPTIONS, *folder_options("With --follow"))):
+    for option in reversed((*_OPTIONS, *folder_options("With --follow", skipping=_SKIPPING))):
         decorated = option(decorated)
     return cast(Command, decorated)
 
