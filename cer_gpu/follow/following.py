@@ -20,10 +20,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.errors import CerError, CheckpointError, EventsError, QueryTypeError, TimeOrderError
@@ -42,6 +44,8 @@ from cer_gpu.io.source import BATCH_ROWS, Source
 from cer_gpu.resolution.fields import find_field
 
 LOG = "log.jsonl"
+LISTED_FIELDS = 8
+"""Maximum number of fields that an error lists."""
 PASSING = ("rows", "state", "commit", "publish", "clean")
 """Names of the parts of a step, reported to `passed` when they are done."""
 
@@ -135,6 +139,8 @@ class Follower:
         Called with the names of `PASSING`.
     options
         Names of options in messages, by those in the facts, where a command calls them otherwise.
+    complete
+        Returns the schema of the events, given that of the first file: with columns that only later files have.
     """
 
     arrivals: LiveSource
@@ -148,6 +154,7 @@ class Follower:
     on_step: Callable[[MicroBatch], None] = _nothing
     passed: Callable[[str], None] = _nothing
     options: Mapping[str, str] = field(default_factory=dict)
+    complete: Callable[[pa.Schema], pa.Schema] = lambda schema: schema
 
     def __post_init__(self) -> None:
         """Begin with nothing read."""
@@ -157,6 +164,8 @@ class Follower:
         self.new_fields: dict[str, str] = {}
         self.file_notes: list[str] = []
         """Fields that are taken for NULL, and that a later file has, with the name of the first such file."""
+        self.unread: dict[str, str] = {}
+        """The first column of strings that a later file has and the schema has not, with the name of the file."""
         self.waiting: Sequence[str] = ()
         self.grown: Sequence[str] = ()
         self._schema: pa.Schema | None = None
@@ -378,8 +387,8 @@ class Follower:
             self._schema = self.expected
             for arrival in files if self._schema is None else ():
                 source = self._open_arrival(arrival)
-                if source is not None:
-                    self._schema = source.schema
+                if source is not None and source.schema.names:  # an event log without records has no columns
+                    self._schema = self.complete(source.schema)
                     break
             if self._schema is None:
                 return None
@@ -431,14 +440,33 @@ class Follower:
             source, n_events = self._open_arrival(arrival, first), 0
             self.file_notes += () if source is None else source.notes
             if source is not None and not source.schema.equals(self._schema):
-                for name in self.evaluation.missing:
-                    if find_field(source.schema, tuple(name.split("."))) is not None:
-                        self.new_fields.setdefault(name, arrival.name)
+                self._note_new_fields(arrival, source.schema)
             for batch in () if source is None else _batches_naming_file(arrival, source.batches(names)):
                 n_events += batch.num_rows
                 yield arrival, batch
             read.append({"name": arrival.name, "size": arrival.size, "first": first, "n_events": n_events})
             first += n_events
+
+    def _note_new_fields(self, arrival: Arrival, schema: pa.Schema) -> None:
+        """Raise EventsError for fields that are taken for NULL and that a file has; of a table, they become notes."""
+        assert self.evaluation is not None
+        if not self.unread:
+            assert self._schema is not None
+            known = set(self._schema.names)
+            new = (each.name for each in schema if is_string(each.type) and each.name not in known)
+            self.unread = dict.fromkeys(islice(new, 1), arrival.name)
+        places = {name: find_field(schema, tuple(name.split("."))) for name in sorted(self.evaluation.missing)}
+        lost = [name for name, place in places.items() if place is not None and not pa.types.is_null(place.type)]
+        if self.arrivals.noun != "file":
+            self.new_fields = {**dict.fromkeys(lost, arrival.name), **self.new_fields}
+        elif lost:
+            listed = ", ".join(map(repr, lost[:LISTED_FIELDS])) + (", ..." if len(lost) > LISTED_FIELDS else "")
+            first = "the file of --schema-of does" if self.expected is not None else "the first file did"
+            raise EventsError(
+                f"{arrival.file}: has fields that the queries read and {first} not have, so that matches would be "
+                f"lost: {listed}\n"
+                "hint: --schema-of FOLDER, with a sample of each kind of file, and results and state in another place"
+            )
 
 
 def coalesced(batches: Iterable[tuple[Arrival, pa.RecordBatch]]) -> Iterator[tuple[Arrival, pa.RecordBatch]]:

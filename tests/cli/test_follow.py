@@ -79,8 +79,11 @@ def test_rules_of_a_folder_raise_alerts_in_lines(cli):
     assert sorted((row["rule"], row["positions"], row["events"]) for row in found) == sorted(told)
     add("2", EVENTS.slice(6).append_column("no", pa.array([{"such": {"field": 1}}])))
     code, _, err = cli("run", *options)
-    assert code == 0
-    assert "note: 2.parquet has the field 'no.such.field', which the first file did not have" in err
+    assert code == 1
+    assert (
+        "error: in/2.parquet: has fields that the queries read and the first file did not have, so that matches would "
+        "be lost: 'no.such.field'\nhint: --schema-of FOLDER"
+    ) in err
 
 
 def start_following(*args):

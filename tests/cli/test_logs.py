@@ -133,3 +133,79 @@ def test_a_file_that_breaks_off_while_it_is_read_is_skipped_as_a_whole(cli):
     assert "note: 1 file skipped, unreadable: logs/1.jsonl.gz: cannot be read: " in err
     code, _, err = cli("report", "SELECT * FROM S WHERE A", "logs", "-o", "a.html", "--skip-unreadable")
     assert (code, err.partition(", ")[0]) == (0, "1 row"), err
+
+
+def follow_rules(cli, *options):
+    command = ["run", "--queries", "rules", "--pipeline", "windows", "--follow", "in", "--once", "--settle", "0"]
+    code, _, err = cli(*command, "-o", "found.jsonl", *options)
+    lines = Path("found.jsonl").read_text().splitlines() if Path("found.jsonl").exists() else []
+    return code, err, [json.loads(line) for line in lines]
+
+
+def test_a_followed_log_gets_the_columns_that_rules_read_and_its_first_file_lacks(cli):
+    pytest.importorskip("sigma")
+    Path("rules").mkdir()
+    Path("rules", "whoami.yml").write_text(RULE)
+    Path("in").mkdir()
+    Path("in", "0.evtx").write_bytes(evtx_bytes([event_xml()])[:4096])  # an event log without records
+    Path("in", "1.evtx").write_bytes(
+        evtx_bytes([event_xml("<Channel>Security</Channel><EventID>4624</EventID><Computer>A</Computer>")])
+    )
+    code, err, alerts = follow_rules(cli)
+    assert (code, alerts) == (0, []), err
+    assert "the first file has no column for 2 fields that rules read, which later files may have: Image, New" in err
+    Path("in", "2.evtx").write_bytes(started("C:\\whoami.exe"))
+    Path("in", "3.jsonl").write_text(
+        json.dumps(
+            {
+                "TimeCreated": "2026-11-27T12:00:00Z",
+                "EventID": 1,
+                "Channel": "Microsoft-Windows-Sysmon/Operational",
+                "Image": "C:\\Whoami.exe",
+            }
+        )
+    )
+    code, err, alerts = follow_rules(cli)
+    assert (code, [alert["positions"] for alert in alerts]) == (0, [[1], [2]]), err
+    assert json.loads(alerts[0]["events"])[0]["Image"] == "C:\\whoami.exe"
+
+
+def test_followed_json_lines_get_columns_for_what_sigma_reads_or_end_the_run(cli):
+    pytest.importorskip("sigma")
+    Path("rules").mkdir()
+    Path("rules", "port.yml").write_text(
+        "title: Port\nlogsource: {product: windows}\nlevel: low\n"
+        "detection: {selection: {port: 445, ok: true}, condition: selection}\n"
+    )
+    Path("in").mkdir()
+    Path("in", "1.jsonl").write_text('{"EventID": 1}\n')
+    Path("in", "2.jsonl").write_text('{"EventID": 1, "port": 445, "ok": true}\n{"port": 44, "ok": true}\n')
+    Path("in", "3.jsonl").write_text('{"EventID": 1, "port": "445", "ok": "true"}\n')
+    code, err, alerts = follow_rules(cli)
+    assert (code, [alert["positions"] for alert in alerts]) == (0, [[1], [3]]), err
+    Path("rules", "big.eql").write_text("any where size > 5")
+    Path("in", "4.jsonl").write_text('{"EventID": 1, "size": 7}\n')
+    code, err, _ = follow_rules(cli, "-o", "other.jsonl", "--no-type-column")
+    assert code == 1
+    assert "in/4.jsonl: has fields that the queries read and the first file did not have" in err
+    assert "'size'\nhint: --schema-of FOLDER" in err
+    code, _, err = cli(
+        *("run", "--queries", "rules", "--pipeline", "windows", "--follow", "in", "--once", "--settle", "0"),
+        *("-o", "with.jsonl", "--no-type-column", "--schema-of", "in"),
+    )
+    assert (code, len(Path("with.jsonl").read_text().splitlines())) == (0, 3), err
+
+
+def test_keywords_that_followed_files_may_have_in_other_columns_are_a_note(cli):
+    pytest.importorskip("sigma")
+    Path("rules").mkdir()
+    Path("rules", "word.yml").write_text(
+        "title: Word\nlogsource: {product: windows}\nlevel: low\n"
+        "detection: {keywords: [mimikatz], condition: keywords}\n"
+    )
+    Path("in").mkdir()
+    Path("in", "1.jsonl").write_text('{"Channel": "a"}\n')
+    Path("in", "2.jsonl").write_text('{"Channel": "a", "Other": "mimikatz"}\n')
+    code, err, _ = follow_rules(cli)
+    assert code == 0
+    assert "note: 1 rule with keywords does not read columns that the first file did not have, such as 'Other'" in err

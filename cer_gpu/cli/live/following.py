@@ -20,7 +20,7 @@ from cer_gpu.cli.alert_output import by_level, sorted_by_end
 from cer_gpu.cli.command_line import say, say_notes, to_json
 from cer_gpu.cli.event_arguments import STANDARD, Streams
 from cer_gpu.cli.live.follow_options import FollowOptions
-from cer_gpu.cli.query_arguments import QueryArguments, Wrong, WrongQueries, first_of, for_each, missing_notes
+from cer_gpu.cli.query_arguments import SIGMA, QueryArguments, Wrong, WrongQueries, first_of, for_each, missing_notes
 from cer_gpu.cli.result_streams import AlertEvaluation, CommandEvaluation
 from cer_gpu.cli.shared_options import CommandOptions
 from cer_gpu.cli.signals import Signals, Stopped
@@ -36,6 +36,7 @@ from cer_gpu.io.sinks import Sink
 from cer_gpu.io.text_options import USUAL, TextOptions
 from cer_gpu.printable import counted, printable, printable_lines
 from cer_gpu.rules.alerts import ALERTS
+from cer_gpu.sigma.formulas import ANY_TEXT
 from cer_gpu.stages import NO_STAGES
 
 
@@ -95,9 +96,9 @@ class CommandFollowed:
             )
         self._alerts = alerts
         self.evaluator: Any = self._evaluation.evaluator
-        missing = self._evaluation.missing_fields
-        self.missing: frozenset[str] = frozenset(field for fields in missing.values() for field in fields)
-        self.notes: list[str] = missing_notes(missing, [schema], arguments.rules)
+        self.missing_fields: Mapping[str, Sequence[str]] = self._evaluation.missing_fields
+        self.missing: frozenset[str] = frozenset(field for fields in self.missing_fields.values() for field in fields)
+        self.notes: list[str] = missing_notes(self.missing_fields, [schema], arguments.rules)
 
     @property
     def outputs(self) -> dict[str, str]:
@@ -210,6 +211,7 @@ class LiveRun:
             tick=signals.check,
             on_step=self._report_step,
             options={"--follow": live.option},
+            complete=self._complete if arrivals.noun == "file" else lambda schema: schema,
         )
         self._console = Console(stderr=True)
         self._status = self._console.status(f"looking for {self._noun}s")
@@ -219,6 +221,29 @@ class LiveRun:
         self._outputs = followed.outputs
         self._note([*self._arguments.notes, *followed.notes])
         return followed
+
+    def _complete(self, schema: pa.Schema) -> pa.Schema:
+        """Return a schema with columns of strings, in which Sigma finds all values, for fields that only Sigma reads.
+
+        Fields of structs are not added: an error reports the first file that has one.
+        """
+        skipped = self._arguments.skipped
+        n_skipped = len(skipped or ())
+        followed = CommandFollowed(self._arguments, self._compiled, self._options, schema, alerts=self._alerts)
+        if skipped is not None:
+            del skipped[n_skipped:]  # they are bound again
+        readers: dict[str, set[str | None]] = {}
+        for name, fields in followed.missing_fields.items():
+            for each in fields:
+                readers.setdefault(each, set()).add(self._arguments.rules[name].language)
+        added = sorted(name for name, languages in readers.items() if languages == {SIGMA} and "." not in name)
+        if not added:
+            return schema
+        self._note([
+            f"the first file has no column for {counted(len(added), 'field')} that rules read, which later files may "
+            f"have: {first_of(added)}"
+        ])  # fmt: skip
+        return pa.schema([*schema, *(pa.field(name, pa.string()) for name in added)])
 
     def run(self) -> None:
         """Read files until a signal is received, or, with --once, all current files."""
@@ -277,11 +302,18 @@ class LiveRun:
 
     def _print_notes(self) -> None:
         follower = self._follower
-        with_all = "--schema-of a file that has it, and " if self._noun == "file" else ""
         for name, file in follower.new_fields.items():
             self._note([
                 f"{self._part_label(file)} has the field {name!r}, which the first {self._noun} did not have; it is "
-                f"null in all events of this run (to read it, restart with {with_all}results in another place)"
+                f"null in all events of this run (to read it, restart with results in another place)"
+            ])  # fmt: skip
+        keywords = [name for name, rule in self._arguments.rules.items() if ANY_TEXT in rule.text]
+        if follower.unread and keywords:
+            column, file = next(iter(follower.unread.items()))
+            self._note([
+                f"{counted(len(keywords), 'rule')} with keywords {'does' if len(keywords) == 1 else 'do'} not read "
+                f"columns that the first file did not have, such as {column!r} of {file} (--schema-of names files that "
+                f"have all): {first_of(keywords)}"
             ])  # fmt: skip
         self._note(follower.file_notes)
         follower.file_notes.clear()
