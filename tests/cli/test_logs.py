@@ -209,3 +209,25 @@ def test_keywords_that_followed_files_may_have_in_other_columns_are_a_note(cli):
     code, err, _ = follow_rules(cli)
     assert code == 0
     assert "note: 1 rule with keywords does not read columns that the first file did not have, such as 'Other'" in err
+
+
+def test_a_rule_of_ceql_suppresses_alerts_and_keeps_its_level(cli):
+    Path("rules").mkdir()
+    Path("rules", "whoami.toml").write_text(
+        """[rule]
+name = "Whoami, once an hour on each host"
+severity = "high"
+language = "ceql"
+query = '''
+SELECT * FROM logs WHERE * AS e FILTER e[EventID = 1 AND Image GLOB '*\\whoami.exe' NOCASE]
+PARTITION BY [Computer] LIMIT 1 EVERY 1 HOUR
+'''
+"""
+    )
+    system, data = f"{SYSMON}<Computer>A</Computer>", "<EventData><Data Name='Image'>C:\\whoami.exe</Data></EventData>"
+    Path("a.evtx").write_bytes(
+        evtx_bytes([event_xml(system, data, at=f"2026-11-27T{hour}:00Z") for hour in ("12:00", "12:30", "12:59")])
+    )
+    code, out, err = cli("run", "--queries", "rules", "a.evtx", "--json")
+    facts = json.loads(out)
+    assert (code, facts["n_rows"], facts["n_suppressed"], facts["levels"]) == (0, 1, 2, {"high": 1}), err
