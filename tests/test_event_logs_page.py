@@ -22,9 +22,9 @@ detection: {selection: {Image|endswith: '\\whoami.exe'}, condition: selection}
 """
 
 
-def test_the_page_begins_with_an_installation_and_has_six_commands():
+def test_the_page_begins_with_an_installation_and_has_seven_commands():
     assert [line.split()[0] for line in COMMANDS[:2]] == ["pip", "git"]
-    assert len(OWN) == 6
+    assert len(OWN) == 7
 
 
 @pytest.mark.parametrize("command", OWN)
@@ -36,12 +36,15 @@ def test_each_command_finds_the_alert(command, tmp_path, monkeypatch, capsys):
     rules.mkdir(parents=True)
     (rules / "whoami.yml").write_text(RULE, encoding="utf-8")
     system = "<EventID>1</EventID><Channel>Microsoft-Windows-Sysmon/Operational</Channel><Computer>pc</Computer>"
-    data = "<EventData><Data Name='Image'>C:\\whoami.exe</Data></EventData>"
+    data = "<EventData><Data Name='Image'>C:\\{}.exe</Data></EventData>"
+    events = [("whoami", "2025-10-24T12:00:00.5Z"), ("net", "2025-10-24T12:01:00Z")]
     Path("logs").mkdir()
-    Path("logs", "Sysmon.evtx").write_bytes(evtx_bytes([event_xml(system, data, at="2025-10-24T12:00:00.5Z")]))
+    Path("logs", "Sysmon.evtx").write_bytes(
+        evtx_bytes([event_xml(system, data.format(image), at=at) for image, at in events])
+    )
     assert main(shlex.split(command)[1:]) == 0
     told = "".join(capsys.readouterr())
-    assert "1 alert" in told
+    assert ("1 alert" if "--queries" in command else "1 match") in told
     if "-o" in command:
         out = Path(command.split()[-1])
         assert out.stat().st_size > 0

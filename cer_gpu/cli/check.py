@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
@@ -67,6 +67,9 @@ def check_command(
     """
     arguments = read_queries(query, queries, compiling)
     arguments.refuse_options_of_ceql()
+    if events:
+        timed, _ = arguments.timed_by_logs(parse_streams(events, reading), sort=False)
+        arguments = replace(arguments, options=timed.options)
     result = check_queries(arguments, events, reading)
     if as_json:
         return render_json(result, strict=strict)

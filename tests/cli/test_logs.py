@@ -231,3 +231,13 @@ PARTITION BY [Computer] LIMIT 1 EVERY 1 HOUR
     code, out, err = cli("run", "--queries", "rules", "a.evtx", "--json")
     facts = json.loads(out)
     assert (code, facts["n_rows"], facts["n_suppressed"], facts["levels"]) == (0, 1, 2, {"high": 1}), err
+
+
+def test_check_takes_the_time_column_of_logs_as_run_does(cli):
+    Path("a.evtx").write_bytes(evtx_bytes([event_xml("<EventID>1</EventID>")]))
+    query = "SELECT * FROM Log WHERE Log AS a ; Log AS b WITHIN 5 MINUTES"
+    code, _, err = cli("check", query, "a.evtx", "--no-type-column")
+    assert code == 0, err
+    code, _, err = cli("run", query, "a.evtx")
+    assert code == 1
+    assert "(--no-type-column)" in err
