@@ -255,7 +255,8 @@ class AlertEvaluation(CommandEvaluation):
     ) -> None:
         self._extra = extra
         super().__init__(queries, streams, options, stages, is_set=True, skipped=skipped)
-        self._alerts = AlertRows(rules, self.queries, time_type_in(self.schemas, self.queries))
+        files = self._source.files if options.lateness is None else None
+        self._alerts = AlertRows(rules, self.queries, time_type_in(self.schemas, self.queries), files)
         self.outputs: dict[str, str] = dict.fromkeys(self.outputs, ALERTS)
 
     def _output_of(self, query: CompiledQuery) -> str:

@@ -23,7 +23,7 @@ from cer_gpu.io.folders import entries
 from cer_gpu.io.formats import ENDINGS, FORMAT_NAMES, format_of, is_name_of_events, is_recognised, stored_format
 from cer_gpu.io.logs.processes import convert_ahead
 from cer_gpu.io.one_schema import in_one_schema, with_stream_schema
-from cer_gpu.io.source import READ_ERRORS, Parts, Source, check_columns, check_names, prefetch
+from cer_gpu.io.source import READ_ERRORS, FilesOfRows, Parts, Source, check_columns, check_names, prefetch
 from cer_gpu.io.stores import Address, StoredFile, StoreListing, listing, open_store, path_in_store, uri_in_store
 from cer_gpu.io.string_types import WiderTypes
 from cer_gpu.io.text_options import TEXT_HINT, USUAL, TextOptions
@@ -229,6 +229,7 @@ def open_paths(
         conflicts=one.conflicts,
         remarks=one.remarks,
         notes=[*_skipped_notes(unreadable), *(note for source in sources for note in source.notes)],
+        files=FilesOfRows(origins) if len(files) > 1 else None,
         time_hint="" if any(source.as_types is None for source in sources) else TEXT_HINT,
     )
 

@@ -62,6 +62,26 @@ class ColumnBounds:
     greatest: Any
 
 
+@dataclass(frozen=True)
+class FilesOfRows:
+    """Files of the rows of a source, by the row numbers in the input.
+
+    Attributes
+    ----------
+    begins : sequence of (int, str)
+        Number of the first row of each file, and the name of the file; it grows while they are read.
+    """
+
+    begins: Sequence[tuple[int, str]]
+
+    def names(self, rows: pa.Array) -> pa.Array:
+        """Return the names of the files of rows; NULL for NULL."""
+        begins = list(self.begins)
+        firsts, names = [first for first, _ in begins], pa.array([name for _, name in begins], pa.string())
+        at = np.searchsorted(firsts, np.asarray(rows.fill_null(0)), side="right") - 1
+        return names.take(pa.array(at, pa.int64(), mask=np.asarray(rows.is_null())))
+
+
 MayHold = Callable[[Sequence[Mapping[str, ColumnBounds]]], list[bool]]
 """Returns for each file whether it may contain a relevant event, by the bounds of its columns."""
 
@@ -109,6 +129,8 @@ class Source:
         Remarks on the files themselves: parts of them that could not be read.
     is_log : bool
         True if the rows are those of a log.  Each kind of log has its own columns: missing ones cause no remark.
+    files : FilesOfRows or None
+        Files of the rows, also where these are reordered, or None if they are not of several files.
     time_hint : str
         Advice on converting strings to timestamps, with the name of the column as ``{0}``; may be empty.
     """
@@ -132,6 +154,7 @@ class Source:
     remarks: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
     is_log: bool = False
+    files: FilesOfRows | None = None
     time_hint: str = ""
 
     def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:

@@ -290,7 +290,7 @@ def sort_source(source: Source, column: str, *, memory: int = 1 << 28) -> Source
         return _sort_events(source, wanted, column, memory, numbered)
 
     schema = source.schema if source.numbered else source.schema.append(pa.field(ROW_COLUMN, pa.int64()))
-    return Source(schema, read, source.n_rows, remarks=source.remarks, notes=source.notes)
+    return Source(schema, read, source.n_rows, remarks=source.remarks, notes=source.notes, files=source.files)
 
 
 def _sort_events(

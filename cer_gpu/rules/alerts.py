@@ -5,6 +5,7 @@
 | `rule`, `id`, `level` | string | of the rule; NULL where it has none |
 | `tags`, `tactics`, `techniques` | list of string | of the rule |
 | `host` | string | that of the last event, from the first of `cer_gpu.rules.alerts.HOST_COLUMNS` that is there |
+| `file` | string | that of the last event; only there if the events are of several files |
 | `key` | map of strings | the values of the columns in PARTITION BY, or BY of EQL, by the names of the columns |
 | `start`, `end` | int64 | positions of the first event and of the last one |
 | `start_time`, `end_time` | that of the time column | where there is one |
@@ -43,6 +44,7 @@ from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.record_batches import empty_batch
 from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.execution_group import NamedBatches
+from cer_gpu.io.source import FilesOfRows
 from cer_gpu.io.value_strings import TEXT, json_strings, plain_values
 from cer_gpu.output.funnel_counts import FunnelCounts
 from cer_gpu.rule import Rule
@@ -223,6 +225,8 @@ class AlertRows:
         Rules, and their queries, by the names of these.
     time_type
         Type of the time column, or None if there is none.
+    files
+        Files of the events, or None if they are not of several files.
 
     Attributes
     ----------
@@ -230,9 +234,13 @@ class AlertRows:
     """
 
     def __init__(
-        self, rules: Mapping[str, Rule], queries: Mapping[str, CompiledQuery], time_type: pa.DataType | None
+        self,
+        rules: Mapping[str, Rule],
+        queries: Mapping[str, CompiledQuery],
+        time_type: pa.DataType | None,
+        files: FilesOfRows | None = None,
     ) -> None:
-        self._rules = rules
+        self._rules, self._files = rules, files
         self._keys = {name: [dotted(names[0]) for names in query.partition_keys] for name, query in queries.items()}
         self._are_statements = {name: query.reads_whole_table for name, query in queries.items()}
         self._have_events = {name: alert_output(query) == WITH_EVENTS for name, query in queries.items()}
@@ -242,6 +250,7 @@ class AlertRows:
                 *((name, pa.string()) for name in ("rule", "id", "level")),
                 *((name, _STRINGS) for name in ("tags", "tactics", "techniques")),
                 ("host", pa.string()),
+                *([] if files is None else [("file", pa.string())]),
                 ("key", _KEY),
                 ("start", pa.int64()),
                 ("end", pa.int64()),
@@ -259,7 +268,8 @@ class AlertRows:
         results = {field.name: rows.column(i) for i, field in enumerate(rows.schema)}
         if self._have_events[name]:
             results |= {each: _last(results[each], MAX_EVENTS) for each in ("positions", "events") if each in results}
-        event_columns = () if self._are_statements[name] else (*self._keys[name], *self.schema.names)
+        of_alerts = (each for each in self.schema.names if each != "file")
+        event_columns = () if self._are_statements[name] else (*self._keys[name], *of_alerts)
         own = {"rule": name, "id": rule.id, "level": rule.level}
         lists = {"tags": rule.tags, "tactics": rule.tactics, "techniques": rule.techniques}
         columns = {key: pa.repeat(pa.scalar(value, pa.string()), rows.num_rows) for key, value in own.items()}
@@ -267,6 +277,8 @@ class AlertRows:
             columns[key] = pa.repeat(pa.scalar(list(values), _STRINGS), rows.num_rows)
         columns["host"] = hosts_of(rows)
         columns["key"] = _maps({key: results[key] for key in self._keys[name] if key in results}, rows.num_rows)
+        if self._files is not None and "end" in event_columns and "end" in results:
+            columns["file"] = self._files.names(results["end"])
         if self._have_events[name]:
             columns["events"] = _events_as_json(results["events"])
         else:

@@ -116,7 +116,8 @@ class RuleSet(QuerySet):
         over, queries = together._over_outputs(source.schema, outputs), together._queries
         schemas = {name: query.result_schema for name, query in over.queries.items()}
         evaluator = together._fixed_evaluator(options, outputs)
-        rows = AlertRows(self.rules, queries, time_type_in(schemas, queries))
+        files = source.files if options.lateness is None else None
+        rows = AlertRows(self.rules, queries, time_type_in(schemas, queries), files)
         alerts = (
             rows.from_results(name, batch) for name, batch in together._find_matches(source, evaluator, options.threads)
         )

@@ -160,3 +160,35 @@ def test_of_no_results_there_are_no_alerts():
     schema = query.output_schema(pa.schema({"type": pa.string()}), "events")
     alerts = AlertRows(rules, {"a": query}, None)
     assert alerts.from_results("a", empty_batch(schema)) == empty_batch(alerts.schema)
+
+
+@pytest.mark.parametrize("sort", [False, True])
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_alerts_name_the_file_of_their_last_event_where_there_are_several(rules, tmp_path, form, sort):
+    for i, name in enumerate(("b", "a")):  # by name, the later events come first
+        part = EVENTS.slice(4 * i, 4 - i)
+        if form == "parquet":
+            pq.write_table(part, tmp_path / f"{name}.parquet")
+            continue
+        rows = [{**row, "ts": row["ts"].isoformat()} for row in part.to_pylist()]
+        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    paths = [str(tmp_path / f"{name}.{form}") for name in ("a", "b")]
+    if not sort:
+        paths.reverse()
+    found = rules.alerts(paths, sort=sort)
+    assert found.schema.names[7] == "file"
+    first = [tuple(row.values()) for row in found.select(["rule", "end_time"]).to_pylist()]
+    expected = [tuple(row.values()) for row in rules.alerts(EVENTS).select(["rule", "end_time"]).to_pylist()]
+    assert sorted(map(repr, first)) == sorted(map(repr, expected))
+    names = {True: f"b.{form}", False: f"a.{form}"}
+    of_time = [names[str(time) < "1970-01-01 00:00:02.5"] for _, time in first]
+    assert [name.rpartition("/")[2] for name in found["file"].to_pylist()] == of_time
+    assert "file" not in rules.alerts(paths[0], sort=sort).schema.names
+
+
+def test_a_measure_may_be_called_file(tmp_path):
+    for i in range(2):
+        pq.write_table(EVENTS.slice(3 * i, 3), tmp_path / f"{i}.parquet")
+    rules = compile_rules({"c": Rule("c", "SELECT c.price AS file FROM S WHERE C AS c", level="low")}, time_column="ts")
+    (row,) = rules.alerts(str(tmp_path)).to_pylist()
+    assert (row["file"], row["events"]) == (str(tmp_path / "1.parquet"), '[{"file": 3}]')
