@@ -46,6 +46,12 @@ from cer_gpu.resolution.fields import find_field
 LOG = "log.jsonl"
 LISTED_FIELDS = 8
 """Maximum number of fields that an error lists."""
+_OF_OTHERS = "the checkpoint is of"
+_IN_A_COMMAND = {
+    "restore it with the set that made it, and the queries that were added": "run it with the rules as they were",
+    "restore it with the query that made it": "run it with the query as it was",
+}
+"""Hints on checkpoints, in the words of a command."""
 PASSING = ("rows", "state", "commit", "publish", "clean")
 """Names of the parts of a step, reported to `passed` when they are done."""
 
@@ -293,8 +299,11 @@ class Follower:
                 f"{error.filename}: is not there, and the log says that it is\nhint: restore the folder from a copy"
             ) from None
         except CheckpointError as error:
-            said, anew = str(error), "begin anew, with results and state in another place"
-            if said.startswith("the checkpoint is of"):
+            said, anew = str(error), "begin again with results and state in another place (-o)"
+            if said.startswith(_OF_OTHERS):
+                said = said.replace(_OF_OTHERS, "the state is of", 1)
+                for words, instead in _IN_A_COMMAND.items():
+                    said = said.replace(words, instead)
                 said += f"; or {anew}"
             elif "hint: " not in said:
                 said += f"\nhint: restore the folder from a copy, or {anew}"

@@ -176,7 +176,29 @@ def test_another_query_is_refused(cli):
     cli("run", QUERY, *ONCE, "-o", "out")
     code, _, err = cli("run", QUERY.replace("2", "3"), *ONCE, "-o", "out")
     assert code == 1
-    assert "the checkpoint is of another query (its text differs)\nhint: restore it with the query that made it" in err
+    assert "the state is of another query (its text differs)\nhint: run it with the query as it was: " in err
+    assert err.endswith("; or begin again with results and state in another place (-o)\n")
+
+
+def test_a_changed_or_new_rule_ends_the_run_with_a_hint_for_the_command_line(cli):
+    Path("rules").mkdir()
+    Path("rules", "pair.ceql").write_text(QUERY)
+    Path("rules", "other.ceql").write_text("SELECT * FROM S WHERE A")
+    add("0")
+    command = ["run", "--queries", "rules", *ONCE, "-o", "out"]
+    assert cli(*command)[0] == 0
+    Path("rules", "pair.ceql").write_text(QUERY.replace("2", "3"))
+    code, _, err = cli(*command)
+    assert code == 1
+    assert "the state is of another query 'pair' (its text differs)\nhint: run it with the query as it was" in err
+    Path("rules", "pair.ceql").write_text(QUERY)
+    Path("rules", "more.ceql").write_text("SELECT * FROM S WHERE B")
+    code, _, err = cli(*command)
+    assert code == 1
+    assert "the state is of other queries: " in err
+    assert (
+        "hint: run it with the rules as they were; or begin again with results and state in another place (-o)" in err
+    )
 
 
 def test_the_schema_of_a_file_counts(cli):

@@ -169,7 +169,7 @@ def test_a_state_of_another_query_folder_or_option_is_refused(tmp_path):
     add_files(tmp_path / "in", random_events(1, 40), 1)
     followed(tmp_path, facts={"--lateness": None})
     other = cer_gpu.compile(TEXT.replace("4", "5"), time_column="ts")
-    with pytest.raises(cer_gpu.CheckpointError, match=r"state-000000001: .*text differs(?s:.*); or begin anew"):
+    with pytest.raises(cer_gpu.CheckpointError, match=r"state-000000001: .*text differs(?s:.*); or begin again"):
         followed(tmp_path, query=other, facts={"--lateness": None})
     lines = [TEXT, "-- 1\nSELECT * FROM S\nWHERE A ; B", "-- 1\nSELECT * FROM S\nWHERE A ; C\n-- 2"]
     asked = [cer_gpu.compile(text, time_column="ts") for text in lines]
