@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from cer_gpu.ceql.checks import NEEDS_TIME
 from cer_gpu.errors import CerError, EventsError, OptionError, QueryError
-from cer_gpu.io.files import Files, ReadableFiles, Unreadable, UnreadableFileError, find_files, time_of_logs
+from cer_gpu.io.files import Files, ReadableFiles, Unreadable, UnreadableFileError, find_files, times_of_logs
 from cer_gpu.io.formats import is_name_of_events
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events, open_standard_input
@@ -86,14 +86,14 @@ class Streams:
         return opened.get(None, opened)
 
     @property
-    def time_of_logs(self) -> str | None:
-        """Time column of the events if all are logs, or None if some are not or cannot be read."""
+    def times_of_logs(self) -> dict[str | None, str]:
+        """Time columns of logs, as `cer_gpu.io.files.times_of_logs` returns them; empty if they cannot be read."""
         paths = self.named.get(None, ())
         if not paths or STANDARD in paths or any(map(is_table_name, paths)):
-            return None
+            return {}
         with contextlib.suppress(CerError, OSError):  # the evaluation raises it again
-            return time_of_logs(paths, self.reading, self.unreadable)
-        return None
+            return times_of_logs(paths, self.reading, self.unreadable)
+        return {}
 
     def skip(self, error: UnreadableFileError) -> None:
         """Skip a file that turned out to be unreadable, or raise its error."""

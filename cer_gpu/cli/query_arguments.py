@@ -47,7 +47,7 @@ Wrong = list[tuple[str, CerError]]
 _LISTED = 8
 """Maximum number of fields, or rules, that a note lists."""
 _NAMED = 3
-"""Maximum number of rule names before a note."""
+"""Maximum number of rule names in a note."""
 SIGMA = "sigma"
 _SHOWN = {"no_progress", "as_json", "analyze", "detail", "svg", "dot", "passes"}
 _OF_ANY = {"query", "queries", "events", "more_events", "out", "format_"}
@@ -158,14 +158,15 @@ def missing_notes(
     counts = Counter(field for fields in missing.values() for field in dict.fromkeys(fields))
     if not counts:
         return []
-    who, fields = "the query names", list(counts)
+    who, whose, fields = "the query names", "", list(counts)
     if len(missing) > 1:
         n = sum(bool(fields) for fields in missing.values())
         who = f"{n:,} of {counted(len(missing), 'rule')} {'names' if n == 1 else 'name'}"
         fields = [f"{name} ({n:,})" for name, n in counts.most_common()]
+        whose = f"; by {_names_in_words([name for name, own in missing.items() if own])}"
     near = {name: other for schema in schemas for name, other in in_another_case(counts, schema).items()}
     meant = [f"{first_of([f'{name}: did you mean {other}?' for name, other in near.items()])}"] if near else []
-    return [f"{who} fields that the events do not have, read as null: {first_of(fields)}", *meant]
+    return [f"{who} fields that the events do not have, read as null: {first_of(fields)}{whose}", *meant]
 
 
 def source_query(words: str) -> str:
@@ -228,7 +229,15 @@ class QueryArguments:
         """Return the queries with the time column of the logs, and sorting by it, unless they have one or need none."""
         if self.time_column is not None or language_of("" if self.is_set else self.rules[""].text).reads_whole_table:
             return self, sort
-        column = streams.time_of_logs
+        times = streams.times_of_logs
+        if len(times) > 1 and any(times):
+            files = "; ".join(f"{file} has {name or 'none of its format'}" for name, file in times.items())
+            remark = (
+                "the events are in the order of the files, and alerts have no times: the logs have different time "
+                f"columns (--time-column sets one for all): {files}"
+            )
+            return replace(self, remarks=[*self.remarks, remark]), sort
+        column = next(iter(times), None)
         if column is None:
             return self, sort
         remark = f"the events are sorted by {column}, their log time (--time-column sets another column)"

@@ -271,10 +271,10 @@ def _skipped_notes(unreadable: Unreadable | None) -> list[str]:
     return [f"{counted(len(errors), 'file')} skipped, unreadable: {'; '.join([*errors[:_LISTED], *more])}"]
 
 
-def time_of_logs(
+def times_of_logs(
     paths: Sequence[str | os.PathLike[str]], options: TextOptions = USUAL, unreadable: Unreadable | None = None
-) -> str | None:
-    """Return the time column of files that are logs, or None unless all have formats with the same time column.
+) -> dict[str | None, str]:
+    """Return the time columns of files that are logs, each with the first such file; None is that of other files.
 
     Files that cannot be read are skipped and added to `unreadable`, if it is not None.
 
@@ -283,7 +283,7 @@ def time_of_logs(
     EventsError
         When there is no such file, or one cannot be read.
     """
-    columns = set[str | None]()
+    columns: dict[str | None, str] = {}
     for file in _find_all(paths, options, unreadable):
         try:
             with _naming_file(file):
@@ -293,10 +293,8 @@ def time_of_logs(
                 raise
             unreadable[str(file)] = str(error)
             continue
-        columns.add(None if format is None else format.time_column)
-        if len(columns) > 1:
-            return None
-    return columns.pop() if columns else None
+        columns.setdefault(None if format is None else format.time_column, str(file))
+    return columns
 
 
 def open_next(file: StoredFile, first: int, expected: pa.Schema | None, options: TextOptions = USUAL) -> Source:

@@ -84,7 +84,9 @@ def test_rules_of_all_languages_raise_alerts(cli):
     assert "2 of 3 rules raised 3 alerts: 1 low, 2 no level\n" in out
     assert "note: 3 rules: 2 Sigma, 1 CEQL\n" in err
     assert "note: 1 skipped, not rules in a supported language: 1 YAML without a detection\n" in err
-    assert "note: 2 of 3 rules name fields that the events do not have, read as null: Company (2)" in err
+    assert "note: 2 of 3 rules name fields that the events do not have, read as null: Company (2); by " in err
+    (note,) = [line for line in err.splitlines() if "read as null" in line]
+    assert sorted(note.partition("; by ")[2].split(", ")) == ["Failed logon", "Whoami"], note
 
 
 def test_check_report_and_progress_take_them_too(cli):

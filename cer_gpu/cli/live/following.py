@@ -239,10 +239,13 @@ class LiveRun:
         added = sorted(name for name, languages in readers.items() if languages == {SIGMA} and "." not in name)
         if not added:
             return schema
-        self._note([
-            f"the first file has no column for {counted(len(added), 'field')} that rules read, which later files may "
-            f"have: {first_of(added)}"
-        ])  # fmt: skip
+        rules, known = self._arguments.rules, set(schema.names)
+        lacking = {each for name, own in followed.missing_fields.items() for each in rules[name].missing(own, known)}
+        if shown := [name for name in added if name in lacking]:  # without those of which an alternative is there
+            self._note([
+                f"the first file has no column for {counted(len(shown), 'field')} that rules read, which later files "
+                f"may have: {first_of(shown)}"
+            ])  # fmt: skip
         return pa.schema([*schema, *(pa.field(name, pa.string()) for name in added)])
 
     def run(self) -> None:

@@ -238,6 +238,7 @@ def predicate_of(formula: DetectionFormula, sources: Sequence[LogSource], column
         tests.setdefault(writer.predicate(source.adapted(formula, columns)), []).append(source.test)
         names.update(writer.columns)
         groups.update(dict.fromkeys(source.groups(formula, columns)))
+    groups.update(dict.fromkeys(_groups_over(formula, sources, columns)))
     writer = PredicateWriter(lambda name: column(columns.get(name, name)))
     written = []
     for text, of_sources in tests.items():
@@ -248,6 +249,22 @@ def predicate_of(formula: DetectionFormula, sources: Sequence[LogSource], column
     text = written[0] if len(written) == 1 else " OR ".join(f"({each})" for each in written)
     places = _Places(tuple(sources), columns)
     return RulePredicate(text, tuple(writer.columns | names), places, places.tested, tuple(groups))
+
+
+def _groups_over(
+    formula: DetectionFormula, sources: Sequence[LogSource], columns: ChosenColumns
+) -> Iterator[tuple[str, ...]]:
+    """Yield the columns of each test that log sources have in different columns, of which events need have only one."""
+    for leaf in _leaves(formula) if len(sources) > 1 else ():
+        names: dict[str, None] = {}
+        by_source = set()
+        for source in sources:
+            writer = PredicateWriter(lambda name, source=source: source.column_of(name, columns))  # type: ignore[misc]
+            writer.predicate(source.adapted(leaf, columns))
+            names.update(dict.fromkeys(sorted(writer.columns)))
+            by_source.add(frozenset(writer.columns))
+        if len(by_source) > 1:
+            yield tuple(names)
 
 
 def test_of_sources(sources: Sequence[LogSource], columns: ChosenColumns) -> str | None:
