@@ -181,6 +181,10 @@ def open_paths(
     )
     del ahead_of_opening  # the sources hold the logs that they read
     sources = [_with_folders(source, file, folders) for source, file in zip(one.sources, files, strict=True)]
+    if not one.schema.names and (file := _first_log(files)) is not None:
+        reasons = "; ".join(note.removeprefix(f"{file}: ") for source in sources for note in source.notes[:1])
+        what = "no records can be read" if reasons else "has no records"
+        raise EventsError(f"{file}: {what}{f': {reasons}' if reasons else ''}\nhint: expected a log with events")
     folder_fields = [field for field in sources[0].schema if field.name not in one.schema.names]
     schema = pa.schema([*one.schema, *folder_fields])
     origins: list[tuple[int, str]] = []
@@ -232,6 +236,12 @@ def open_paths(
         files=FilesOfRows(origins) if len(files) > 1 else None,
         time_hint="" if any(source.as_types is None for source in sources) else TEXT_HINT,
     )
+
+
+def _first_log(files: Sequence[StoredFile]) -> StoredFile | None:
+    """Return the first of some files if all are logs, or None."""
+    formats = map(stored_format, files)
+    return files[0] if all(each is not None and each.time_column is not None for each in formats) else None
 
 
 def _find_all(

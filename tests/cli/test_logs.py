@@ -256,3 +256,18 @@ def test_logs_of_several_formats_are_not_sorted_and_a_note_says_so(cli):
         "the events are in the order of the files, and alerts have no times: the logs have different time columns "
         "(--time-column sets one for all): logs/1.evtx has TimeCreated; logs/2.json has none of its format"
     ]
+
+
+def test_a_log_of_which_no_record_can_be_read_is_an_error_that_says_so(cli):
+    data = started("C:\\whoami.exe")
+    Path("cut.evtx").write_bytes(data[:5000])
+    Path("none.evtx").write_bytes(data[:4096])
+    query = "SELECT * FROM S WHERE S AS x FILTER x[EventID = 1]"
+    code, _, err = cli("run", query, "cut.evtx", "--no-type-column")
+    assert code == 1
+    assert err.startswith("error: cut.evtx: no records can be read: skipped 1 x chunk that is cut short")
+    code, _, err = cli("run", query, "none.evtx", "--no-type-column")
+    assert (code, err) == (1, "error: none.evtx: has no records\nhint: expected a log with events\n")
+    Path("whole.evtx").write_bytes(data)
+    code, out, err = cli("run", query, "cut.evtx", "none.evtx", "whole.evtx", "--no-type-column", "--json")
+    assert (code, json.loads(out)["n_rows"]) == (0, 1), err
