@@ -290,6 +290,17 @@ class QueryArguments:
         """Options of `cer_gpu.compile` for the queries."""
         return self.options.of_rules(self.rules.values(), is_set=self.is_set)
 
+    def with_note_on_log_sources(self) -> QueryArguments:
+        """Return the queries with a remark if there are rules of Sigma whose log sources no pipeline maps."""
+        n_rules = sum(rule.language == SIGMA for rule in self.rules.values())
+        if self.options.fields.pipelines or not n_rules:
+            return self
+        remark = (
+            f"the log sources of {counted(n_rules, 'Sigma rule')} are not tested: without --pipeline, a condition "
+            "applies to all events"
+        )
+        return replace(self, remarks=[*self.remarks, remark])
+
     def forget_skipped(self) -> None:
         """Forget the rules that were skipped, before they are compiled again."""
         if self.skipped is not None:

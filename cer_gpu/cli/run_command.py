@@ -345,6 +345,7 @@ def run_command(
         os.environ.setdefault(NOTICES, "off")
     arguments = read_queries(query, queries, compiling, skip_invalid=skip_invalid, level=level)
     arguments.refuse_options_of_ceql()
+    arguments = arguments.with_note_on_log_sources()
     streams = parse_streams(events, reading, skip_unreadable=live.skip_unreadable)
     if live.folder is None:
         format_ = chosen_format(out, format_)

@@ -89,6 +89,16 @@ def test_rules_of_all_languages_raise_alerts(cli):
     assert sorted(note.partition("; by ")[2].split(", ")) == ["Failed logon", "Whoami"], note
 
 
+def test_a_run_without_a_pipeline_notes_that_log_sources_are_not_tested(cli):
+    note = "the log sources of 2 Sigma rules are not tested: without --pipeline, a condition applies to all events"
+    code, out, err = cli("run", "--queries", "rules", ASKED[2], "--json")
+    assert code == 0, err
+    assert json.loads(out)["notes"].count(note) == 1
+    assert not [each for each in json.loads(cli("run", *ASKED, "--json")[1])["notes"] if "not tested" in each]
+    code, out, _ = cli("run", "rules/logon.yml", ASKED[2], "--json")
+    assert note.replace("2 Sigma rules", "1 Sigma rule") in json.loads(out)["notes"]
+
+
 def test_check_report_and_progress_take_them_too(cli):
     code, out, _ = cli("check", *ASKED)
     assert code == 0
