@@ -365,10 +365,10 @@ def physical_plan(plan: LogicalPlan, output: type[Output], *, shard: bool = Fals
     shard
         True if only a shard of the matches is listed.
     """
-    if plan.trailing:
-        return _waiting_plan(plan, output)
     if output is Ends and plan.every is not None and plan.every.n > 1:
         output = CountedEnds  # each end takes as many of the n as it has matches
+    if plan.trailing:
+        return _waiting_plan(plan, output)
     if output.most_at_an_end == 1:
         plan = _without_choice(plan)
     request = _PlanRequest(plan, output, shard)
