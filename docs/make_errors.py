@@ -191,7 +191,7 @@ SECTIONS: dict[str, list[str]] = {
         "run 'SELECT * FROM S WHERE A ; B WITHIN 5 [name]' events.parquet",
         "run 'SELECT * FROM S WHERE A AS start ; B' events.parquet --output bindings",
         f"run {AB} events.parquet --output measures",
-        "run 'SELECT * FROM S WHERE A ; B+' events.parquet --output funnel",
+        "run 'SELECT * FROM S WHERE A ; B?' events.parquet --output funnel",
         "run 'SELECT x FROM S WHERE A+ AS x HAVING COUNT(x) > 2' events.parquet --output count",
     ],
     "Files and folders": [

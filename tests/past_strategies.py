@@ -56,14 +56,25 @@ def past_tests(draw, depth=0):
 
 
 @st.composite
+def extreme_strings(draw):
+    """Draw MIN or MAX of strings, over the past."""
+    condition = draw(st.none() | s.plain_comparisons)
+    function, of = draw(st.sampled_from(["MIN", "MAX"])), draw(s.string_attributes)
+    return ref.Over(function, draw(st.sampled_from([*TYPES, None])), of, condition, draw(extents))
+
+
+@st.composite
 def conditions(draw):
     """Draw a predicate on an event that reads an OVER aggregate."""
     over = draw(aggregates())
     number = ref.Attr(draw(st.sampled_from(["n", "m", "v"])))
-    kinds = ["constant", "constant", "own", "share", "null", "both", "function", "either", "rises", "rises"]
+    kinds = ["constant", "constant", "own", "share", "null", "both", "function", "either", "rises", "rises", "string"]
     match draw(st.sampled_from(kinds)):
         case "rises":
             return draw(past_tests(2))
+        case "string":
+            other = draw(st.one_of(s.string_attributes, s.string_constants, extreme_strings()))
+            return ref.Compare(draw(operators), draw(extreme_strings()), other)
         case "constant":
             return ref.Compare(draw(operators), over, ref.Const(draw(st.sampled_from([0, 1, 2, 3, 0.5]))))
         case "own":
@@ -139,6 +150,9 @@ def related_formulas(draw):
     """Draw filters between events that read an OVER aggregate of one of them."""
     a, b = (ref.As(ref.EventType(draw(types)), name) for name in "xy")
     over, name = draw(aggregates(("COUNT", "SUM", "MAX", "AVG"))), draw(st.sampled_from(["n", "m", "v"]))
+    if draw(st.integers(0, 3)) == 0:
+        over = draw(extreme_strings())
+        name = draw(st.sampled_from(s.STRING_COLUMNS))
     over = ref.Over(over.function, over.type, over.of, over.condition, over.within, "y")
     test = ref.Compare(draw(operators), over, ref.VarAttr("x", name))
     if draw(st.booleans()):

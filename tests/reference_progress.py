@@ -1,10 +1,11 @@
 """Reference for the output "funnel": the steps of a chain that each start reaches, from the definition.
 
-A step is one event: its formula has the valuation [i, i].  Of each event that satisfies the first step, the next step
-is the earliest event behind it that satisfies the second, and so on.  An absence between two steps bars: the first such
-event strictly between the step before and the earliest event that satisfies the next one ends the way, and so does the
-window of WITHIN, from the first event, or the length of EACH STEP, from the last one.  A length of time has passed once
-an event of the whole input lies behind it, one of events once an event of the substream does.
+A step is one event: its formula has the valuation [i, i]; a repetition is as many steps as it needs at least. Of each
+event that satisfies the first step, the next step is the earliest event behind it that satisfies the second, and so
+on. An absence between two steps bars: the first such event strictly between the step before and the earliest event
+that satisfies the next one ends the way, and so does the window of WITHIN, from the first event, or the length of
+EACH STEP, from the last one. A length of time has passed once an event of the whole input lies behind it, one of
+events once an event of the substream does.
 
 `window_funnel` is the definition of ClickHouse's function of that name, in its default mode.
 """
@@ -37,8 +38,11 @@ def steps_of(formula: ref.Formula) -> list[Step]:
             return [*steps_of(left), (first[0], absent), *others]
         case ref.Next(left, right):  # the earliest event of its kind: nothing of that kind lies before it
             return [*steps_of(left), *steps_of(right)]
-        case ref.Times(body, least, most, joint) if least == most and joint in (";", "->"):
-            return steps_of(body) * least
+        case ref.Times(body, least, _, joint, until) if least and (joint in (";", "->") or least == 1):
+            first, *others = steps_of(body)
+            return [first, *others, *[(first[0], until or first[1]), *others] * (least - 1)]
+        case ref.Plus(body) | ref.ContigPlus(body):
+            return steps_of(body)
         case _:
             return [(formula, ())]
 

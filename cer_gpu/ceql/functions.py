@@ -53,7 +53,7 @@ class OverValues(Enum):
 
     EVENTS = "events, or values of any type"
     SINGLE = "single values"
-    ORDERED = "numbers or times"
+    ORDERED = "numbers, times or strings"
     SUMMABLE = "numbers, booleans or durations"
     NUMBERS = "numbers"
 

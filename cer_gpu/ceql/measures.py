@@ -174,7 +174,10 @@ def _is_aggregate(node: object) -> bool:
 
 def _refuse_over(attribute: s.Attribute, text: str) -> QuerySyntaxError:
     message = "an OVER aggregate is for filters: a measure reads the events of the match"
-    return QuerySyntaxError(message, text, *attribute.span, hint="write it inside x[...] behind FILTER")
+    start, end = attribute.span
+    let = " ".join(text[start:end].split())
+    hint = f"name it behind FROM, LET z = {let}, and read it of an event of the match: SELECT x.z"
+    return QuerySyntaxError(message, text, start, end, hint=hint)
 
 
 def _without_variable(attribute: s.Attribute, text: str, hint: str) -> QuerySyntaxError:

@@ -18,7 +18,8 @@ from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.columnar.clocks import ordered
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.memory import read_only
-from cer_gpu.engine.over_states import AggregateState, DescentState, DistinctState, RisesState, new_state
+from cer_gpu.engine.over_marks import DescentState, RisesState
+from cer_gpu.engine.over_states import AggregateState, DistinctState, StringExtremeState, new_state
 from cer_gpu.expressions.derived import is_descent
 from cer_gpu.expressions.over_aggregates import OverColumn
 from cer_gpu.partition.partitions import PartitionKeys, partitions_of
@@ -26,7 +27,7 @@ from cer_gpu.planning.column_binding import BoundOverAggregates, TestPlace
 from cer_gpu.predicates.guards import BoundGuards, GuardEvaluator
 from cer_gpu.predicates.shared_guards import SharedGuards, may_share
 
-_WITH_STRINGS = DescentState | DistinctState
+_WITH_STRINGS = DescentState | DistinctState | StringExtremeState
 """States that number strings."""
 _MAX_KEYS = 1 << 16
 """Most keys of an event."""

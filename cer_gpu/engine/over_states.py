@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.arrays import Array, Bools, Int64
-from cer_gpu.backend.over.descent import mark_descents
 from cer_gpu.backend.over.exact_sums import DIGITS, WIDE_OF_SQUARES, WIDE_OF_SUMS
 from cer_gpu.backend.over.window_queues import (
     FLOATS,
@@ -244,11 +243,14 @@ class ExtremeState(AggregateState):
     def _kernel_values(self, block: Block, chosen: Bools) -> Int64:
         return as_int64(self._column_numbers(block))
 
+    @property
+    def _least(self) -> bool:
+        return OVER_AGGREGATES[self.column.aggregate.function].state is OverState.LEAST
+
     def _aggregate(self, events: WindowEvents, n_rows: int, n_keys: int) -> pa.Array:
         results, is_valid = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.bool_)
-        data_type, least = self.column.type, OVER_AGGREGATES[self.column.aggregate.function].state is OverState.LEAST
-        floats = kind_of(data_type) == FLOAT
-        kind = FLOATS if floats else NATURALS if data_type == pa.uint64() else INTEGERS
+        data_type, least = self.column.type, self._least
+        kind = FLOATS if kind_of(data_type) == FLOAT else NATURALS if data_type == pa.uint64() else INTEGERS
 
         def loop(start: int, sweep: int) -> int:
             n: int = find_extremes(
@@ -257,15 +259,86 @@ class ExtremeState(AggregateState):
             return n
 
         self._run_kernel(loop, len(events.rows), n_keys)
+        return self._extreme_column(results, is_valid)
+
+    def _extreme_column(self, results: Int64, is_valid: Bools) -> pa.Array:
+        """Return the column of results, NULL where not `is_valid`."""
+        data_type = self.column.type
         if pa.types.is_null(data_type):
-            return pa.nulls(n_rows)
-        if floats:
+            return pa.nulls(len(results))
+        if kind_of(data_type) == FLOAT:
             return array_where(results.view(np.float64), is_valid, pa.float64()).cast(data_type)
         if kind_of(data_type) == BOOLEAN:
             return pa.array(results != 0, mask=~is_valid)
         if kind_of(data_type) == DECIMAL:
             return decimals_of(results, results >> 63, is_valid, data_type)
         return array_where(results.astype(f"i{data_type.bit_width // 8}", copy=False), is_valid, data_type)
+
+
+class StringExtremeState(ExtremeState):
+    """MIN and MAX of strings: entries have the ranks of their strings among all strings so far, by code point.
+
+    New strings change the ranks, and the entries with them.
+    """
+
+    def __init__(self, column: OverColumn, clock: np.dtype[Any], one_clock: bool) -> None:
+        super().__init__(column, clock, one_clock)
+        self._strings = StringIds()
+        self._order = np.zeros(0, np.int64)  # numbers of the strings by their ranks, as the entries have them
+        self._sweep_at = MIN_SWEPT_STRINGS
+
+    def _kernel_values(self, block: Block, chosen: Bools) -> Int64:
+        name = self.column.aggregate.attribute
+        assert name is not None
+        self._drop_strings()
+        values = np.zeros(block.n_rows, np.int64)
+        rows = np.flatnonzero(chosen).astype(np.int32)
+        numbers = self._strings.of(name, RowsOfBlock(block, rows))
+        self._rank_entries()
+        values[rows] = self._strings.ranks()[numbers]
+        return values
+
+    def _entries(self) -> Int64:
+        """Return the values of all entries that were in use so far."""
+        values: Int64 = self._pool.cells[1 : int(self._pool.free[UNUSED]), VALUE]
+        return values
+
+    def _numbers_of_entries(self) -> Int64:
+        """Return the numbers of the strings of all entries that were in use so far."""
+        return self._order[_mirrored(self._entries(), self._least)]
+
+    def _rank_entries(self) -> None:
+        """Give the entries their ranks among the strings that there are now."""
+        if len(self._order) < self._strings.n_strings:
+            numbers, ranks = self._numbers_of_entries(), self._strings.ranks()
+            self._entries()[:] = _mirrored(ranks[numbers], self._least)
+            self._order = np.argsort(ranks)
+
+    def _drop_strings(self) -> None:
+        """Drop the strings that no entry refers to, once there are many."""
+        if self._strings.n_strings < self._sweep_at:
+            return
+        numbers = self._numbers_of_entries()
+        numbers = self._strings.keep(numbers)[numbers]
+        ranks = self._strings.ranks()
+        self._entries()[:] = _mirrored(ranks[numbers], self._least)
+        self._order = np.argsort(ranks)
+        self._sweep_at = max(MIN_SWEPT_STRINGS, 2 * self._strings.n_strings)
+
+    def _extreme_column(self, results: Int64, is_valid: Bools) -> pa.Array:
+        if not is_valid.any():
+            return pa.nulls(len(results), self.column.type)
+        numbers = self._order[np.where(is_valid, results, 0)]
+        return self._strings.strings().take(pa.array(numbers, mask=~is_valid)).cast(self.column.type)
+
+    def strings(self) -> pa.Array:
+        """Return the strings, in the order of their numbers."""
+        return self._strings.strings()
+
+    def restore_strings(self, strings: pa.Array) -> None:
+        """Restore the strings of a snapshot."""
+        self._strings.restore(strings)
+        self._order = np.argsort(self._strings.ranks())[: len(strings)]
 
 
 class DistinctState(AggregateState):
@@ -407,77 +480,6 @@ class SumState(AggregateState):
         self._n_wide = np.array([len(self._wide)], np.int64)
 
 
-class DescentState:
-    """Descent of processes: the ids of processes that are marked, or descend from such, in the whole stream."""
-
-    def __init__(self, column: OverColumn) -> None:
-        self._ids, self._marks = pa.array([], pa.large_string()), np.zeros(0, np.uint8)
-        self.rebind(column)
-
-    def rebind(self, column: OverColumn) -> None:
-        """Go on with the column of another schema."""
-        self.column = column
-
-    def make(self, block: Block, chosen: Bools) -> pa.Array:
-        """Return the column of the next block, from the mask of events that mark their process."""
-        results = np.zeros(block.n_rows, np.bool_)
-        if not len(self._ids) and not chosen.any():
-            return pa.array(results)
-        (processes, parents), ids = block.coded_together(self.column.aggregate.ids)
-        places = pc.index_in(ids, value_set=self._ids)
-        existing = places.is_valid().to_numpy(zero_copy_only=False)
-        places = places.fill_null(0).to_numpy()[existing]
-        marks = np.zeros(len(ids), np.uint8)
-        marks[existing] = self._marks[places]
-        mark_descents(processes, parents, read_only(chosen), marks, results)
-        self._marks[places] = marks[existing]
-        (new,) = np.nonzero(marks.astype(np.bool_) & ~existing)
-        if len(new):
-            self._ids = pa.concat_arrays([self._ids, ids.take(pa.array(new))])
-            self._marks = np.concatenate([self._marks, marks[new]])
-        return pa.array(results)
-
-    def snapshot(self, n_keys: int) -> dict[str, Array]:
-        """Return the state as arrays."""
-        return {"known": self._marks}
-
-    def restore(self, arrays: dict[str, Array]) -> None:
-        """Go on from a snapshot."""
-        self._marks = np.array(arrays["known"])
-
-    def strings(self) -> pa.Array:
-        """Return the ids."""
-        return self._ids
-
-    def restore_strings(self, strings: pa.Array) -> None:
-        """Go on with the ids of a snapshot."""
-        self._ids = strings
-
-
-class RisesState:
-    """Rising edges of a condition, computed from its aggregate before and after the event; stateless."""
-
-    def __init__(self, column: OverColumn) -> None:
-        self.rebind(column)
-
-    def rebind(self, column: OverColumn) -> None:
-        """Go on with the column of another schema."""
-        self.column = column
-
-    def make(self, rows: Array, rises: Bools) -> pa.Array:
-        """Return the column of the next block, from its events that have a key and the mask of rising edges."""
-        results = np.zeros(len(rises), np.bool_)
-        results[rows] = rises[rows]
-        return pa.array(results)
-
-    def snapshot(self, n_keys: int) -> dict[str, Array]:
-        """Return the state as arrays."""
-        return {}
-
-    def restore(self, arrays: dict[str, Array]) -> None:
-        """Go on from a snapshot."""
-
-
 def _with_lagged_rows(events: WindowEvents) -> WindowEvents:
     """Duplicate each event as (excluded, included), so that even rows hold the aggregate before the event."""
     rows = np.repeat(2 * events.rows, 2)
@@ -488,6 +490,11 @@ def _with_lagged_rows(events: WindowEvents) -> WindowEvents:
     values = events.values if events.values is _NOTHING else np.repeat(events.values, 2)
     keys, clocks = map(read_only, others)
     return WindowEvents(read_only(rows), keys, clocks, events.length, read_only(chosen), read_only(values))
+
+
+def _mirrored(ranks: Int64, least: bool) -> Int64:
+    """Return ranks as `find_extremes` stores them, and back: with the greatest first where the least is requested."""
+    return ~ranks if least else ranks
 
 
 def _kind_of_sum(values: pa.DataType | None, statistic: int) -> int:
@@ -511,7 +518,10 @@ def new_state(column: OverColumn, clock: np.dtype[Any], one_clock: bool) -> Aggr
     """Return the state of an aggregate at the beginning of a stream; the arguments are those of `AggregateState`."""
     if column.aggregate.function == NO_EVENT_WITHIN:
         return LastEventState(column, clock, one_clock)
-    return _STATES[OVER_AGGREGATES[column.aggregate.function].state](column, clock, one_clock)
+    state = _STATES[OVER_AGGREGATES[column.aggregate.function].state]
+    if state is ExtremeState and kind_of(column.values) == STRING:
+        state = StringExtremeState
+    return state(column, clock, one_clock)
 
 
 def as_int64(values: Array) -> Int64:

@@ -369,6 +369,10 @@ class PendingMatches:
         """Return the positions that the matches here hold, begin or end with, ascending."""
         return np.unique(np.concatenate([self._rows.positions, self._rows.spans.ravel()]))
 
+    def ends(self) -> Int64:
+        """Return the positions where the matches here end, ascending."""
+        return np.unique(self._rows.spans[1])
+
     def holds(self, n_partitions: int) -> Bools:
         """Return the mask of the partitions with pending matches."""
         mask = np.zeros(n_partitions, np.bool_)

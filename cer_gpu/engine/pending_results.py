@@ -257,6 +257,10 @@ class PendingResults:
             return min(live, int(pending[0])) if len(pending) else live
         return np.union1d(live, pending)
 
+    def ends(self) -> Int64:
+        """Return the positions where pending matches end, ascending."""
+        return self._results.ends() if isinstance(self._results, PendingMatches) else np.empty(0, np.int64)
+
     def holds(self, n_partitions: int) -> Bools:
         """Return the mask of the first partitions that have pending results."""
         return self._results.holds(n_partitions)

@@ -311,7 +311,7 @@ class Pipeline:
             self._semi_join.forget()
         if self._throttle is not None and sweeps:
             yield from self._rest()
-            self._throttle.forget()
+            self._end_throttled()
 
     def _sweep_strings(self) -> None:
         """Drop the strings that no partial match holds, once there are many."""
@@ -347,8 +347,18 @@ class Pipeline:
             yield rest
 
     def _apply_throttle(self, matches: ResultBuffers) -> ResultBuffers:
-        """Return the matches that LIMIT n EVERY d selects; where HAVING comes first, the output selects."""
-        return matches if self._throttle is None or self.physical.limits_rows else self._throttle.choose(matches)
+        """Return the matches that LIMIT n EVERY d selects, or all if they are selected when they are decided."""
+        return matches if self._throttle is None or self._selects_late else self._throttle.choose(matches)
+
+    @property
+    def _selects_late(self) -> bool:
+        """True if LIMIT n EVERY d selects among decided matches, or, behind HAVING, among the rows of the output."""
+        return self._pending is not None or self.physical.limits_rows
+
+    def _end_throttled(self) -> None:
+        """Drop the events in which no match ends that LIMIT n EVERY d may still select."""
+        if self._throttle is not None:
+            self._throttle.forget() if self._pending is None else self._throttle.forget(self._pending.ends())
 
     # ---- results ----------------------------------------------------------------------------------------------
 
@@ -412,6 +422,10 @@ class Pipeline:
 
     def _report_decided(self, pending: PendingResults) -> Iterator[tuple[Any, ResultBuffers]]:
         for matches, keys in pending.decided():
+            if self._throttle is not None and not self.physical.limits_rows:
+                matches, keys = self._throttle.choose_with_keys(matches, keys)
+                if not len(matches):
+                    continue
             with self._stages.stage(OUTPUT):
                 rows = self._result_rows(matches, keys, None)
             yield rows, matches
@@ -423,8 +437,7 @@ class Pipeline:
             for piece in self._semi_join.release(ended=batch.is_last):
                 yield from self._defer_or_run(piece)
         yield from self._rest()
-        if self._throttle is not None:
-            self._throttle.forget()
+        self._end_throttled()
         self._retained.end_batch(batch, self._live)
         if self._records is not None:
             self._records.end_batch()

@@ -395,7 +395,7 @@ class PipelineBuilder:
             counted=output.counted,
             only_ends=output.most_at_an_end == 1,
             grouped=whole,
-            shard=None if whole else self._shard,
+            shard=None if whole or plan.every is not None else self._shard,
             options=options,
         )
 

@@ -1,6 +1,7 @@
 """LIMIT n EVERY d: at most n matches of each partition in any d, in the order of their ends.
 
-A match is selected if fewer than n of those selected before end at most d before it.  Within one end the order is that
+A match is selected if fewer than n of those selected before end at most d before it.  Those that wait for an absence
+behind their end are decided in the same order, and selected then.  Within one end the order is that
 in which they are listed, as for LIMIT n, which therefore holds, too.
 """
 
@@ -9,11 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.backend.limits import every as loops
 from cer_gpu.columnar.clocks import Clock, earliest
 from cer_gpu.columnar.columns import SelectedRows
+from cer_gpu.columnar.memory import read_only
 from cer_gpu.engine.blocks import EventBlock
 from cer_gpu.output.form import part_of
 from cer_gpu.runtime.counts import CountBuffers
@@ -23,6 +26,9 @@ from cer_gpu.runtime.protocol import ResultBuffers
 
 _INITIAL_SIZE = 1 << 10
 """Initial space for matches that were selected within the length."""
+_NO_ENDS = read_only(np.zeros(0, np.int64))
+_NOTED = ("noted_positions", "noted_partitions", "noted_clocks")
+"""Names of the noted events in a checkpoint."""
 
 
 class Throttle:
@@ -81,20 +87,31 @@ class Throttle:
         if len(values):
             self._now = max(self._now, values[-1])
 
-    def forget(self) -> None:
-        """End a batch: further matches end in other events."""
-        self._noted: list[tuple[Int64, Int32, Array]] = []
+    def forget(self, pending: Int64 = _NO_ENDS) -> None:
+        """End a batch: further matches end in other events, or in the `pending` ones, ascending."""
+        remaining: list[tuple[Int64, Int32, Array]] = []
+        if len(pending):
+            positions, partitions, clocks = self._noted_events()
+            at = np.searchsorted(positions, pending)
+            remaining = [(positions[at], partitions[at], clocks[at])]
+        self._noted = remaining
 
     def choose(self, matches: ResultBuffers) -> ResultBuffers:
         """Return the selected matches."""
+        return self.choose_with_keys(matches, [])[0]
+
+    def choose_with_keys(self, matches: ResultBuffers, keys: list[pa.Array]) -> tuple[ResultBuffers, list[pa.Array]]:
+        """Return the selected matches, and their values of some columns."""
         if isinstance(matches, CountBuffers):
             chosen = self._count_selected(matches.ends, matches.counts)
             rows = self._own(np.flatnonzero(chosen))
             times = matches.times[rows] if len(matches.times) else matches.times
-            return CountBuffers(matches.ends[rows], chosen[rows], times)
+            return CountBuffers(matches.ends[rows], chosen[rows], times), [key.take(pa.array(rows)) for key in keys]
         assert isinstance(matches, MatchBuffers)
         mask = self.among(np.ones(len(matches), np.bool_), matches.ends)
-        return matches if mask.all() else matches.at(mask)
+        if mask.all():
+            return matches, keys
+        return matches.at(mask), [key.filter(pa.array(mask)) for key in keys]
 
     def among(self, candidates: Bools, ends: Int64) -> Bools:
         """Return the mask of the rows selected among the candidates that HAVING leaves, by the end of each row."""
@@ -114,10 +131,7 @@ class Throttle:
         chosen = np.zeros(len(ends), np.int64)
         if not len(ends):
             return chosen
-        if len(self._noted) > 1:
-            positions, partitions, clocks = (np.concatenate(each) for each in zip(*self._noted, strict=True))
-            self._noted = [(positions, partitions, clocks)]
-        ((positions, partitions, clocks),) = self._noted
+        positions, partitions, clocks = self._noted_events()
         at = np.searchsorted(positions, ends)
         partitions, clocks = partitions[at], clocks[at]
         self._reserve_partitions(int(partitions.max()) + 1)
@@ -129,6 +143,14 @@ class Throttle:
             if begin < len(ends):
                 self._grow_entries()
         return chosen
+
+    def _noted_events(self) -> tuple[Int64, Int32, Array]:
+        """Return the positions, partitions and clocks of the noted events."""
+        if len(self._noted) > 1:
+            positions, partitions, clocks = (np.concatenate(each) for each in zip(*self._noted, strict=True))
+            self._noted = [(positions, partitions, clocks)]
+        (noted,) = self._noted
+        return noted
 
     # ---- partitions, and memory -----------------------------------------------------------------------------
 
@@ -149,6 +171,8 @@ class Throttle:
             self._entries[last, loops.NEXT] = self._regs[loops.FREE]
             self._regs[loops.FREE] = first
         self._parts = self._parts[: len(mask)][mask]
+        numbers = (np.cumsum(mask) - 1).astype(np.int32)
+        self._noted = [(positions, numbers[partitions], clocks) for positions, partitions, clocks in self._noted]
         self._reserve_partitions(1)
 
     def _reserve_partitions(self, n: int) -> None:
@@ -180,9 +204,11 @@ class Throttle:
             "regs": self._regs,
             "now": np.array([self._now]),
             "n_chosen": np.array([self._n_chosen]),
+            **({} if not self._noted else dict(zip(_NOTED, self._noted_events(), strict=True))),
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot."""
         self._parts, self._entries, self._regs = snapshot["parts"], snapshot["entries"], snapshot["regs"]
         self._now, self._n_chosen = snapshot["now"][0], int(snapshot["n_chosen"][0])
+        self._noted = [tuple(snapshot[name] for name in _NOTED)] if _NOTED[0] in snapshot else []

@@ -87,10 +87,8 @@ def bind_over_column(attribute: s.Attribute, binder: ExpressionBinder) -> OverCo
         refuse("reads single values", fields_hint(of, data_type))
     if kind == DECIMAL and data_type.precision > _MAX_DIGITS and function.gives is not OverResult.FLOAT:
         refuse(f"reads decimals of at most {_MAX_DIGITS} digits", "cast the column to fewer digits, or to float64")
-    if function.takes is OverValues.ORDERED and kind == STRING:
-        refuse("needs numbers or times", "COUNT and COUNT(DISTINCT ...) take strings")
     if function.takes in (OverValues.SUMMABLE, OverValues.NUMBERS) and kind in (STRING, TEMPORAL):
-        refuse("needs numbers", "MIN, MAX and COUNT take times" if kind == TEMPORAL else None)
+        refuse("needs numbers", f"MIN, MAX and COUNT take {'times' if kind == TEMPORAL else 'strings'}")
     if function.takes is OverValues.NUMBERS and (pa.types.is_duration(data_type) or kind == BOOLEAN):
         operand = _operand_text(aggregate)
         refuse("needs numbers", f"SUM({operand}) OVER ... / COUNT({operand}) OVER ... is their mean")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cer_gpu.automaton.chain import Rejection
 from cer_gpu.automaton.chain_sums import MAX_ROWS, n_sums
-from cer_gpu.automaton.normal_form import Both, Related
+from cer_gpu.automaton.normal_form import Both, Related, Repeat
 from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent
 from cer_gpu.automaton.strategies import ALL
 from cer_gpu.ceql.parser import parse_aggregate
@@ -60,6 +60,11 @@ def funnel_of(plan: LogicalPlan) -> tuple[FunnelStep, ...]:
     if step is not None and isinstance(formula, Related):
         if plan.within is None or not same_clock(step, plan.within):
             raise NoFunnelError("EACH STEP is measured by another clock than WITHIN", "one of the two alone")
+        if any(isinstance(part, Repeat) and part.n_min != part.n_max for part in walk(formula)):
+            raise NoFunnelError(
+                "a repeated step may reach on beyond EACH STEP by more events than it needs",
+                "write how often: B{2}; or WITHIN for the whole pattern",
+            )
         formula = formula.body  # without the filter of EACH STEP
     if any(isinstance(part, Windowed) for part in walk(plan.syntax.formula)):
         raise NoFunnelError("it has a window within the pattern", "WITHIN for the whole pattern")

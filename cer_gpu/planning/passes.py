@@ -426,16 +426,17 @@ PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
 """Passes from a checked query to its plan, in their order; `cer_gpu.explain.facts` says what each did."""
 
 
-def _every(syntax: QuerySyntax, trailing: bool) -> Every | None:
+def _every(syntax: QuerySyntax, draft: Draft) -> Every | None:
     """Return LIMIT n EVERY d."""
     if syntax.every is None:
         return None
-    if trailing:
+    if draft.trailing and draft.lasts is None:
         raise QueryError(
-            "LIMIT n EVERY d chooses in the order of ends, and an absence at the end of the pattern is known later",
+            "LIMIT n EVERY d chooses in the order of ends, and an absence up to the end of WITHIN is decided in the "
+            "order of starts",
             syntax.text,
             *syntax.every.span,
-            hint="LIMIT n without EVERY, or the absence between two steps",
+            hint="count the absence from the end: ; !R FOR 5 MINUTES; or write LIMIT n without EVERY",
         )
     assert syntax.limit is not None
     return Every(syntax.limit, syntax.every)
@@ -478,7 +479,7 @@ def plan_of(
         lasts=draft.lasts,
         consume=syntax.consume,
         limit=syntax.limit,
-        every=_every(syntax, draft.trailing),
+        every=_every(syntax, draft),
         type_column=type_column,
         time_column=time_column,
         time_unit=time_unit,

@@ -367,15 +367,15 @@ def physical_plan(plan: LogicalPlan, output: type[Output], *, shard: bool = Fals
     shard
         True if only a shard of the matches is listed.
     """
+    if output is Ends and plan.every is not None and plan.every.n > 1:
+        output = CountedEnds  # each end takes as many of the n as it has matches
     if plan.trailing or (plan.step_keys is not None and plan.step_keys.samples):
         return _waiting_plan(plan, output)
     return _immediate_plan(plan, output, shard=shard)
 
 
 def _immediate_plan(plan: LogicalPlan, output: type[Output], *, shard: bool = False) -> PhysicalPlan:
-    """Return the plan of a pattern whose matches are known where they end."""
-    if output is Ends and plan.every is not None and plan.every.n > 1:
-        output = CountedEnds  # each end takes as many of the n as it has matches
+    """Return the plan of a pattern whose matches are decided where they end."""
     if output.most_at_an_end == 1:
         plan = _without_choice(plan)
     request = _PlanRequest(plan, output, shard)

@@ -126,7 +126,7 @@ def _with_keys(step: FunnelStep, keyed: RecentPattern, number: int) -> FunnelSte
 
 
 def _steps(formula: NormalForm, number: dict[Guard, int], barring: tuple[Absent, ...]) -> list[FunnelStep]:
-    """Return the steps of a part, whose first step `barring` events bar."""
+    """Return the steps of a part, whose first step `barring` events bar; a repetition has its least number of them."""
     steps: list[FunnelStep] = []
     for part, joint in sequence(formula):
         if any(joint.optional):
@@ -135,9 +135,9 @@ def _steps(formula: NormalForm, number: dict[Guard, int], barring: tuple[Absent,
             raise NoFunnelError("':' asks for neighbouring events", "`;` allows others between")
         before = joint.absent if steps else barring
         if isinstance(part, Repeat):
-            if part.n_min != part.n_max or part.contiguous:
-                raise NoFunnelError("a step is repeated", "f{n}, for a given number of times, is n steps")
-            for k in range(part.n_min):
+            if part.contiguous and part.n_min > 1:
+                raise NoFunnelError("':' asks for neighbouring events", "`;` allows others between")
+            for k in range(part.n_min):  # the earliest events that suffice
                 steps += _steps(part.body, number, part.absent if k else before)
                 if len(steps) > MAX_STEPS:
                     break
