@@ -17,7 +17,6 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.patterns import network
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.columnar.columns import BOOLEAN, STRING, is_string, kind_of
 from cer_gpu.eql import syntax as e
@@ -28,6 +27,7 @@ from cer_gpu.eql.rewriting import (
     SEARCHES,
     by_truths,
     is_condition,
+    network_of,
     shown_condition,
     timestamp_constant,
     without_null_default,
@@ -149,6 +149,7 @@ class EqlConditions:
             case e.ConstantValue(value=bool(value)):
                 return value != negated
             case e.Comparison() | e.Match() if (shown := shown_condition(node)) is not None:
+                self._check_no_list(shown, "is the text of a condition")
                 return self.truth(by_truths(node, shown), negated)
             case e.Field():
                 self._check_field_type(
@@ -272,6 +273,12 @@ class EqlConditions:
             return value
         return timestamp_constant(value, has_zone=data_type.tz is not None)
 
+    def _check_no_list(self, node: e.EqlExpression, what: str) -> None:
+        """Refuse lists in a condition that is read as a value, of which there would be one for each element."""
+        for part in walk(node):
+            if isinstance(part, e.Field) and (place := self._place(part)) is not None and place.in_list:
+                raise self._around.error(f"what {what} reads no list, and {part.name!r} is one", part.span)
+
     def _null_if_missing(self, node: e.EqlExpression) -> e.EqlExpression:
         """Return null in place of a field with a question mark that the events do not have.
 
@@ -280,10 +287,16 @@ class EqlConditions:
         return e.ConstantValue(None, span=node.span) if self._is_missing(node) else node
 
     def _is_missing(self, node: e.EqlExpression) -> bool:
-        if not isinstance(node, e.Field) or not node.optional or node.names[0].startswith("$"):
-            return False
-        names = node.names[1:] if node.names[0] in self._events and node.names[1:] else node.names
-        return self._around.find(node, names) is None
+        is_element = isinstance(node, e.Field) and node.names[0].startswith("$")
+        return isinstance(node, e.Field) and node.optional and not is_element and self._place(node) is None
+
+    def _place(self, node: e.Field) -> FieldPlace | None:
+        """Return the place of a field, or None if the events do not have it, or it is one of an element."""
+        if node.names[0].startswith("$"):
+            return None
+        return self._around.find(
+            node, node.names[1:] if node.names[0] in self._events and node.names[1:] else node.names
+        )
 
     def is_null(self, node: e.EqlExpression, negated: bool, span: s.Span) -> ResolvedTruth:
         """Return the predicate that a value is NULL.
@@ -293,6 +306,8 @@ class EqlConditions:
         if isinstance(node, e.ConstantValue):
             return (node.value is None) != negated
         if is_condition(node):
+            if any(isinstance(part, e.And | e.Or) for part in walk(node)):
+                self._check_no_list(node, "is one of several tests, compared with null,")
             return UnknownTruths(self.truth, self.is_null, self._null_if_missing).of(node, negated)
         leaf = _Leaf()
         value = self._bind_value_of(node, leaf)
@@ -430,17 +445,10 @@ class EqlConditions:
         return operands, lambda values: _is(s.Call(called, tuple(values), span), True, span)
 
     def _network(self, text: str, span: s.Span) -> str:
-        """Return a network, whose host bits may be set."""
         try:
-            network(text)
+            return network_of(text)
         except ValueError as error:
-            import ipaddress
-
-            try:
-                return str(ipaddress.ip_network(text, strict=False))
-            except ValueError:
-                raise self._around.error(str(error), span) from None
-        return text
+            raise self._around.error(str(error), span) from None
 
     def _search(self, node: e.FunctionCall, negated: bool) -> ResolvedTruth:
         """Return ``_arraysearch(list, $variable, condition)``: one element of a list satisfies a condition."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
 from typing import Any
 
+from cer_gpu.ceql.patterns import network
 from cer_gpu.ceql.traversal import children, with_children
 from cer_gpu.eql import syntax as e
 from cer_gpu.eql.eql_functions import CONDITION_FUNCTIONS, WITH_DEFAULTS
@@ -43,7 +46,7 @@ def by_truths(test: e.EqlExpression, shown: e.FunctionCall) -> e.EqlExpression:
     if isinstance(condition, e.ConstantValue):
         return _with_text(test, shown, "true" if condition.value else "false")
     known = e.Comparison("!=", condition, e.ConstantValue(None), span)
-    holds = e.And((condition, _with_text(test, shown, "true")), span)
+    holds = e.And((condition, known, _with_text(test, shown, "true")), span)
     fails = e.And((e.NotCondition(condition, span), known, _with_text(test, shown, "false")), span)
     unknown = e.And((e.NotCondition(known, span), _replaced(test, shown, e.ConstantValue(None, span=shown.span))), span)
     cases = (holds, fails, unknown) if _tests_null(test) else (holds, fails)
@@ -82,6 +85,17 @@ def without_null_default(call: e.FunctionCall, is_missing: Callable[[e.Field], b
     is_null = isinstance(last, e.ConstantValue) and last.value is None
     is_null = is_null or (isinstance(last, e.Field) and last.optional and is_missing(last))
     return replace(call, operands=operands[:-1]) if is_null else call
+
+
+def network_of(text: str) -> str:
+    """Return a network, whose host bits may be set; raises ValueError for other texts."""
+    try:
+        network(text)
+    except ValueError:
+        with suppress(ValueError):
+            return str(ip_network(text, strict=False))
+        raise
+    return text
 
 
 def timestamp_constant(constant: e.ConstantValue, *, has_zone: bool) -> e.ConstantValue:

@@ -42,6 +42,8 @@ class UnknownTruths:
         return negation(unknown) if negated else unknown
 
     def _unknown(self, node: e.EqlExpression) -> ResolvedTruth:
+        if not is_condition(node):
+            return self.is_null(node, False, node.span)
         match node:
             case e.NotCondition():
                 return self._unknown(node.operand)
@@ -61,10 +63,8 @@ class UnknownTruths:
 
     def _some_unknown(self, nodes: Sequence[e.EqlExpression], span: s.Span) -> ResolvedTruth:
         """Return the predicate that one of some values and conditions is NULL."""
-        found = [self._unknown(each) if is_condition(each) else self.is_null(each, False, each.span) for each in nodes]
-        return joined_truths(s.Or, found, span)
+        return joined_truths(s.Or, list(map(self._unknown, nodes)), span)
 
     def _is(self, node: e.EqlExpression, truth: bool) -> ResolvedTruth:
         """Return the predicate that a condition is TRUE, or that it is FALSE, and not NULL."""
-        known = negation(self._unknown(node)) if is_condition(node) else self.is_null(node, True, node.span)
-        return joined_truths(s.And, [self.truth(node, not truth), known], node.span)
+        return joined_truths(s.And, [self.truth(node, not truth), negation(self._unknown(node))], node.span)

@@ -182,6 +182,8 @@ def value_of(node: Any, row: Row) -> Any:
             return _counted(node.op, value_of(node.left, row), value_of(node.right, row))
         case Call():
             return _called(node, [value_of(each, row) for each in node.operands])
+        case Compare("==" | "!=", left, right) if _is_null(left) or _is_null(right):
+            return (value_of(left if _is_null(right) else right, row) is None) == (node.op == "==")
         case Compare(op):
             return _compared(op, value_of(node.left, row), value_of(node.right, row))
         case Match(op):

@@ -286,6 +286,24 @@ class Draw:
         rnd = self.rnd
         return ref.Constant(True) if rnd.random() < 0.4 else self.condition(2)
 
+    def condition_as_value(self) -> Any:
+        """Draw a comparison of a condition with null, or of its text."""
+        rnd = self.rnd
+        inner = self.condition(rnd.choice([1, 1, 2]))
+        while LISTS & set(ref.fields_of(inner)) or isinstance(inner, ref.Constant):  # refused
+            inner = self.condition(rnd.choice([1, 1, 2]))
+        shown, null = ref.Call("string", (inner,)), ref.Constant(None)
+        return rnd.choice(
+            [
+                ref.Compare("==", null, inner),
+                ref.Compare("!=", inner, null),
+                ref.Match(":", shown, (ref.Constant(rnd.choice(["TRUE", "false", "t*"])),), False),
+                ref.Compare("!=", shown, ref.Constant(rnd.choice(["true", "false"]))),
+                ref.Match("not in", shown, (ref.Constant("true"),)),
+                ref.Compare(rnd.choice(["==", "!="]), shown, null),
+            ]
+        )
+
     def keys(self) -> tuple[tuple[ref.Field, ...], list[list[str]]]:
         """Draw keys before the terms, and for each key of the terms the columns among which each term has its own."""
         rnd = self.rnd

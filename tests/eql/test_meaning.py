@@ -263,6 +263,8 @@ def test_more_is_taken_than_in_elasticsearch():
     [
         ("any where concat(a, b) == 1", "one list"),
         ("any where n == (n > 1)", "true or false"),
+        ('any where string(a == "x") == "true"', "reads no list"),
+        ('any where (a == "x" and n == 1) == null', "reads no list"),
         ("sequence with maxspan=1s by a ![any where true] [any where true]", "lists"),
         ("sequence [any where true] by a [any where true] by b until [any where true] by t", "lists"),
         ("sequence by n [any where true] by n [any where true] by t", "compared"),
@@ -288,6 +290,7 @@ def test_a_condition_compared_with_null_has_three_truths():
         "a == b": lambda e: None if None in e.values() else e["a"] == e["b"],
         "a in (1, 2)": lambda e: None if e["a"] is None else e["a"] in (1, 2),
         "a == null": lambda e: e["a"] is None,
+        "not (10 / a > 4)": lambda e: None if e["a"] in (None, 0) else int(10 / e["a"]) <= 4,
     }
     for text, truth in conditions.items():
         nulls = [i for i, event in enumerate(events) if truth(event) is None]
@@ -326,6 +329,9 @@ def test_a_condition_as_a_text():
     assert rows_where('string(n > 1) != "true"', events) == [1, 2]
     assert rows_where('string(n > 1) in ("true", "false")', events) == [0, 1]
     assert rows_where("string(n > 1) == null", events) == [2]
+    assert rows_where('string(not n > 1) == "true"', events) == [1]
+    assert rows_where('string(n != 2) == "true"', events) == [1]
+    assert rows_where("string(not (n > 1 or name == null)) != null", events) == [0, 1]
     assert rows_where("string(n > 1) != null", events) == [0, 1]
     assert rows_where('concat(name, "e") == string(n > 1)', events) == [0, 1]
     assert rows_where("length(string(n > 1)) == 5", events) == [1]

@@ -65,6 +65,18 @@ def test_event_queries_find_what_the_reference_says(seed, nested):
     assert case.found() == case.expected
 
 
+@settings(max_examples=scaled(200), deadline=None)
+@given(SEEDS)
+def test_conditions_as_values_have_three_truths(seed):
+    rnd = random.Random(seed)
+    query = ref.Query("event", (ref.Term(None, drawn.Draw(rnd, missing=False).condition_as_value()),))
+    note(ref.text(query))
+    rows = drawn.rows_of(rnd, 16, rare=0.3)
+    table = drawn.table_of(rows)
+    found = cer_gpu.compile(ref.text(query), language="eql", time_column=ref.TIME).evaluate(table)["positions"]
+    assert [tuple(each) for each in found.to_pylist()] == ref.evaluate(query, rows)
+
+
 @settings(max_examples=scaled(400), deadline=None)
 @given(SEEDS, st.booleans())
 def test_sequences_find_what_the_reference_says(seed, nested):
