@@ -61,10 +61,10 @@ class StepwiseKeys:
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns of keys in results: a name that comes again gets the number of its key."""
-        found: list[str] = []
+        columns: list[str] = []
         for number, name in enumerate(map(dotted, self.names), 1):
-            found.append(name if name not in found else f"{name}_{number}")
-        return tuple(found)
+            columns.append(name if name not in columns else f"{name}_{number}")
+        return tuple(columns)
 
     @property
     def roles(self) -> tuple[OwnKeys, ...]:

@@ -44,7 +44,7 @@ class KeyRecords:
         self.parts: list[Any] = keys.parts
         self.numbers: Int64 = np.empty(0, np.int64)
         self._of_block: list[pa.Array] = []
-        self._known: list[tuple[Int64, list[pa.Array]]] = []
+        self._records_of_batch: list[tuple[Int64, list[pa.Array]]] = []
 
     def assign(
         self, batch: pa.RecordBatch, picked: SelectedRows, parts: list[pa.DataType], partitions: Partitions
@@ -83,26 +83,26 @@ class KeyRecords:
             keys = [pa.array([], kind) for kind in parts]
         rows, n = rows[of_part], len(of_part)
         read = of_parts[of_part, 1].astype(np.int32)
-        read, kept, ids, _ = partitions.assign(keys, read, np.arange(n, dtype=np.int32))
-        self.numbers = numbers_within(rows)[kept]
-        self._of_block = [key.take(pa.array(kept)) for key in keys]
-        return SelectedRows(read, rows[kept]), ids
+        read, assigned, ids, _ = partitions.assign(keys, read, np.arange(n, dtype=np.int32))
+        self.numbers = numbers_within(rows)[assigned]
+        self._of_block = [key.take(pa.array(assigned)) for key in keys]
+        return SelectedRows(read, rows[assigned]), ids
 
     def note(self, positions: Int64) -> None:
         """Note the positions of the records of the last block."""
-        self._known.append((positions.copy(), self._of_block))
+        self._records_of_batch.append((positions.copy(), self._of_block))
 
     def at(self, ends: Int64) -> list[pa.Array]:
         """Return the keys, as results show them, of records of the batch at some positions."""
-        positions = np.concatenate([np.empty(0, np.int64), *(each for each, _ in self._known)])
+        positions = np.concatenate([np.empty(0, np.int64), *(each for each, _ in self._records_of_batch)])
         rows = pa.array(np.searchsorted(positions, ends))
-        pieces = zip(*(keys for _, keys in self._known), strict=True)
+        pieces = zip(*(keys for _, keys in self._records_of_batch), strict=True)
         columns = [pa.concat_arrays(each) for each in pieces] or [pa.array([], kind) for kind in self.parts]
         return self._keys.shown([column.take(rows) for column in columns])
 
     def end_batch(self) -> None:
         """Forget the keys of the records of a batch."""
-        self._known = []
+        self._records_of_batch = []
 
 
 def of_records(positions: Int64, numbers: Int64) -> Int64:
@@ -120,9 +120,9 @@ def of_events(positions: Int64) -> Int64:
     return positions >> NUMBER_BITS
 
 
-def with_events(found: Any) -> Any:
+def with_events(results: Any) -> Any:
     """Return what was found with positions of events in place of those of records."""
-    if isinstance(found, CountBuffers):
-        return replace(found, ends=of_events(found.ends))
-    assert isinstance(found, MatchBuffers)
-    return replace(found, spans=of_events(found.spans), positions=of_events(found.positions))
+    if isinstance(results, CountBuffers):
+        return replace(results, ends=of_events(results.ends))
+    assert isinstance(results, MatchBuffers)
+    return replace(results, spans=of_events(results.spans), positions=of_events(results.positions))

@@ -87,17 +87,17 @@ class PendingSamples:
             np.concatenate((partitions, events.partitions)),
         )
 
-    def take(self, found: MatchBuffers, keys: list[pa.Array]) -> None:
+    def take(self, events: MatchBuffers, keys: list[pa.Array]) -> None:
         """Let events of filters wait, each of which the runtime finds as a match by itself."""
-        if not len(found):
+        if not len(events):
             return
         positions, partitions = self._noted
-        at = np.searchsorted(positions, found.ends)
+        at = np.searchsorted(positions, events.ends)
         rest = int(at[-1]) + 1
         self._noted = positions[rest:], partitions[rest:]
-        self._positions = np.concatenate((self._positions, found.ends))
-        self._times = np.concatenate((self._times, found.times[1] if found.times.shape[1] else self._times[:0]))
-        self._marks = np.concatenate((self._marks, found.marks[found.offsets[:-1]]))
+        self._positions = np.concatenate((self._positions, events.ends))
+        self._times = np.concatenate((self._times, events.times[1] if events.times.shape[1] else self._times[:0]))
+        self._marks = np.concatenate((self._marks, events.marks[events.offsets[:-1]]))
         self._partitions = np.concatenate((self._partitions, partitions[at]))
         self._keys = [pa.concat_arrays(pair) for pair in zip(self._keys, keys, strict=True)] if self._keys else keys
         if len(self._positions) >= self._trim_at:
@@ -144,14 +144,14 @@ class PendingSamples:
             order = order[np.argsort(self._positions[chosen[order]].max(axis=1), kind="stable")]
         order = order[part_of(self._shard, 0)]
         keys = [key.take(pa.array(order)) for key in keys]
-        found = self._matches(chosen[order])
+        matches = self._matches(chosen[order])
         self._keep(np.empty(0, np.int64))
         if not len(order):
             return None
         if self._counted:
-            times = found.times[1] if found.times.shape[1] else np.empty(0, np.int64)
-            return CountBuffers(found.ends, np.ones(len(found), np.int64), times), keys
-        return found, keys
+            times = matches.times[1] if matches.times.shape[1] else np.empty(0, np.int64)
+            return CountBuffers(matches.ends, np.ones(len(matches), np.int64), times), keys
+        return matches, keys
 
     def _samples(self) -> Int64:
         """Return the rows of the events of each sample, in the order of the filters."""
@@ -168,14 +168,14 @@ class PendingSamples:
         samples: Int64 = order[begins[of_partition]]
         # where the first events of the filters are one, others are to be looked for
         firsts = np.sort(events[begins[of_partition]], axis=1)
-        found = np.ones(len(samples), np.bool_)
+        complete = np.ones(len(samples), np.bool_)
         for i in np.flatnonzero((firsts[:, 1:] == firsts[:, :-1]).any(axis=1)).tolist():
             places = [slice(begins[each], ends[each]) for each in of_partition[i]]
             picked = first_choice([events[place].tolist() for place in places])
-            found[i] = picked is not None
+            complete[i] = picked is not None
             if picked is not None:
                 samples[i] = [order[place.start + at] for place, at in zip(places, picked, strict=True)]
-        return samples[found]
+        return samples[complete]
 
     def _matches(self, samples: Int64) -> MatchBuffers:
         """Return samples as matches."""
@@ -195,13 +195,13 @@ class PendingSamples:
 
     def holds(self, n_partitions: int) -> Bools:
         """Return which partitions have events here."""
-        held = np.zeros(n_partitions, np.bool_)
-        held[self._partitions] = True
-        return held
+        mask = np.zeros(n_partitions, np.bool_)
+        mask[self._partitions] = True
+        return mask
 
-    def keep_partitions(self, kept: Bools) -> None:
+    def keep_partitions(self, mask: Bools) -> None:
         """Give new numbers to the partitions, of which only some are kept."""
-        numbers = (np.cumsum(kept) - 1).astype(np.int32)
+        numbers = (np.cumsum(mask) - 1).astype(np.int32)
         self._partitions = numbers[self._partitions]
 
     def snapshot(self) -> tuple[dict[str, Any], pa.Table]:
@@ -230,8 +230,8 @@ def order_of_keys(keys: Sequence[pa.Array], n: int) -> Int64:
     if not named:
         return np.arange(n)
     order = pc.sort_indices(pa.table(named), sort_keys=[(name, "ascending") for name in named])
-    found: Int64 = order.to_numpy().astype(np.int64)
-    return found
+    rows: Int64 = order.to_numpy().astype(np.int64)
+    return rows
 
 
 def first_choice(candidates: Sequence[Sequence[int]]) -> list[int] | None:
@@ -257,13 +257,13 @@ def first_choice(candidates: Sequence[Sequence[int]]) -> list[int] | None:
     if not all(augmented(filter_, 0, set()) for filter_ in range(len(candidates))):
         return None
     for filter_, own in enumerate(candidates):
-        (held,) = (event for event, of in holder.items() if of == filter_)
-        for event in own[: own.index(held)]:
+        (chosen,) = (event for event, of in holder.items() if of == filter_)
+        for event in own[: own.index(chosen)]:
             of = holder.get(event)
             if of is not None and of < filter_:
                 continue
             before = dict(holder)
-            del holder[held]
+            del holder[chosen]
             holder[event] = filter_
             if of is None or augmented(of, filter_ + 1, {event}):
                 break

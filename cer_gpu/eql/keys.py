@@ -175,7 +175,7 @@ class QueryKeys:
         """
         if self.kind is KeyedBy.PARTITION:
             return []
-        found: list[e.EqlExpression] = []
+        conditions: list[e.EqlExpression] = []
         for one, two in zip(self.of_terms[number], self.of_terms[other], strict=True):
             if one.names == two.names:
                 continue
@@ -187,8 +187,8 @@ class QueryKeys:
             if one.optional and two.optional:
                 nulls = tuple(e.Comparison("==", each, e.ConstantValue(None), one.span) for each in (one, two))
                 equal = e.Or((equal, e.And(nulls, one.span)), one.span)
-            found.append(equal)
-        return found
+            conditions.append(equal)
+        return conditions
 
 
 def _equal_or_null(

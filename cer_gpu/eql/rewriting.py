@@ -32,7 +32,9 @@ def shown_condition(node: Any) -> e.FunctionCall | None:
         operand = node.operands[0]
         if is_condition(operand) or (isinstance(operand, e.ConstantValue) and isinstance(operand.value, bool)):
             return node
-    return next((found for child in children(node) if (found := shown_condition(child)) is not None), None)
+    return next(
+        (condition_below for child in children(node) if (condition_below := shown_condition(child)) is not None), None
+    )
 
 
 def by_truths(test: e.EqlExpression, shown: e.FunctionCall) -> e.EqlExpression:
@@ -45,10 +47,12 @@ def by_truths(test: e.EqlExpression, shown: e.FunctionCall) -> e.EqlExpression:
         return e.NotCondition(by_truths(replace(test, op="=="), shown), span)
     if isinstance(condition, e.ConstantValue):
         return _with_text(test, shown, "true" if condition.value else "false")
-    known = e.Comparison("!=", condition, e.ConstantValue(None), span)
-    holds = e.And((condition, known, _with_text(test, shown, "true")), span)
-    fails = e.And((e.NotCondition(condition, span), known, _with_text(test, shown, "false")), span)
-    unknown = e.And((e.NotCondition(known, span), _replaced(test, shown, e.ConstantValue(None, span=shown.span))), span)
+    is_decided = e.Comparison("!=", condition, e.ConstantValue(None), span)
+    holds = e.And((condition, is_decided, _with_text(test, shown, "true")), span)
+    fails = e.And((e.NotCondition(condition, span), is_decided, _with_text(test, shown, "false")), span)
+    unknown = e.And(
+        (e.NotCondition(is_decided, span), _replaced(test, shown, e.ConstantValue(None, span=shown.span))), span
+    )
     cases = (holds, fails, unknown) if _tests_null(test) else (holds, fails)
     return e.Or(cases, span)
 
@@ -60,8 +64,8 @@ def _tests_null(test: e.EqlExpression) -> bool:
 
 
 def _with_text(test: e.EqlExpression, shown: e.FunctionCall, text: str) -> e.EqlExpression:
-    found: e.EqlExpression = _replaced(test, shown, e.ConstantValue(text, span=shown.span))
-    return found
+    replaced: e.EqlExpression = _replaced(test, shown, e.ConstantValue(text, span=shown.span))
+    return replaced
 
 
 def _replaced(node: Any, old: e.EqlExpression, new: e.EqlExpression) -> Any:

@@ -461,8 +461,8 @@ class Follower:
         assert self.evaluation is not None
         if not self.unread:
             assert self._schema is not None
-            known = set(self._schema.names)
-            new = (each.name for each in schema if is_string(each.type) and each.name not in known)
+            names = set(self._schema.names)
+            new = (each.name for each in schema if is_string(each.type) and each.name not in names)
             self.unread = dict.fromkeys(islice(new, 1), arrival.name)
         places = {name: find_field(schema, tuple(name.split("."))) for name in sorted(self.evaluation.missing)}
         lost = [name for name, place in places.items() if place is not None and not pa.types.is_null(place.type)]

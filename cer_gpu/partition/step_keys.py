@@ -87,7 +87,7 @@ class KeysByStep(PartitionKeys):
         parts
             Types of the columns that tell keys apart, to which others are cast.
         """
-        found, kinds, chosen = Expanded(np.arange(len(rows)), []), iter(parts), pa.array(rows)
+        expanded, kinds, chosen = Expanded(np.arange(len(rows)), []), iter(parts), pa.array(rows)
         for key, nullable in zip(role, self.nullable, strict=True):
             kind = next(kinds)
             parents, values = _values_of(key, batch, chosen, kind)
@@ -95,16 +95,18 @@ class KeysByStep(PartitionKeys):
                 parents, values = _with_null(parents, values, len(rows))
             counts = np.bincount(parents, minlength=len(rows))
             begins = np.cumsum(counts) - counts
-            n_each = counts[found.rows]
+            n_each = counts[expanded.rows]
             before = np.cumsum(n_each) - n_each
-            at = np.arange(int(n_each.sum())) + np.repeat(begins[found.rows] - before, n_each)
-            again = pa.array(np.repeat(np.arange(len(found.rows)), n_each))
+            at = np.arange(int(n_each.sum())) + np.repeat(begins[expanded.rows] - before, n_each)
+            again = pa.array(np.repeat(np.arange(len(expanded.rows)), n_each))
             own = values.take(pa.array(at))
             columns = _without_null(own, kind) if nullable and next(kinds) is not None else [own]
-            found = Expanded(np.repeat(found.rows, n_each), [*(each.take(again) for each in found.keys), *columns])
-            if len(found.rows) and int(np.bincount(found.rows).max()) > MAX_KEYS:
+            expanded = Expanded(
+                np.repeat(expanded.rows, n_each), [*(each.take(again) for each in expanded.keys), *columns]
+            )
+            if len(expanded.rows) and int(np.bincount(expanded.rows).max()) > MAX_KEYS:
                 raise EventsError(f"an event has more than {MAX_KEYS:,} keys of {', '.join(self.names)}")
-        return found
+        return expanded
 
     def at(self, batch: pa.RecordBatch, rows: pa.Array, types: list[pa.DataType]) -> list[pa.Array]:
         """Return no columns: the rows of a funnel, of which each is of one event, show no keys by step."""
@@ -112,15 +114,15 @@ class KeysByStep(PartitionKeys):
 
     def shown(self, keys: list[pa.Array]) -> list[pa.Array]:
         """Return keys as results show them, of the columns that tell them apart."""
-        columns, found = iter(keys), []
+        columns, shown = iter(keys), []
         for kind, nullable in zip(self.types, self.nullable, strict=True):
             value, missing = next(columns), next(columns) if nullable else None
             if pa.types.is_null(kind):
                 value = pa.nulls(len(value), kind)
             elif missing is not None:
                 value = pc.if_else(missing, pa.scalar(None, kind), value)
-            found.append(value)
-        return found
+            shown.append(value)
+        return shown
 
 
 def _value_type(key: StepKey, schema: pa.Schema, text: str) -> pa.DataType:
@@ -142,16 +144,16 @@ def _value_type(key: StepKey, schema: pa.Schema, text: str) -> pa.DataType:
 
 def _common_type(keys: tuple[StepKey, ...], schema: pa.Schema, text: str) -> pa.DataType:
     """Return the type in which the values of a key are compared."""
-    known: list[tuple[StepKey, pa.DataType]] = []
+    typed: list[tuple[StepKey, pa.DataType]] = []
     for key in keys:
         kind = _value_type(key, schema, text)
         if not pa.types.is_null(kind):
-            known.append((key, kind))
-    common = known[0][1] if known else pa.null()
-    for key, kind in known[1:]:
+            typed.append((key, kind))
+    common = typed[0][1] if typed else pa.null()
+    for key, kind in typed[1:]:
         joined = _joined(common, kind)
         if joined is None:
-            first = known[0][0].attribute
+            first = typed[0][0].attribute
             message = (
                 f"the keys of two steps are compared, and {dotted(str(first))!r} is {common}, "
                 f"{dotted(str(key.attribute))!r} {kind}"

@@ -164,12 +164,12 @@ def _shared_columns(plan: LogicalPlan) -> list[str]:
 
 def _plain_keys(keys: StepwiseKeys) -> list[Name]:
     """Return the keys that are one column in all steps."""
-    found = []
+    columns = []
     for own in zip(*keys.roles, strict=True):
         (first, *others) = dict.fromkeys(own)
         if not others and first.attribute is not None and not first.in_list:
-            found.append(Name(first.attribute, span=first.span, nullable=first.nullable))
-    return found
+            columns.append(Name(first.attribute, span=first.span, nullable=first.nullable))
+    return columns
 
 
 def _keys_alone(plan: LogicalPlan) -> bool:

@@ -239,8 +239,8 @@ class LiveRun:
         added = sorted(name for name, languages in readers.items() if languages == {SIGMA} and "." not in name)
         if not added:
             return schema
-        rules, known = self._arguments.rules, set(schema.names)
-        lacking = {each for name, own in followed.missing_fields.items() for each in rules[name].missing(own, known)}
+        rules, names = self._arguments.rules, set(schema.names)
+        lacking = {each for name, own in followed.missing_fields.items() for each in rules[name].missing(own, names)}
         if shown := [name for name in added if name in lacking]:  # without those of which an alternative is there
             self._note([
                 f"the first file has no column for {counted(len(shown), 'field')} that rules read, which later files "
