@@ -119,7 +119,7 @@ class _Reader:
     def _check_attribute(self, attribute: s.Attribute) -> s.Attribute:
         if attribute.lag:
             raise self._measure_error(
-                "LAG is for filters: a measure reads the events of the match", attribute.span, _MEASURE
+                "LAG is for filters: a measure reads the events of the match", attribute.span, _LAG
             )
         if attribute.aggregate is not None:
             raise _refuse_over(attribute, self._text)
@@ -176,7 +176,7 @@ def _refuse_over(attribute: s.Attribute, text: str) -> QuerySyntaxError:
     message = "an OVER aggregate is for filters: a measure reads the events of the match"
     start, end = attribute.span
     let = " ".join(text[start:end].split())
-    hint = f"name it behind FROM, LET z = {let}, and read it of an event of the match: SELECT x.z"
+    hint = f"name it after FROM, LET z = {let}, and read it of an event of the match: SELECT x.z"
     return QuerySyntaxError(message, text, start, end, hint=hint)
 
 
@@ -186,5 +186,6 @@ def _without_variable(attribute: s.Attribute, text: str, hint: str) -> QuerySynt
     return QuerySyntaxError(f"expected the variable of {dotted(attribute.name)!r}", text, *attribute.span, hint=hint)
 
 
+_LAG = "name it after FROM, LET before = LAG(price), and read it of an event of the match: SELECT x.before"
 _MEASURE = "measures are of x.price, FIRST(x).price, LAST(x).price, COUNT(x), SUM(x.price), AVG, MIN, MAX and LIST"
 LONE = "one aggregate over all matches: COUNT(*), SUM(x.price), AVG(b.price - a.price), MIN(...), MAX(...)"

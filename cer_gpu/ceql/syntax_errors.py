@@ -30,6 +30,7 @@ _TERMINALS = {
 _CLAUSES = {
     "SELECT": "SELECT",
     "FROM": "FROM",
+    "LET": "LET",
     "WHERE": "WHERE",
     "PARTITION": "PARTITION BY",
     "WITHIN": "WITHIN",
@@ -314,6 +315,8 @@ def _clause_hint(stop: _Stop) -> str | None:
         return "FILTER belongs to the formula: it stands before PARTITION BY, WITHIN, CONSUME BY and LIMIT"
     if stop.accepted_strings == {"'['"} and stop.token.isidentifier():
         return f"each key stands in brackets: PARTITION BY [{stop.token}]"
+    if stop.token == "(" and re.search(r"(?i)\bPARTITION\s+BY\b[^()]*\[\s*\w+\s*$", stop.before):
+        return "a key is a column: name it after FROM, LET day = date(ts), and write PARTITION BY [day]"
     number = re.search(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*$", stop.before)
     unit = stop.word.removesuffix("S") if stop.word != "MS" else "MS"
     if "HOURS" in stop.accepted and number and unit in _SECONDS:

@@ -160,7 +160,7 @@ def _describe_missing(schema: pa.Schema, attribute: str) -> tuple[str, str | Non
         if n_fields != 1:
             kind, whose = ("field", f"the struct {above!r} has") if depth else ("column", "the events have")
             how_many = f"no {kind}" if not n_fields else f"{n_fields} {kind}s"
-            field_names = [field.name for field in holder if depth or not field.name.startswith(_ADDED)]
+            field_names = [dotted(field.name) for field in holder if depth or not field.name.startswith(_ADDED)]
             hint = _in_backquotes(schema, attribute) or did_you_mean(name, field_names, f"{kind}s")
             return f"{whose} {how_many} {name!r}", "rename all but one" if n_fields else hint
         data_type = holder.field(name).type

@@ -289,11 +289,11 @@ def tally_notes(n_undecided: int, undecided: str, n_without_key: int, keys: Sequ
             notes.append(f"{n_undecided:,} {what} held back: {because} (--undecided)")
         else:
             notes.append(
-                f"{n_undecided:,} {what} complete only because the input ends: {because} (--undecided hold holds "
-                "them back)"
+                f"{n_undecided:,} {what} complete only because the input ends: {because} (undecided='hold', "
+                "--undecided hold, holds them back)"
             )
     if n_without_key:
-        names = ", ".join(dict.fromkeys(dotted(name) for own in keys for name in own))
-        have, are = ("event has", "is") if n_without_key == 1 else ("events have", "are")
+        names = " or ".join(dict.fromkeys(dotted(name) for own in keys for name in own))
+        have, are = ("event of the pattern has", "is") if n_without_key == 1 else ("events of the pattern have", "are")
         notes.append(f"{n_without_key:,} {have} no key (NULL in {names}), and {are} in no match")
     return notes

@@ -62,7 +62,10 @@ def test_threads_and_the_command_line_count_the_same(tmp_path, capsys):
             query = f"SELECT * WHERE A ; B PARTITION BY [user] {within}"
             run = ["run", query, str(tmp_path / "e.parquet"), "--time-column", "ts", "--threads", threads]
             assert main([*run, "--no-progress"]) == 0
-            assert f"note: {n:,} events have no key (NULL in user), and are in no match" in capsys.readouterr().err
+            assert (
+                f"note: {n:,} events of the pattern have no key (NULL in user), and are in no match"
+                in capsys.readouterr().err
+            )
 
 
 def test_events_with_keys_have_no_note():
@@ -75,4 +78,4 @@ def test_a_note_about_one_event_is_in_the_singular():
     evaluator = cer_gpu.compile("SELECT * WHERE A ; B PARTITION BY [user]").evaluator()
     evaluator.push(pa.record_batch({"type": ["A", "A", "B"], "user": ["ann", None, "ann"]}))
     evaluator.finish()
-    assert evaluator.notes == ["1 event has no key (NULL in user), and is in no match"]
+    assert evaluator.notes == ["1 event of the pattern has no key (NULL in user), and is in no match"]

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import cer_gpu
 from cer_gpu.errors import QuerySyntaxError, QueryTypeError
 from cer_gpu.lints.linting import lint
+from cer_gpu.report import write_report
 
 RAW = "raw "
 OUTPUTS = ("positions", "bindings", "count", "ends")
@@ -198,6 +199,26 @@ def test_events_without_a_column_of_let_are_as_with_null():
 def test_keys_of_let_are_not_distributed_by_spark():
     query = cer_gpu.compile("SELECT * FROM S LET y = x % 2 WHERE A AS a ; B AS b PARTITION BY [y] WITHIN 3 [x]")
     assert "column of LET" in query.distribution.tasks["key"]
+
+
+def test_queries_with_let_are_checked_against_a_schema():
+    text = "SELECT a.y FROM S LET y = x * 2, burst = COUNT(FAIL) OVER 1 HOUR WHERE A AS a PARTITION BY [{}]"
+    compiled = cer_gpu.compile(text.format("y"), time_column="ts", schema=EVENTS.schema)
+    assert compiled.evaluate(EVENTS)["a.y"].to_pylist() == [2, 8]
+    with pytest.raises(QueryTypeError, match=r"no column 'yy'\n(?s:.*)did you mean 'y'"):
+        cer_gpu.compile(text.format("yy"), time_column="ts", schema=EVENTS.schema)
+    with pytest.raises(QueryTypeError, match="arithmetic needs numbers"):
+        cer_gpu.compile(text.replace("x * 2", "user * 2").format("y"), time_column="ts", schema=EVENTS.schema)
+
+
+def test_reports_show_columns_of_let(tmp_path):
+    text = "SELECT a[y], b FROM S LET y = x - LAG(x), z = x % 2 WHERE A AS a ; B AS b PARTITION BY [z] WITHIN 2 HOURS"
+    path = tmp_path / "report.html"
+    write_report(cer_gpu.compile(text, time_column="ts"), EVENTS, path)
+    page = path.read_text(encoding="utf-8")
+    assert '"z"' in page
+    assert "\\u0000" not in page
+    assert "\0" not in page
 
 
 @pytest.mark.parametrize(
