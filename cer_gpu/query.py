@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -482,5 +482,8 @@ class Query(CompiledQuery):
         """
         if analyze and events is None:
             raise OptionError("there are no events to analyze the query on\nhint: events=... (--events)")
-        source = None if events is None else self._open_source(events)
-        return explain(self._bindings, self.notes, source, self._match_source if analyze else None, detail)
+        if events is None:
+            return explain(self._bindings, self.notes, None, None, detail)
+        source = self._open_source(events)
+        query = cast(Query, self.bind(source.schema))
+        return explain(query._bindings, query.notes, source, query._match_source if analyze else None, detail)

@@ -104,7 +104,7 @@ class Surroundings:
         )
 
 
-NEEDS_TIME = "WITHIN in HOURS, MINUTES or SECONDS needs a time column"
+NEEDS_TIME = "a length in DAYS, HOURS, MINUTES or SECONDS needs a time column"
 MAX_ERRORS = 20
 """Most errors collected: each costs a search for the nearest name."""
 
@@ -247,11 +247,9 @@ class _Checker:
         for length in s.lengths(self.query) if not has_time_column else ():
             if length.kind != "time":
                 continue
-            if length is within:
-                self.error(NEEDS_TIME, length.span, lambda: f"{name}, or write WITHIN n EVENTS or WITHIN n [attribute]")
-            else:
-                message = "a length in DAYS, HOURS, MINUTES or SECONDS needs a time column"
-                self.error(message, length.span, lambda: f"{name}, or write n EVENTS or n [attribute]")
+            before = "WITHIN " if length is within else ""
+            hint = f"{name}, or write {before}n EVENTS or {before}n [attribute]"
+            self.error(NEEDS_TIME, length.span, lambda hint=hint: hint)  # type: ignore[misc]
 
     def chosen_first(self, within: s.Within) -> None:
         """Check that THEN WITHIN, which lets the strategy choose before the window, has a meaning."""

@@ -180,6 +180,13 @@ FUNCTIONS = {
     **dict.fromkeys(("NOW", "CURRENT_TIMESTAMP"), "there is no current time: a query reads the times of events"),
     **dict.fromkeys(("ROW_NUMBER", "RANK"), "results come by their ends; SELECT MAX, NEXT and LAST choose among them"),
     **dict.fromkeys(("COALESCE", "IFNULL", "NVL", "ISNULL"), "write price IS NULL OR price > 100"),
+    **dict.fromkeys(("POWER", "POW", "SQUARE"), "write price * price"),
+    "SQRT": "compare the squares: price * price > 9",
+    "FLOOR": "compare the value itself: price >= 3 for floor(price) >= 3; round(price) is the nearest whole number",
+    **dict.fromkeys(
+        ("CEIL", "CEILING"),
+        "compare the value itself: price > 2 for ceil(price) >= 3; round(price) is the nearest whole number",
+    ),
     **dict.fromkeys(("SECOND", "QUARTER"), "of times there are minute, hour, day, weekday, week, month and year"),
     **dict.fromkeys(
         (*_ONLY_OVER, "MEDIAN", "STDEV", "VAR_SAMP"),

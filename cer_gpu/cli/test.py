@@ -68,6 +68,7 @@ def test_command(folder: str, junit: str | None, compiling: QueryOptions) -> int
     click.echo(
         f"{counted(len(all_outcomes), 'case')} in {n_files}: {', '.join(parts)}, {time.perf_counter() - begun:.2f} s"
     )
+    say_notes(runner.notes)
     if target.is_dir():
         _say_untested(runner)
     return 0 if counts[AS_EXPECTED] == len(all_outcomes) else 1

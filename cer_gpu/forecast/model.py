@@ -91,8 +91,9 @@ def starts_under_way(model: Any, events: Any, options: EvaluationOptions) -> pa.
     query, events = model.query, readable_again(events)
     if "funnel" not in query.outputs:
         raise OptionError(
-            "at='starts' is for chains of steps, whose funnel is known (output='funnel'), and the query is none\n"
-            "hint: at='last', after the last event of each substream"
+            "at='starts' forecasts each partial match of a sequence of steps (one with output='funnel'), and this "
+            "query is not such a sequence\n"
+            "hint: use at='last', which forecasts after the last event of each substream"
         )
     funnel_options = {name: getattr(options, name) for name in ("device", "sort", "lateness", "late")}
     with without_events_warnings():

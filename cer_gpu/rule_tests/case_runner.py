@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -17,12 +18,16 @@ from xml.etree import ElementTree
 from cer_gpu.cache import whole_file
 from cer_gpu.compilation import TYPE_COLUMN, CompiledQuery
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean, without_events_warnings
+from cer_gpu.io.sources import open_events
 from cer_gpu.printable import counted, printable_lines
+from cer_gpu.resolution.fields import field_names
 from cer_gpu.rule import TEST_ENDINGS, Rule
 from cer_gpu.rule_tests.cases import NO_MATCH, RuleCase
 from cer_gpu.rules.folder import AS_NAMED, READERS, FieldColumns, RuleFolder, read_file, read_folder
 from cer_gpu.rules.rule_set import analyse_rule, options_of_rules
 
+_NEAR = 0.8
+"""Least similarity of names, of which one may be misspelt."""
 _SHOWN = 5
 """Most rows that a difference shows of each kind."""
 
@@ -223,6 +228,8 @@ class CaseRunner:
     ----------
     tested : set of str
         Names of the rules of the folder that had a case so far.
+    notes : list of str
+        Remarks on fields of rules that the events of a case seem to have by another name.
     """
 
     def __init__(self, root: Path, options: Mapping[str, Any] | None = None, fields: FieldColumns = AS_NAMED) -> None:
@@ -232,6 +239,7 @@ class CaseRunner:
         self._folders: dict[str, _Rules] = {}
         self._queries: dict[tuple[Any, ...], CompiledQuery] = {}
         self.tested: set[str] = set()
+        self.notes: list[str] = []
 
     @property
     def untested(self) -> list[str]:
@@ -279,6 +287,7 @@ class CaseRunner:
         sort = options.get("sort", False)
         query = self._query(rule, folder_rules, {name: value for name, value in options.items() if name != "sort"})
         events = case.open_events(query.time_column)
+        self._note_misspelt(case, rule, query, events)
         wanted = dict(case.expected)
         lines: list[str] = []
         if "positions" in wanted:
@@ -297,6 +306,16 @@ class CaseRunner:
                         raise OptionError(_no_column(name, query, case.output, table.column_names))
                 lines += different_rows(wanted["rows"], rows)
         return lines
+
+    def _note_misspelt(self, case: RuleCase, rule: Rule, query: CompiledQuery, events: Any) -> None:
+        """Note fields that the events do not have, but for their spelling, among those that the rule does not read."""
+        schema = open_events(events).schema
+        names = list(field_names(schema))
+        unread = {name.casefold(): name for name in names if name not in rule.text}
+        for field in rule.missing(query.bind(schema).missing_fields, set(names)):
+            for near in get_close_matches(field.casefold(), unread, n=1, cutoff=_NEAR):
+                note = f"{rule.name}: the events of a case have no {field!r}: did you mean {unread[near]!r}?"
+                self.notes += [note] * (note not in self.notes)
 
     def _query(self, rule: Rule, folder_rules: _Rules, options: Mapping[str, Any]) -> CompiledQuery:
         key = (rule, repr(sorted(options.items())))

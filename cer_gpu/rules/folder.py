@@ -332,6 +332,8 @@ def read_folder(folder: str | os.PathLike[str], fields: FieldColumns = AS_NAMED)
     if not root.is_dir():
         if root.exists():
             hint = "give its folder, or the file by itself as QUERY"
+            if root.suffix.lower() == ".zip":
+                hint = "unpack the archive, and give the folder"
             raise OptionError(f"{folder}: expected a folder of query files, found a file\nhint: {hint}")
         beside = root.parent.iterdir() if root.parent.is_dir() else ()
         near = nearest(root.name, sorted(path.name for path in beside if path.is_dir()))

@@ -253,7 +253,7 @@ def test_the_defaults_may_be_written_out():
 def test_windows_of_time_need_a_time_column(unit):
     text = f"SELECT * FROM S WHERE A WITHIN 5 {unit}"
     assert messages(text, has_time_column=True) == []
-    assert messages(text, has_time_column=False) == ["WITHIN in HOURS, MINUTES or SECONDS needs a time column"]
+    assert messages(text, has_time_column=False) == ["a length in DAYS, HOURS, MINUTES or SECONDS needs a time column"]
 
 
 @pytest.mark.parametrize("within", ["5 EVENTS", "5 [a]"])

@@ -263,7 +263,7 @@ def test_all_errors_against_a_schema_are_reported_at_once():
         "cannot compare column 'loc' (string) with the number 3",
         "the struct 'st' has no field 'r'",
         "the events have no column 'lok'",
-        "WITHIN in HOURS, MINUTES or SECONDS needs a time column",
+        "a length in DAYS, HOURS, MINUTES or SECONDS needs a time column",
     ]
 
 

@@ -90,7 +90,7 @@ def test_all_errors_of_a_query_are_reported_at_once():
         "FILTER names 'y', which the formula does not define",
         "not a regular expression (RE2): missing ): (",
         "PARTITION BY has two keys named 'k'",
-        "WITHIN in HOURS, MINUTES or SECONDS needs a time column",
+        "a length in DAYS, HOURS, MINUTES or SECONDS needs a time column",
     ]
     assert [error.start for error in errors] == sorted(error.start for error in errors)
 

@@ -89,6 +89,10 @@ ASKED = {
     A + "a[datediff(ts, ts) > 3]": "b.ts - a.ts <= 5 MINUTES",
     A + "a[second(ts) = 3]": "minute, hour, day",
     A + "a[coalesce(price, 0) = 3]": "IS NULL",
+    A + "a[power(price, 2) > 3]": "price * price",
+    A + "a[sqrt(price) > 3]": "price * price > 9",
+    A + "a[floor(price) >= 3]": "round(price)",
+    A + "a[ceil(price) >= 3]": "price > 2",
     # patterns
     "SELECT * WHERE NOT A": "A ; !B ; C",
     "SELECT * WHERE A ; NOT B ; C": "A ; !B ; C",

@@ -271,3 +271,13 @@ def test_a_log_of_which_no_record_can_be_read_is_an_error_that_says_so(cli):
     Path("whole.evtx").write_bytes(data)
     code, out, err = cli("run", query, "cut.evtx", "none.evtx", "whole.evtx", "--no-type-column", "--json")
     assert (code, json.loads(out)["n_rows"]) == (0, 1), err
+
+
+def test_explain_takes_fields_for_null_that_the_logs_do_not_have(cli):
+    pytest.importorskip("sigma")
+    Path("whoami.yml").write_text(RULE)
+    Path("a.evtx").write_bytes(started("C:\\whoami.exe", "C:\\x.exe"))
+    code, out, err = cli("explain", "whoami.yml", "a.evtx", "--pipeline", "windows")
+    assert code == 0, err
+    assert "the events have no NewProcessName: null" in out
+    assert cli("explain", "whoami.yml", "a.evtx", "--pipeline", "windows", "--analyze")[0] == 0

@@ -167,6 +167,7 @@ def test_columns_of_two_types_do_not_go_to_one_file(cli):
         (["run", "--queries", "none", "events.parquet"], 1, "none: expected a folder of query files"),
         (["run", "--queries", "rulez", "events.parquet"], 1, "found nothing\nhint: did you mean 'rules'?"),
         (["run", "--queries", "events.parquet", "events.parquet"], 1, "found a file\nhint: give its folder"),
+        (["run", "--queries", "rules.zip", "events.parquet"], 1, "found a file\nhint: unpack the archive"),
         (["run", "--queries", ".hidden", "events.parquet"], 1, ".hidden: expected query files (*.ceql, *.eql, "),
         ([*ASKED, "-o", "rules/late.ceql", "--format", "csv"], 1, "would be overwritten"),
         (
@@ -179,6 +180,7 @@ def test_columns_of_two_types_do_not_go_to_one_file(cli):
 )
 def test_wrong_arguments_are_told(cli, args, code, message):
     Path(".hidden").mkdir()
+    Path("rules.zip").write_bytes(b"PK")
     found, _, err = cli(*args)
     assert found == code
     assert message in err

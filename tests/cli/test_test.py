@@ -161,6 +161,18 @@ def test_rules_of_sigma(cli):
     assert "nowhere" in out
 
 
+def test_a_misspelt_column_is_a_note(cli):
+    write(
+        {
+            "start.eql": 'process where process.name == "x" and process.parent.name != "y"',
+            "start.test.yml": "events: [{event.category: process, process.nmae: x}]\nexpect: none\n",
+        }
+    )
+    code, _, err = cli("test", "rules/start.test.yml")
+    assert code == 0
+    assert err == "note: start: the events of a case have no 'process.name': did you mean 'process.nmae'?\n"
+
+
 def test_wrong_usage(cli):
     assert cli("test")[0] == 2
 

@@ -161,7 +161,7 @@ def test_a_partial_match_under_way_has_the_state_of_its_own_step():
         assert row["probability_3_events"] == lasts[row["k"]]["probability_3_events"]
     assert rows[0]["probability_3_events"] > rows[1]["probability_3_events"]
     both = cer_gpu.compile("SELECT * FROM S WHERE A ALL B WITHIN 10 EVENTS").fit(table, within="3 events")
-    with pytest.raises(OptionError, match="at='starts' is for chains"):
+    with pytest.raises(OptionError, match="at='starts' forecasts each partial match of a sequence"):
         both.forecast(table, at="starts")
 
 

@@ -149,7 +149,7 @@ def test_texts_by_name_and_the_form_for_transform(spark, tmp_path):
     assert by_query(found, queries, table.schema) == expected
     one = {"sequence": queries["sequence"]}
     assert match(df, one, order_by="ts").count() == len(expected["sequence"])
-    with pytest.raises(cer_gpu.QueryError, match=r"query 'sequence': WITHIN in HOURS.* needs a time column"):
+    with pytest.raises(cer_gpu.QueryError, match=r"query 'sequence': a length in DAYS.* needs a time column"):
         match(df, BY_RANGE, order_by="id")
 
 
