@@ -5,7 +5,7 @@ min is the first event that a run reads and max the last; ``WITHIN n EVENTS`` is
 
 The unrolled automaton of the paper (`unroll`) is a tree with a loop at its root.  Corollary 6.7 determinises it, though
 the loop lets two runs that start at different events meet in one state of the tree, with different events in its
-registers (`cer_gpu.automaton.rma_determinize`).  `unroll_in_phases` avoids that: the event at position j is stored in
+registers (`cer_gpu.automaton.rma`).  `unroll_in_phases` avoids that: the event at position j is stored in
 register j modulo w - 1, and states tell positions modulo w - 1 apart.  A run that stored an event w - 1 positions ago
 reads its last event now, so that no event that is still needed is overwritten, and the automaton determinises exactly.
 
@@ -26,7 +26,9 @@ from cer_gpu.automaton.atom_graph import AtomGraph, AtomTable
 from cer_gpu.automaton.normal_form import Guard, NormalForm
 from cer_gpu.automaton.rma import (
     CURRENT,
+    MAX_RMA_STATES,
     RMA,
+    DeterministicRMA,
     RegisterFormula,
     RegisterLiteral,
     RegisterTransition,
@@ -34,7 +36,6 @@ from cer_gpu.automaton.rma import (
     may_hold_together,
 )
 from cer_gpu.automaton.rma_construction import build_rma, without_silent
-from cer_gpu.automaton.rma_determinize import MAX_RMA_STATES, DeterministicRMA
 from cer_gpu.errors import QueryTooLargeError
 
 MAX_UNROLLED = 100_000

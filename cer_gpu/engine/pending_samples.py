@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.arrays import Array, Bools, Int32, Int64
-from cer_gpu.engine.key_records import of_events
+from cer_gpu.engine.partitioner import of_events
 from cer_gpu.output.form import part_of
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.events import RelevantEvents

@@ -17,8 +17,7 @@ from cer_gpu.columnar.memory import Scratch
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.evaluation_options import EvaluationOptions
-from cer_gpu.engine.key_records import KeyRecords, of_events, of_records, with_events
-from cer_gpu.engine.partitioner import Partitioner, PartitionState
+from cer_gpu.engine.partitioner import KeyRecords, Partitioner, PartitionState, of_events, of_records, with_events
 from cer_gpu.engine.pending_results import NO_POSITION, PendingResults
 from cer_gpu.engine.pipeline_builder import PipelineBuilder
 from cer_gpu.engine.shared_state import SharedState

@@ -27,8 +27,7 @@ from cer_gpu.columnar.memory_limit import MemoryLimit
 from cer_gpu.engine.blocks import Batch
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.evaluation_options import EvaluationOptions
-from cer_gpu.engine.key_records import KeyRecords, first_record
-from cer_gpu.engine.partitioner import Partitioner, PartitionState, StepKeys
+from cer_gpu.engine.partitioner import KeyRecords, Partitioner, PartitionState, StepKeys, first_record
 from cer_gpu.engine.pending_matches import PendingMatches
 from cer_gpu.engine.pending_results import PendingResults, PendingStarts
 from cer_gpu.engine.pending_samples import PendingSamples
@@ -45,7 +44,7 @@ from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
 from cer_gpu.runtime.deferred_events import DeferredEvents
 from cer_gpu.runtime.events import RunOptions
-from cer_gpu.runtime.progress.keyed import KeyedFunnelTable
+from cer_gpu.runtime.progress.table import KeyedFunnelTable
 from cer_gpu.runtime.protocol import HoldsStarts, Runtime
 from cer_gpu.runtime.reduction import SemiJoinFilter
 from cer_gpu.runtime.registry import make_runtime

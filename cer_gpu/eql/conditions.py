@@ -20,19 +20,22 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.columnar.columns import BOOLEAN, STRING, is_string, kind_of
 from cer_gpu.eql import syntax as e
-from cer_gpu.eql.eql_functions import CONDITION_FUNCTIONS, OF_NUMBERS, OF_VALUES, check_call
 from cer_gpu.eql.parser import glob_of, glob_of_text, has_wildcards
 from cer_gpu.eql.regexes import re2_of
 from cer_gpu.eql.rewriting import (
+    CONDITION_FUNCTIONS,
+    OF_NUMBERS,
+    OF_VALUES,
     SEARCHES,
+    UnknownTruths,
     by_truths,
+    check_call,
     is_condition,
     network_of,
     shown_condition,
     timestamp_constant,
     without_null_default,
 )
-from cer_gpu.eql.unknown_truths import UnknownTruths
 from cer_gpu.errors import QueryError, QueryTypeError, did_you_mean
 from cer_gpu.expressions.hints import article
 from cer_gpu.resolution.fields import FieldPlace, field_names, fields_of, find_field

@@ -52,7 +52,7 @@ class QueryKeys:
 
     def __init__(self, query: e.EqlSyntax, around: QueryFields, *, by_steps: bool) -> None:
         self._query, self._around = query, around
-        self.is_impossible = False
+        self.is_impossible: bool = False
         self.of_terms: list[tuple[e.Field, ...]] = self._all_keys()
         keys = [key for own in self.of_terms for key in own]
         self._own: dict[e.Field, StepKey] = {}

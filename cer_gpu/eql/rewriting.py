@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
 from typing import Any
 
+from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.patterns import network
 from cer_gpu.ceql.traversal import children, with_children
 from cer_gpu.eql import syntax as e
-from cer_gpu.eql.eql_functions import CONDITION_FUNCTIONS, WITH_DEFAULTS
+from cer_gpu.errors import QueryError, did_you_mean
+from cer_gpu.resolution.predicates import ResolvedTruth, joined_truths, negation
 
 SEARCHES = ("_arraysearch", "arraysearch")
 """Functions that test the elements of a list."""
@@ -118,3 +120,127 @@ def timestamp_constant(constant: e.ConstantValue, *, has_zone: bool) -> e.Consta
     if not isinstance(value, str):
         return constant
     return e.ConstantValue(value if has_zone else value.removesuffix("Z"), span=constant.span)
+
+
+@dataclass(frozen=True)
+class UnknownTruths:
+    """Tests for NULL of the conditions of one event.
+
+    Parameters
+    ----------
+    truth
+        Returns the predicate that a condition holds, or, negated, that it does not.
+    is_null
+        Returns the predicate that a value is NULL, or, negated, that it is not.
+    null_if_missing
+        Returns null in place of a field that the events do not have.
+    """
+
+    truth: Callable[[e.EqlExpression, bool], ResolvedTruth]
+    is_null: Callable[[e.EqlExpression, bool, s.Span], ResolvedTruth]
+    null_if_missing: Callable[[e.EqlExpression], e.EqlExpression]
+
+    def of(self, node: e.EqlExpression, negated: bool) -> ResolvedTruth:
+        """Return the predicate that a condition is NULL, or, negated, that it is TRUE or FALSE."""
+        unknown = self._unknown(node)
+        return negation(unknown) if negated else unknown
+
+    def _unknown(self, node: e.EqlExpression) -> ResolvedTruth:
+        if not is_condition(node):
+            return self.is_null(node, False, node.span)
+        match node:
+            case e.NotCondition():
+                return self._unknown(node.operand)
+            case e.And() | e.Or():
+                undecided = [negation(self._is(each, isinstance(node, e.Or))) for each in node.operands]
+                return joined_truths(s.And, [self._some_unknown(node.operands, node.span), *undecided], node.span)
+            case e.Comparison():
+                sides = [self.null_if_missing(each) for each in (node.left, node.right)]
+                if node.op in ("==", "!=") and any(isinstance(x, e.ConstantValue) and x.value is None for x in sides):
+                    return False
+                return self._some_unknown(sides, node.span)
+            case e.Match():
+                return self._some_unknown((node.left, *node.values), node.span)
+            case e.FunctionCall() if node.name.lower() not in SEARCHES:
+                return self._some_unknown(children(node), node.span)
+        return False
+
+    def _some_unknown(self, nodes: Sequence[e.EqlExpression], span: s.Span) -> ResolvedTruth:
+        """Return the predicate that one of some values and conditions is NULL."""
+        return joined_truths(s.Or, list(map(self._unknown, nodes)), span)
+
+    def _is(self, node: e.EqlExpression, truth: bool) -> ResolvedTruth:
+        """Return the predicate that a condition is TRUE, or that it is FALSE, and not NULL."""
+        return joined_truths(s.And, [self.truth(node, not truth), negation(self._unknown(node))], node.span)
+
+
+OF_NUMBERS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "modulo": "%"}
+"""Functions that are operators of arithmetic."""
+OF_VALUES = {
+    "between": "between",
+    "concat": "concat",
+    "indexof": "indexof",
+    "length": "length",
+    "number": "number",
+    "string": "string",
+    "substring": "substring",
+}
+"""Functions that return a value."""
+CONDITION_FUNCTIONS = {
+    "cidrmatch": "",
+    "endswith": "endswith",
+    "match": "",
+    "startswith": "startswith",
+    "stringcontains": "contains",
+    "wildcard": "",
+}
+"""Functions that are conditions; "" for those only over constants, as a test of strings."""
+_OPERANDS = {
+    **dict.fromkeys(OF_NUMBERS, (2, 2)),
+    **dict.fromkeys(("startswith", "endswith", "stringcontains"), (2, None)),
+    **dict.fromkeys(("cidrmatch", "match", "wildcard"), (2, None)),
+    "between": (3, 4),
+    "concat": (1, None),
+    "indexof": (2, 3),
+    "length": (1, 1),
+    "number": (1, 2),
+    "string": (1, 1),
+    "substring": (2, 3),
+}
+WITH_DEFAULTS = {"indexof": 2, "number": 1, "substring": 2}
+"""Functions whose last operand has a default, which null stands for, too; and how many operands are before it."""
+_NOCASE = ("between", "endswith", "indexof", "match", "startswith", "stringcontains", "wildcard")
+_NAMES = {
+    name.lower(): name
+    for name in (
+        *("add", "between", "cidrMatch", "concat", "divide", "endsWith", "indexOf", "length", "match", "modulo"),
+        *("multiply", "number", "startsWith", "string", "stringContains", "substring", "subtract", "wildcard"),
+    )
+}
+_ELSEWHERE = {
+    "arraycontains": 'field == "value" holds if one element of a list passes',
+    "arraycount": "_arraysearch(field, $x, ...) tells whether there is one",
+    "matchlite": "regex",
+    "safe": "a missing value satisfies no test",
+}
+"""Functions of Endgame's EQL that Elasticsearch's does not have, and what to write."""
+
+
+def check_call(call: e.FunctionCall, text: str) -> None:
+    """Refuse an unknown function, or the wrong number of operands.
+
+    Raises
+    ------
+    QueryError
+    """
+    name = call.name.lower()
+    if name not in _OPERANDS:
+        hint = _ELSEWHERE.get(name) or did_you_mean(call.name, _NAMES.values(), "functions")
+        raise QueryError(f"there is no function {call.name!r}", text, *call.span, hint=hint)
+    if call.nocase and name not in _NOCASE:
+        raise QueryError(f"{_NAMES[name]} has no form with ~", text, *call.span)
+    n_min, n_max = _OPERANDS[name]
+    n = len(call.operands)
+    if n < n_min or (n_max is not None and n > n_max):
+        expected = f"{n_min}" if n_min == n_max else f"{n_min} or more" if n_max is None else f"{n_min} to {n_max}"
+        raise QueryError(f"{_NAMES[name]} takes {expected} operands, and has {n}", text, *call.span)

@@ -63,15 +63,15 @@ class KeysByStep(PartitionKeys):
 
     def __init__(self, keys: StepwiseKeys, schema: pa.Schema, text: str) -> None:
         self.roles: tuple[OwnKeys, ...] = tuple(dict.fromkeys(keys.roles))
-        self.brackets = ()
-        self.names = list(keys.columns)
+        self.brackets: tuple[tuple[str, ...], ...] = ()
+        self.names: list[str] = list(keys.columns)
         places = list(zip(*self.roles, strict=True))
         read = (key.attribute for role in self.roles for key in role)
-        self.columns = list(dict.fromkeys(name for name in read if name is not None))
-        self.types = [_common_type(keys_at, schema, text) for keys_at in places]
-        self.nullable = tuple(any(key.nullable for key in keys_at) for keys_at in places)
-        self.nocase = tuple(False for _ in places)
-        self.parts = []
+        self.columns: list[str] = list(dict.fromkeys(name for name in read if name is not None))
+        self.types: list[pa.DataType] = [_common_type(keys_at, schema, text) for keys_at in places]
+        self.nullable: tuple[bool, ...] = tuple(any(key.nullable for key in keys_at) for keys_at in places)
+        self.nocase: tuple[bool, ...] = tuple(False for _ in places)
+        self.parts: list[pa.DataType] = []
         for kind, nullable in zip(self.types, self.nullable, strict=True):
             self.parts += [kind, pa.bool_()] if nullable else [kind]
 

@@ -21,8 +21,8 @@ from cer_gpu.automaton.normal_form import is_plain
 from cer_gpu.automaton.parallel_pattern import ParallelTable
 from cer_gpu.automaton.recent import RecentTable
 from cer_gpu.automaton.recogniser import Recogniser, RecogniserTable, build_recogniser
+from cer_gpu.automaton.rma import SharedRegisterError
 from cer_gpu.automaton.rma_construction import UnboundedFilterError
-from cer_gpu.automaton.rma_determinize import SharedRegisterError
 from cer_gpu.automaton.semi_joins import SemiJoin, semi_joins
 from cer_gpu.automaton.strategies import ALL, Strategy
 from cer_gpu.errors import QueryTooLargeError
@@ -31,8 +31,7 @@ from cer_gpu.output.outputs import Aggregated, BindingsOutput, CountedEnds, Ends
 from cer_gpu.planning.distribution import Distribution, distribution_by_starts, distribution_of
 from cer_gpu.planning.outputs import funnel_of
 from cer_gpu.planning.plan import LogicalPlan
-from cer_gpu.runtime.progress.keyed import KeyedFunnelTable
-from cer_gpu.runtime.progress.table import FunnelTable
+from cer_gpu.runtime.progress.table import FunnelTable, KeyedFunnelTable
 from cer_gpu.runtime.reading.symbols import EventTable
 from cer_gpu.runtime.registry import RUNTIMES
 

@@ -20,9 +20,8 @@ from rma_examples import (
 from rma_interpreter import matches, recognised
 
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.automaton.rma import RegisterTransition
+from cer_gpu.automaton.rma import DeterministicRMA, RegisterTransition, SharedRegisterError
 from cer_gpu.automaton.rma_construction import build_rma, without_silent
-from cer_gpu.automaton.rma_determinize import DeterministicRMA, SharedRegisterError
 from cer_gpu.errors import QueryTooLargeError
 
 AMBIGUOUS = related(

@@ -21,9 +21,8 @@ from rma_examples import (
 from rma_interpreter import matches, recognised
 
 from cer_gpu.automaton.recogniser import output_agnostic_rma, unroll, unroll_in_phases, windowed_rma
-from cer_gpu.automaton.rma import RMA, RegisterTransition, live_registers
+from cer_gpu.automaton.rma import RMA, DeterministicRMA, RegisterTransition, SharedRegisterError, live_registers
 from cer_gpu.automaton.rma_construction import build_rma, without_silent
-from cer_gpu.automaton.rma_determinize import DeterministicRMA, SharedRegisterError
 from cer_gpu.errors import QueryTooLargeError
 
 FIGURE_1 = build_rma(expression_1())
