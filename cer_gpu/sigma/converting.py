@@ -25,10 +25,10 @@ from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.errors import OptionError, QueryError, did_you_mean, nearest
 from cer_gpu.rule import Rule
 from cer_gpu.sigma.backend import CerGpuBackend
+from cer_gpu.sigma.files import YAML_ENDINGS
 from cer_gpu.sigma.loaded import Refused, SigmaRules
 from cer_gpu.sigma.pipelines.named import FINDERS, UnknownLogSourceError, chosen_columns, pipeline_named
 from cer_gpu.sigma.rule_files import (
-    YAML_ENDINGS,
     AnyRule,
     Fault,
     RuleDocuments,

@@ -14,8 +14,8 @@ from cer_gpu.cache import disk_cached
 from cer_gpu.engine.evaluation_options import options_by_name
 from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.rule import Rule
+from cer_gpu.sigma.files import files_in, is_path
 from cer_gpu.sigma.loaded import Refused, SigmaRules
-from cer_gpu.sigma.rule_files import files_in, is_path
 
 _LISTS = ("tags", "tactics", "techniques")
 

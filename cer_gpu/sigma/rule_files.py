@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -42,7 +41,7 @@ from yaml import YAMLError
 
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.errors import CerError, OptionError, did_you_mean, nearest, underline
-from cer_gpu.rule import TEST_ENDINGS
+from cer_gpu.sigma.files import files_in, is_path
 from cer_gpu.sigma.values import POLICY
 
 MAX_NESTED = 80
@@ -529,23 +528,3 @@ def words_of(error: Exception) -> str:
     if isinstance(error, SigmaError | CerError | YAMLError):
         return said
     return f"cannot be read as a rule: {said}"
-
-
-YAML_ENDINGS = (".yml", ".yaml")
-
-
-def files_in(path: Path) -> Iterator[Path]:
-    """Yield the files of rules in a folder and in those in it, in order; of a file, itself."""
-    if path.is_dir():
-        yield from sorted(each for each in path.rglob("*") if _is_of_rules(each))
-    else:
-        yield path
-
-
-def _is_of_rules(path: Path) -> bool:
-    return path.suffix in YAML_ENDINGS and not path.name.endswith(TEST_ENDINGS) and path.is_file()
-
-
-def is_path(rules: object) -> bool:
-    """Return True for a path, False for YAML; a text without a line break is a path, unless it is empty."""
-    return isinstance(rules, os.PathLike) or (isinstance(rules, str) and "\n" not in rules.strip() != "")
