@@ -31,8 +31,9 @@ from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet
 from cer_gpu.report.counted import Counted, count_for_report, n_pages, number_in_words, too_many
 from cer_gpu.report.events import ReportEvents, paths, title_of
-from cer_gpu.report.funnel_page import build_on_each_other
-from cer_gpu.report.listed_matches import ReportResults, find_for_report, shown_measures
+from cer_gpu.report.funnel_keys import build_on_each_other
+from cer_gpu.report.listed_matches import ReportResults, find_for_report
+from cer_gpu.report.match_measures import shown_measures
 from cer_gpu.report.match_rows import input_rows, packed, shown_rows
 
 DAYS = -1

@@ -9,8 +9,8 @@ import pytest
 from report.pages import HOSTILE
 
 import cer_gpu
-from cer_gpu.report import funnel_page, write_funnel, write_report
-from cer_gpu.report.funnel_page import build_on_each_other
+from cer_gpu.report import funnel_keys, write_funnel, write_report
+from cer_gpu.report.funnel_keys import build_on_each_other
 
 STEPS = ["visit", "cart", "pay"]
 TEXTS = {
@@ -47,7 +47,7 @@ def test_a_funnel_without_keys_has_no_switch(tmp_path):
 
 
 def test_the_furthest_start_of_a_key_does_not_depend_on_batches(tmp_path, monkeypatch):
-    monkeypatch.setattr(funnel_page, "_MIN_BUFFERED", 5)
+    monkeypatch.setattr(funnel_keys, "_MIN_BUFFERED", 5)
     rng = np.random.default_rng(2)
     events = pa.table({"type": rng.choice(STEPS, 400), "user": rng.integers(0, 40, 400)})
     query = cer_gpu.compile(TEXTS["3. pay"] + " WITHIN 50 EVENTS")
