@@ -31,6 +31,7 @@ from cer_gpu.eql.rewriting import (
     by_truths,
     check_call,
     is_condition,
+    literal_of,
     network_of,
     shown_condition,
     timestamp_constant,
@@ -410,7 +411,7 @@ class EqlConditions:
             patterns = tuple(s.Literal(glob, span=each.span) for glob, each in zip(globs, strings, strict=True))
             tests.append(s.StringTest("GLOB", value, patterns, node.nocase or node.op == ":", node.span))
         for each in others:
-            tests.append(s.Comparison("=", value, _literal_of(each), node.span))
+            tests.append(s.Comparison("=", value, literal_of(each), node.span))
         return joined_truths(s.Or, tests, node.span)
 
     def _glob(self, node: e.Match, text: str) -> str:
@@ -510,7 +511,7 @@ class EqlConditions:
                 leaf.is_null = True
                 return s.Literal(0, "0", node.span)
             case e.ConstantValue():
-                return _literal_of(node)
+                return literal_of(node)
             case e.Field():
                 return self._field(node, leaf)
             case e.Minus():
@@ -568,9 +569,8 @@ class EqlConditions:
         """Return a field of the element that a variable of _arraysearch denotes."""
         name = node.names[0]
         if name not in self._elements:
-            raise self._around.error(
-                f"{name} is no variable here", node.span, did_you_mean(name, self._elements, "variables")
-            )
+            hint = did_you_mean(name, self._elements, "variables")
+            raise self._around.error(f"{name} is no variable here", node.span, hint)
         element, of = self._elements[name], self._types[name]
         if of is None or not rest:
             return replace(element, fields=(*element.fields, *rest), span=node.span)
@@ -578,8 +578,8 @@ class EqlConditions:
         if inner is None:
             if not (node.optional or self._around.missing_is_null):
                 names = [field.name for field in of] if isinstance(of, pa.StructType) else []
-                message = f"the elements have no field {'.'.join(rest)!r}"
-                raise QueryTypeError(message, self._around.text, *node.span, did_you_mean(rest[0], names, "fields"))
+                message, hint = f"the elements have no field {'.'.join(rest)!r}", did_you_mean(rest[0], names, "fields")
+                raise QueryTypeError(message, self._around.text, *node.span, hint)
             leaf.is_null = True
             return s.Literal(0, "0", node.span)
         return replace(element, fields=(*element.fields, *inner[0]), span=node.span)
@@ -588,11 +588,6 @@ class EqlConditions:
 def _reads(value: s.Expression) -> bool:
     """Return True for a value that is not the same for all events."""
     return any(isinstance(node, s.Attribute | s.Element) for node in walk(value))
-
-
-def _literal_of(constant: e.ConstantValue) -> s.Literal:
-    assert constant.value is not None
-    return s.Literal(constant.value, constant.text, constant.span)
 
 
 def _is(value: s.Expression, truth: bool, span: s.Span) -> s.Predicate:

@@ -244,3 +244,9 @@ def check_call(call: e.FunctionCall, text: str) -> None:
     if n < n_min or (n_max is not None and n > n_max):
         expected = f"{n_min}" if n_min == n_max else f"{n_min} or more" if n_max is None else f"{n_min} to {n_max}"
         raise QueryError(f"{_NAMES[name]} takes {expected} operands, and has {n}", text, *call.span)
+
+
+def literal_of(constant: e.ConstantValue) -> s.Literal:
+    """Return a constant that is not null as a literal of CEQL."""
+    assert constant.value is not None
+    return s.Literal(constant.value, constant.text, constant.span)
