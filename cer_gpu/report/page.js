@@ -314,7 +314,7 @@ function showPage(held, factsList, told) {
 
   function showZone() {
     $("zone").ariaPressed = String(Axis.isUtc);
-    $("times").textContent = axis.told;
+    $("times").textContent = visible(axis.told);
   }
 
   showZone();

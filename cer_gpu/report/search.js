@@ -49,8 +49,12 @@ function makeSearch(data) {
     return hit;
   }
 
+  let last = { text: "", isUtc: false, result: undefined }; // other filters change while the text stays
   return (text) => {
+    if (text === last.text && Axis.isUtc === last.isUtc) return last.result;
     const [one, ...others] = termsOf(text).map(hits);
-    return one && others.reduce((all, each) => all.map((value, i) => value & each[i]), one);
+    const result = one && others.reduce((all, each) => all.map((value, i) => value & each[i]), one);
+    last = { text, isUtc: Axis.isUtc, result };
+    return result;
   };
 }

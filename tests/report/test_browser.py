@@ -309,6 +309,9 @@ def test_hostile_text_is_shown_and_not_executed(browse, page):
     assert browser.text("h1") == HOSTILE
     assert browser.text("#query") == query
     assert browser.text("#partitions span") == HOSTILE
+    assert browser.text("#groups td button") == HOSTILE
+    browser.press("#groups td button")
+    assert browser.text("#only-group") == f"k: {HOSTILE} \u00d7"
     assert HOSTILE in rows(browser)[0]
     assert HOSTILE in rows(browser)[1]
     assert browser.run("return document.scripts.length") == 2

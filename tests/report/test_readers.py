@@ -218,3 +218,31 @@ def test_the_query_is_folded_on_a_phone(browse, page):
     assert narrow.run(visible)
     narrow.until("return !document.querySelector('#query + button').hidden")
     assert narrow.run("return document.documentElement.scrollWidth <= innerWidth")
+
+
+LOADED = """
+const [page] = performance.getEntriesByType("navigation");
+return page.loadEventEnd - page.responseEnd;
+"""
+
+
+def test_ten_thousand_matches_are_drawn_within_a_second(browse, page):
+    n = 10_000
+    times = pa.array(range(0, n * 1000, 1000), pa.timestamp("ms", "Europe/Paris"))
+    events = pa.table({"type": ["A"] * n, "user": [f"u{i % 500}" for i in range(n)], "t": times})
+    text = "SELECT LAST(a).t - FIRST(a).t AS took FROM S WHERE A AS a PARTITION BY [user]"
+    browser = browse(page(text, events, time_column="t"))
+    assert facts(browser)["matches"] == "10,000"
+    assert browser.text("#some") == ""
+    assert browser.run(LOADED) < 2000  # allows for a busy machine; about 400 on an idle one
+
+
+@pytest.mark.long("lists a million matches")
+def test_a_million_matches_are_sampled_and_the_page_says_so(browse, page):
+    n = 1_000_000
+    browser = browse(page("SELECT * FROM S WHERE A", pa.table({"type": ["A"] * n, "n": range(n)})))
+    assert facts(browser)["matches"] == "1,000,000"
+    assert browser.text("#some").startswith(
+        "There are too many matches for one page: it has a sample, 125,000 of 1,000,000, one in 8, spread evenly,"
+    )
+    assert browser.run(LOADED) < 4000  # allows for a busy machine; about 700 on an idle one
