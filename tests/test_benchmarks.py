@@ -268,3 +268,9 @@ def test_row_patterns_find_what_window_functions_find(tmp_path):
     assert sum("window functions / ours" in row for row in rows.values()) == len(rows) - 6
     clause = any("DuckDB's clause / ours" in row for row in rows.values())
     assert clause or "does not take the clause" in found["Peers of row patterns left out"][0]["why"]
+
+
+def test_queries_of_the_whole_language_are_counted_by_what_refuses_them():
+    printed = run("refused.py", "--queries", "200")
+    assert re.search(r"\d+ of 200 queries are refused", printed)
+    assert "HAVING chooses among valuations" in printed
