@@ -260,7 +260,7 @@ class _PlanRequest:
         """True if the matches of a chain can be counted step by step."""
         steps = self.plan.chain or ()
         summed = self.is_chain and not any(step.neighbour for step in steps) and n_sums(steps) <= MAX_ROWS
-        return self.output.counted and summed and not self.plan.partition
+        return self.output.counted and summed and not self.plan.partition and not self.plan.is_spaced
 
     @property
     def lists_chain(self) -> bool:
@@ -273,7 +273,8 @@ class _PlanRequest:
     @property
     def is_of_neighbours(self) -> bool:
         """True if each event of a match is right after the one before it, in its partition."""
-        return self.is_chain and bool(self.plan.partition) and are_neighbours(self.plan.chain or ())
+        together = self.is_chain and bool(self.plan.partition) and are_neighbours(self.plan.chain or ())
+        return together and not self.plan.is_spaced
 
     @property
     def finds_the_same(self) -> bool:
@@ -355,6 +356,10 @@ CHOICES = (
 """The runtimes; the first whose condition holds is chosen."""
 
 
+_OF_SPACED = ("stacks", "keyed_stacks")
+"""Runtimes that know bounds on the distances of events within a chain."""
+
+
 def physical_plan(plan: LogicalPlan, output: type[Output], *, shard: bool = False) -> PhysicalPlan:
     """Choose the runtime of a query, and the ways to distribute and buffer its events.
 
@@ -371,8 +376,8 @@ def physical_plan(plan: LogicalPlan, output: type[Output], *, shard: bool = Fals
         output = CountedEnds  # each end takes as many of the n as it has matches
     if output.most_at_an_end == 1:
         plan = _without_choice(plan)
+    plan, chosen = _runtime_for(plan, output, shard)
     request = _PlanRequest(plan, output, shard)
-    chosen = next(choice for choice in CHOICES if choice.condition(request))
     reason = chosen.reason.format(strategy=plan.strategy.name)
     why_not_chain = plan.why_not_chain if plan.strategy.on_chains else f"the strategy is {plan.strategy.name}"
     if chosen.runtime == "automaton" and why_not_chain is not None:
@@ -390,6 +395,20 @@ def physical_plan(plan: LogicalPlan, output: type[Output], *, shard: bool = Fals
         distribution_by_starts(plan) if output.by_starts else distribution_of(plan),
         waits=output.by_starts,
     )
+
+
+def _runtime_for(plan: LogicalPlan, output: type[Output], shard: bool) -> tuple[LogicalPlan, Choice]:
+    """Choose a runtime; return the plan as it reads it, and the choice.
+
+    Stacks take the windows within a chain as bounds, and other runtimes as join predicates.
+    """
+    if plan.is_spaced and plan.relates:
+        alone = replace(plan, graph=None, parallel=None)
+        chosen = next(choice for choice in CHOICES if choice.condition(_PlanRequest(alone, output, shard)))
+        if chosen.runtime in _OF_SPACED:
+            return alone, chosen
+    request = _PlanRequest(plan, output, shard)
+    return plan, next(choice for choice in CHOICES if choice.condition(request))
 
 
 def _waiting_plan(plan: LogicalPlan, output: type[Output]) -> PhysicalPlan:

@@ -63,6 +63,7 @@ class KeyedStacks(ChainLister):
         self._lasts = np.zeros((0, 2), np.int64)
         self._barred = np.zeros((0, len(chain.steps)), np.int64)
         width = loops.TIME + options.timed + chain.is_gapped + 2 * chain.is_counted
+        width += 0 if options.spacing is None else options.spacing.n_columns
         width += options.window != GLOBAL_WINDOW
         self._ring = GrowableArray(max(_INITIAL_SIZE, 2 * n_stacks), width)
         self._ends = Scratch(np.int64, loops.N_END)

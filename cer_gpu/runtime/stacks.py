@@ -23,7 +23,7 @@ from cer_gpu.stages import LISTING
 
 _INITIAL_SIZE = 1 << 12
 """Initial capacity: instances of each stack, and events of a match."""
-_OF_INSTANCES = ("places", "below", "latest", "bars")
+_OF_INSTANCES = ("places", "below", "latest", "bars", "clocks")
 """Fields of `Stacks` with a row of instances for each step."""
 
 
@@ -53,6 +53,9 @@ class ChainLister(Runtime):
         self._frames = np.zeros((_INITIAL_SIZE, listing.N_FRAME), np.int64)
         self._path = np.zeros(_INITIAL_SIZE, np.int64)
         self._path_marks = np.zeros(_INITIAL_SIZE, np.int32)
+        self._spacing = () if options.spacing is None else tuple(options.spacing.arrays(len(chain.steps)))
+        shape = (0, 0) if options.spacing is None else (_INITIAL_SIZE, len(options.spacing.windows) + 1)
+        self._path_clocks = np.zeros(shape, self._length.dtype)
         self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
 
     @property
@@ -70,7 +73,7 @@ class ChainLister(Runtime):
         """Return the arguments of the loops besides the instances."""
         window = Window(events.window_clocks, self._length)
         reported = events.as_group._replace(positions=events.reported)
-        return tuple(plain(reported, window, self.options.as_group, self._chain.arrays))
+        return tuple(plain(reported, window, self.options.as_group, self._chain.arrays, self._spacing))
 
     @property
     def _instance_groups(self) -> tuple[tuple[Any, ...], ...]:
@@ -82,7 +85,7 @@ class ChainLister(Runtime):
         regs, out = self._regs, self._out
         regs[loops.END] = 0
         while n_ends:
-            frames = listing.Frames(self._marks, self._frames, self._path, self._path_marks)
+            frames = listing.Frames(self._marks, self._frames, self._path, self._path_marks, self._path_clocks)
             groups = plain(*self._instance_groups, frames, Matches(*out.to_fill))
             match Status(listing.list_ends(*args, *groups, ends, n_ends, regs)):
                 case Status.DONE:
@@ -101,6 +104,7 @@ class ChainLister(Runtime):
         self._frames = np.concatenate([self._frames, np.zeros_like(self._frames)])
         self._path = np.concatenate([np.zeros_like(self._path), self._path])
         self._path_marks = np.concatenate([np.zeros_like(self._path_marks), self._path_marks])
+        self._path_clocks = np.concatenate([self._path_clocks, np.zeros_like(self._path_clocks)])
 
 
 class StackLister(ChainLister):
@@ -118,6 +122,7 @@ class StackLister(ChainLister):
     def __init__(self, chain: Chain, options: RunOptions, length: Length) -> None:
         super().__init__(chain, options, length)
         n_steps, n_bars = len(chain.steps), _INITIAL_SIZE if chain.is_gapped else 0
+        n_clocks = 0 if options.spacing is None else options.spacing.n_columns * n_steps
         self._stacks = loops.Stacks(
             counts=np.zeros(n_steps + 1, np.int64),
             bottoms=np.zeros(n_steps + 1, np.int64),
@@ -128,6 +133,7 @@ class StackLister(ChainLister):
             began=np.zeros(_INITIAL_SIZE if options.timed else 0, np.int64),
             barred=np.full(n_steps, -1, np.int64),
             bars=np.zeros((n_steps, n_bars), np.int64),
+            clocks=np.zeros((n_clocks, _INITIAL_SIZE if n_clocks else 0), self._length.dtype),
         )
         self._stacks.counts[0] = 1
         self._ends = Scratch(np.int64, loops.BOTTOMS + n_steps * (options.consume != CONSUME_NONE))
@@ -172,7 +178,10 @@ class StackLister(ChainLister):
 
     def _instances_by(self, change: Callable[[Array, Int64], Array]) -> loops.Stacks:
         """Return the stacks with their instances changed by a function of rows and of the heights of these."""
-        changed = {name: change(getattr(self._stacks, name), self._heights) for name in _OF_INSTANCES}
+        changed = {}
+        for name in _OF_INSTANCES:
+            rows = getattr(self._stacks, name)
+            changed[name] = change(rows, np.tile(self._heights, len(rows) // len(self._heights)))
         began = change(self._stacks.began[np.newaxis], self._heights[:1])[0]
         return self._stacks._replace(**changed, began=began)
 
