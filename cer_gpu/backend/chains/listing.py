@@ -99,7 +99,7 @@ class _Instance(NamedTuple):
 
 
 @helper
-def _read(stacks, ring, origin, s, instance, gapped, timed):
+def read_instance(stacks, ring, origin, s, instance, gapped, timed):
     """Return an instance of stack s; unused fields are not loaded."""
     if len(ring) == 0:
         fields = Stacks(*stacks)
@@ -212,7 +212,7 @@ def _write_row(n_out, n_values, width, begin, position, path, path_marks, marks,
 
 
 @helper
-def _clock_of(stacks, ring, origin, s, instance, column, clock_at):
+def clock_of(stacks, ring, origin, s, instance, column, clock_at):
     """Return a clock of an instance, from one of its columns (`cer_gpu.backend.chains.spacing`)."""
     if len(ring) == 0:
         fields = Stacks(*stacks)
@@ -228,13 +228,13 @@ def _is_beyond(stacks, ring, origin, clock_at, spacing, clocks, frame, s, instan
     `count` is how many events of its step the path holds with it, `latest` the clock of the latest start it reaches.
     """
     gap = spacing.own[_U(s)] if count > 1 else spacing.gaps[_U(s + 1)]
-    beyond = clocks[frame, 0] - _clock_of(stacks, ring, origin, s, instance, 0, clock_at) > gap
+    beyond = clocks[frame, 0] - clock_of(stacks, ring, origin, s, instance, 0, clock_at) > gap
     for w in range(spacing.columns.shape[0]):
         each = _U(w)
         inside = s < spacing.last_steps[each] or (s == spacing.last_steps[each] and count > 1)
         if inside and s >= spacing.first_steps[each]:
             column = spacing.columns[each]
-            first = _clock_of(stacks, ring, origin, s, instance, column, clock_at) if column > 0 else latest
+            first = clock_of(stacks, ring, origin, s, instance, column, clock_at) if column > 0 else latest
             beyond |= clocks[frame, each + _U(1)] - first > spacing.lengths[each]
     return beyond
 
@@ -331,19 +331,21 @@ def list_ends(events, window, options, steps, spacing, stacks, ring, listing, ou
                     count = frames[frame, COUNT]
                 need = max(spare[_U(s + 1)] + 1 - count, np.int64(0))  # events that must still follow in the step
                 if gapped and not exhausted and count > 1 and count == max_of[_U(s)]:
-                    instance = _read(stacks, ring, origin, s, instance, gapped, timed).begin
+                    instance = read_instance(stacks, ring, origin, s, instance, gapped, timed).begin
                     exhausted = instance < bottom
                 reaching = instance
                 if need > 0:
                     reaching = instance - need if len(ring) == 0 else frames[frame, TARGET]
                 exhausted |= reaching < bottom
                 if gapped and not exhausted:
-                    exhausted = _read(stacks, ring, origin, s, instance, gapped, timed).place < frames[frame, BAR]
+                    exhausted = (
+                        read_instance(stacks, ring, origin, s, instance, gapped, timed).place < frames[frame, BAR]
+                    )
                 if spaced and not exhausted:
-                    reached = _read(stacks, ring, origin, s, instance, gapped, timed).latest
+                    reached = read_instance(stacks, ring, origin, s, instance, gapped, timed).latest
                     exhausted = _is_beyond(stacks, ring, origin, clock_at, Spacing(*spacing), clocks_of, frame, s,
                                            instance, count, reached)  # fmt: skip
-            if exhausted or clock - _read(stacks, ring, origin, s, reaching, gapped, timed).latest > length:
+            if exhausted or clock - read_instance(stacks, ring, origin, s, reaching, gapped, timed).latest > length:
                 if frames[frame, OTHER] >= 0:
                     frames[frame, STACK] = s + 1
                     frames[frame, LEFT] = frames[frame, OTHER]
@@ -367,7 +369,7 @@ def list_ends(events, window, options, steps, spacing, stacks, ring, listing, ou
                 goes_on = s > 0 or count < max_of[0]
             width = depth + 1
             if goes_on:
-                this = _read(stacks, ring, origin, s, instance, gapped, timed)
+                this = read_instance(stacks, ring, origin, s, instance, gapped, timed)
                 frames[frame, LEFT] = np.int64(-1) if only_one else this.lower
                 path[first - _U(1)] = this.place
                 if marked:
@@ -377,10 +379,10 @@ def list_ends(events, window, options, steps, spacing, stacks, ring, listing, ou
                     _go_on(ring, origin, bottom, frames, onward, s, count, this.before, this.lower, this.bar, reaching,
                            steps, timed)  # fmt: skip
                     if spaced:
-                        own_clock = _clock_of(stacks, ring, origin, s, instance, 0, clock_at)
+                        own_clock = clock_of(stacks, ring, origin, s, instance, 0, clock_at)
                         _put_clocks(Spacing(*spacing), clocks_of, frame, onward, s, count, own_clock)
                     if len(ring) > 0 and need > 0:
-                        frames[frame, TARGET] = _read(stacks, ring, origin, s, reaching, gapped, timed).lower
+                        frames[frame, TARGET] = read_instance(stacks, ring, origin, s, reaching, gapped, timed).lower
                 else:
                     frames[onward, STACK] = max(s - 1, 0)
                     frames[onward, LEFT] = this.before if s > 0 else this.lower
@@ -390,7 +392,7 @@ def list_ends(events, window, options, steps, spacing, stacks, ring, listing, ou
             if ends_here and goes_on:
                 _write_row(n_out, n_values, width, first - _U(1), position, path, path_marks, marks, output)
                 if timed:
-                    out_times[0, _U(n_out)] = _read(stacks, ring, origin, 0, instance, gapped, timed).time
+                    out_times[0, _U(n_out)] = read_instance(stacks, ring, origin, 0, instance, gapped, timed).time
                     out_times[1, _U(n_out)] = times[event]
                 n_rows = 1
             elif ends_here:
@@ -402,7 +404,7 @@ def list_ends(events, window, options, steps, spacing, stacks, ring, listing, ou
                     n_max = 1
                 inside = True
                 while inside:
-                    this = _read(stacks, ring, origin, 0, instance, gapped, timed)
+                    this = read_instance(stacks, ring, origin, 0, instance, gapped, timed)
                     out_spans[0, _U(n_out + n_rows)] = this.place
                     out_positions[_U(n_values + n_rows * width)] = this.place
                     if timed:
@@ -412,7 +414,7 @@ def list_ends(events, window, options, steps, spacing, stacks, ring, listing, ou
                     instance = this.lower
                     inside = n_rows < n_max and instance >= bottom
                     if inside:
-                        this = _read(stacks, ring, origin, 0, instance, gapped, timed)
+                        this = read_instance(stacks, ring, origin, 0, instance, gapped, timed)
                         inside = not (clock - this.latest > length or (gapped and this.place < frames[frame, BAR]))
                     if spaced and inside:
                         inside = not _is_beyond(stacks, ring, origin, clock_at, Spacing(*spacing), clocks_of, frame, s,
