@@ -23,6 +23,7 @@ from cer_gpu.automaton.alphabet import NumberedAlphabet
 from cer_gpu.automaton.encoding import END_OF_LIST
 from cer_gpu.automaton.normal_form import Atom, Guard, Joint, NormalForm, Repeat, choices, sequence, unrelated
 from cer_gpu.ceql.one_event import are_apart
+from cer_gpu.ceql.syntax import Within
 
 MAX_STEPS = 64
 
@@ -50,6 +51,12 @@ class ChainStep:
         True if each event of a repeated step but the first follows the previous one of the stream (``->+``).
     barring : tuple of int
         Guards of the events that must not lie between the step before and the first event of this one.
+    gap : Within or None
+        Longest distance of the first event from the step before, or None if any.
+    own_gap : Within or None
+        Longest distance of two neighbouring events of a repeated step.
+    windows : tuple of (int, Within)
+        First step, and length, of each window around some steps of which this one is the last.
     """
 
     guards: tuple[int, ...]
@@ -60,6 +67,14 @@ class ChainStep:
     n_max: int | None = None
     linked: bool = False
     barring: tuple[int, ...] = ()
+    gap: Within | None = None
+    own_gap: Within | None = None
+    windows: tuple[tuple[int, Within], ...] = ()
+
+    @property
+    def spaced(self) -> bool:
+        """True if there are bounds on the distances of its events from others."""
+        return self.gap is not None or self.own_gap is not None or bool(self.windows)
 
     @property
     def bounded(self) -> bool:
@@ -178,6 +193,11 @@ def are_neighbours(steps: Sequence[ChainStep]) -> bool:
     return all(step.neighbour for step in steps[1:]) and not any(step.repeated for step in steps)
 
 
+def are_spaced(steps: Sequence[ChainStep]) -> bool:
+    """Return True if there are bounds on the distances of the events of a chain, beside its window."""
+    return any(step.spaced for step in steps)
+
+
 class Chain(NumberedAlphabet):
     """Symbol table of a chain, with the symbols met so far; takes the place of `Determinization`.
 
@@ -205,7 +225,7 @@ class Chain(NumberedAlphabet):
         True if some step has two events at least.
     spare : int64 array, shape (steps + 1,), or (0,)
         0, then how many events each step has at least, beyond one; this and the following are empty for a plain chain:
-        one without absences, whose repeated steps are all ``+``.
+        one without absences and bounds on distances, whose repeated steps are all ``+``.
     max_counts : int64 array, shape (steps,), or (0,)
         Greatest number of events of each step.
     linked : bool array, shape (steps,), or (0,)
@@ -226,7 +246,8 @@ class Chain(NumberedAlphabet):
         beside = any(b.neighbour and (a.repeated or b.repeated) for a, b in pairwise(steps))
         self.is_gapped: bool = beside or any(step.barring for step in steps)
         self.is_counted: bool = any(step.n_min > 1 for step in steps)
-        plain = not (self.is_gapped or self.is_counted or any(step.linked or step.bounded for step in steps))
+        counts_events = any(step.linked or step.bounded or step.n_min > 1 for step in steps) or are_spaced(steps)
+        plain = not (self.is_gapped or counts_events)
         bound_steps = () if plain else steps
         self.spare: Int64 = np.array([0, *(step.n_min - 1 for step in bound_steps)][bool(plain) :], np.int64)
         max_counts = [
@@ -238,7 +259,6 @@ class Chain(NumberedAlphabet):
         self.bars: Int32 = np.full(shape, END_OF_LIST, np.int32)
         tests = [*(step.guards for step in steps), *(step.barring for step in steps)]
         self._masks = [sum(1 << guard for guard in guards) for guards in tests]
-        counts_events = any(step.linked or step.bounded or step.n_min > 1 for step in steps)
         self._kind = np.zeros((0,) * (1 + self.is_gapped + 2 * counts_events), np.bool_)
         super().__init__()
 

@@ -80,6 +80,7 @@ class Pipeline:
         shared: SharedState | None = None,
     ) -> None:
         self.physical = physical
+        binding = self._own(binding)
         self.binding: Binding
         self.binding = self._first = binding
         self.table = table
@@ -126,6 +127,7 @@ class Pipeline:
 
     def rebind(self, binding: Binding) -> None:
         """Evaluate the next batches with the binding to another schema."""
+        binding = self._own(binding)
         if binding is not self.binding:
             self._check_compared(binding)
             self.binding = binding
@@ -137,6 +139,10 @@ class Pipeline:
             )
             if self.partitioner is not None:
                 self.partitioner.rebind(binding, self._build.step_keys(binding))
+
+    def _own(self, binding: Binding) -> Binding:
+        """Return the binding as the runtime reads it."""
+        return binding if self.physical.plan.relates else binding.alone
 
     def _guards_of(self, binding: Binding) -> GuardEvaluator | SharedWords:
         shared = self._guards_of_set(binding)

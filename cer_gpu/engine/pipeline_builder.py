@@ -48,6 +48,7 @@ from cer_gpu.runtime.progress.table import KeyedFunnelTable
 from cer_gpu.runtime.protocol import HoldsStarts, Runtime
 from cer_gpu.runtime.reduction import SemiJoinFilter
 from cer_gpu.runtime.registry import make_runtime
+from cer_gpu.runtime.spacing import Spacings
 
 
 class RowNumbers:
@@ -253,6 +254,10 @@ class PipelineBuilder:
             if plan.within.kind == "events":
                 assert binding.window_length is not None
                 width = int(min(int(binding.window_length), 1 << 62))
+        spacing = self._spacing
+        counts_gaps = spacing is not None and spacing.column is None
+        if window == NO_WINDOW and counts_gaps and plan.partition:
+            window = COUNT_WINDOW  # events are numbered in their partition, for gaps alone
         consume = _CONSUME[plan.consume]
         in_records = plan.step_keys is not None
         report_from = _NEVER if plan.limit == 0 else options.report_from
@@ -271,6 +276,7 @@ class PipelineBuilder:
             report_from=first_record(report_from) if in_records else report_from,
             placed=binding.position_column is not None and (bool(plan.partition) or in_records),
             number_bits=NUMBER_BITS if in_records else 0,
+            spacing=spacing,
             gap=binding.gap if physical.output.by_starts else None,
             counted=physical.counted,
             only_ends=physical.output.most_at_an_end == 1 and not physical.waits,
@@ -285,9 +291,17 @@ class PipelineBuilder:
             weighing=binding.weights.weighing if physical.output.weighed and binding.weights is not None else None,
         )
 
+    @property
+    def _spacing(self) -> Spacings | None:
+        """Bounds on distances within a chain, or None if there are none, or join predicates test them."""
+        return None if self._plan.relates or self._physical.output.by_starts else self._binding.spacing
+
     def runtime(self, options: RunOptions) -> Runtime:
         """Return the runtime."""
-        runtime: Runtime = make_runtime(self._physical.runtime, self._table, options, self._binding.window_length)
+        length = self._binding.window_length
+        if length is None and options.spacing is not None:
+            length = options.spacing.longest
+        runtime: Runtime = make_runtime(self._physical.runtime, self._table, options, length)
         runtime.stages = self._options.stages
         return runtime
 

@@ -206,7 +206,7 @@ def chain_facts(steps: Sequence[ChainStep], guards: Sequence[Guard]) -> dict[str
         events = [guard_text(guards[guard]) for guard in step.guards]
         event = events[0] if len(events) == 1 else f"({' OR '.join(events)})"
         text += (joint if text else "") + event + _step_times(step)
-    plain = not any(step.barring or step.linked or step.n_min > 1 or step.bounded for step in steps)
+    plain = not any(step.barring or step.linked or step.n_min > 1 or step.bounded or step.spaced for step in steps)
     return {"text": text, "plain": plain}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -34,6 +34,7 @@ from cer_gpu.runtime.join_plan import JoinPlan
 from cer_gpu.runtime.join_tables import JoinTables
 from cer_gpu.runtime.parallel_tables import ParallelTables
 from cer_gpu.runtime.recent.tables import RecentTables
+from cer_gpu.runtime.spacing import Spacings, spacings_of
 
 WindowLength = np.uint64 | np.float64
 """Length of a window, in units of its column or in events."""
@@ -73,6 +74,8 @@ class Binding:
         Tables of a parallel pattern.
     recent : RecentTables or None
         Tables of the steps of SELECT RECENT.
+    spacing : Spacings or None
+        Bounds on distances within the chain, where stacks may evaluate it.
     over_aggregates : BoundOverAggregates or None
         OVER aggregates of the predicates, or None if there are none.
     let : BoundLet or None
@@ -96,8 +99,16 @@ class Binding:
     joins: JoinTables | None
     parallel: ParallelTables | None
     recent: RecentTables | None = None
+    spacing: Spacings | None = None
     over_aggregates: BoundOverAggregates | None = None
     let: BoundLet | None = None
+
+    @cached_property
+    def alone(self) -> Binding:
+        """The binding for stacks, which evaluate windows within a chain without join predicates."""
+        if self.spacing is None or (self.joins is None and self.parallel is None):
+            return self
+        return replace(self, compared=None, joins=None, parallel=None, window_column=self.spacing.column)
 
     @property
     def full_schema(self) -> pa.Schema:
@@ -327,6 +338,7 @@ def bind(plan: LogicalPlan, schema: pa.Schema, position_column: str | None = Non
         joins=joins.graph,
         parallel=joins.parallel,
         recent=joins.recent,
+        spacing=windows.spacing,
         over_aggregates=over_aggregates,
         let=let,
     )
@@ -341,6 +353,7 @@ class _Windows(NamedTuple):
     lasting: WindowLength | None
     gap: WindowLength | None
     every: tuple[str | None, WindowLength] | None
+    spacing: Spacings | None
 
 
 def _bind_windows(plan: LogicalPlan, schema: pa.Schema) -> _Windows:
@@ -365,6 +378,7 @@ def _bind_windows(plan: LogicalPlan, schema: pa.Schema) -> _Windows:
         lasting=None if plan.lasts is None else measured(plan.lasts)[1],
         gap=measured(step)[1] if has_gap and step is not None else None,
         every=None if plan.every is None else measured(plan.every.within),
+        spacing=None if plan.chain is None else spacings_of(plan.chain, measured),
     )
 
 

@@ -63,6 +63,7 @@ from cer_gpu.planning.column_binding import let_errors
 from cer_gpu.planning.neighbour_joins import without_neighbour_joins
 from cer_gpu.planning.pattern_spans import Spans, followed, hoisted, lasts_for, window_of
 from cer_gpu.planning.plan import Every, LogicalPlan
+from cer_gpu.planning.spaced_chains import spaced_chain
 from cer_gpu.predicates.guards import type_column_type
 
 
@@ -367,11 +368,16 @@ def _chain(draft: Draft) -> None:
     draft.steps = draft.chain
     if STRATEGIES[syntax.select.strategy].pending:
         draft.steps = Rejection(f"the strategy is {syntax.select.strategy}")
+    elif draft.conjunction:
+        draft.steps = Rejection("the query has a conjunction")
     elif relates:
-        draft.steps = Rejection(f"the query has {'a conjunction' if draft.conjunction else 'join predicates'}")
-    elif not isinstance(draft.chain, Rejection):
-        close = any(step.neighbour for step in draft.chain)
-        if draft.within is None and close and not (syntax.partition and are_neighbours(draft.chain)):
+        consecutive = STRATEGIES[syntax.select.strategy].consecutive
+        chain = find_chain(draft.alone, draft.guards, draft.selected, strict=consecutive)
+        draft.steps = chain if isinstance(chain, Rejection) else spaced_chain(chain, draft.pattern, draft.within)
+    if not isinstance(draft.steps, Rejection):
+        close = any(step.neighbour for step in draft.steps)
+        by_bits = syntax.partition and are_neighbours(draft.steps) and not relates
+        if draft.within is None and close and not by_bits:
             draft.steps = Rejection("there is no WITHIN, and stacks would keep what no neighbour followed")
     if draft.trailing:
         draft.steps = Rejection("an absence at the end may take back what was found")

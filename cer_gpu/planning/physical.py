@@ -261,7 +261,13 @@ class _PlanRequest:
         """True if the matches of a chain can be counted step by step."""
         steps = self.plan.chain or ()
         summed = self.is_chain and not any(step.neighbour for step in steps) and n_sums(steps) <= MAX_ROWS
-        return self.output.counted and summed and not self.plan.partition
+        return self.output.counted and summed and not self.plan.partition and not self.plan.is_spaced
+
+    @property
+    def counts_paths(self) -> bool:
+        """True if the matches of a chain with gaps can be counted along its stacks."""
+        windowed = any(step.windows for step in self.plan.chain or ())
+        return self.output.counted and self.is_chain and self.plan.is_spaced and not windowed
 
     @property
     def lists_chain(self) -> bool:
@@ -274,7 +280,8 @@ class _PlanRequest:
     @property
     def is_of_neighbours(self) -> bool:
         """True if each event of a match is right after the one before it, in its partition."""
-        return self.is_chain and bool(self.plan.partition) and are_neighbours(self.plan.chain or ())
+        together = self.is_chain and bool(self.plan.partition) and are_neighbours(self.plan.chain or ())
+        return together and not self.plan.is_spaced
 
     @property
     def finds_the_same(self) -> bool:
@@ -330,6 +337,13 @@ CHOICES = (
     ),
     Choice("window_lister", lambda request: request.chooses_within, _WINDOWS, lambda request: True),
     Choice("chain_weigher", lambda request: request.output.weighed, _WEIGHER, lambda request: True),
+    Choice(
+        "keyed_stack_counter",
+        lambda request: request.counts_paths and bool(request.plan.partition),
+        _COUNTER,
+        lambda request: True,
+    ),
+    Choice("stack_counter", lambda request: request.counts_paths, _COUNTER, lambda request: True),
     Choice("chain_counter", lambda request: request.counts_chain, _COUNTER, lambda request: True),
     Choice(
         "neighbour_counter",
@@ -356,6 +370,10 @@ CHOICES = (
 """The runtimes; the first whose condition holds is chosen."""
 
 
+_OF_SPACED = ("stacks", "keyed_stacks", "stack_counter", "keyed_stack_counter")
+"""Runtimes that know bounds on the distances of events within a chain."""
+
+
 def physical_plan(plan: LogicalPlan, output: type[Output], *, shard: bool = False) -> PhysicalPlan:
     """Choose the runtime of a query, and the ways to distribute and buffer its events.
 
@@ -377,12 +395,17 @@ def _immediate_plan(plan: LogicalPlan, output: type[Output], *, shard: bool = Fa
     """Return the plan of a pattern whose matches are decided where they end."""
     if output.most_at_an_end == 1:
         plan = _without_choice(plan)
+    plan, chosen = _runtime_for(plan, output, shard)
     request = _PlanRequest(plan, output, shard)
-    chosen = next(choice for choice in CHOICES if choice.condition(request))
     reason = chosen.reason.format(strategy=plan.strategy.name)
     why_not_chain = plan.why_not_chain if plan.strategy.on_chains else f"the strategy is {plan.strategy.name}"
     if chosen.runtime == "automaton" and why_not_chain is not None:
         reason += f" (no stacks: {why_not_chain})"
+    if plan.distances:
+        why = why_not_chain or _why_not_spaced(plan, output)
+        reason += f" (no stacks for the windows within the pattern: {why})"
+    elif plan.is_spaced and chosen.runtime in _OF_SPACED:
+        reason += "; gaps and windows within the pattern bound how far back an event continues"
     if output is Aggregated and isinstance(plan.weights, Rejection):
         reason += f" (matches are listed for the aggregate: {plan.weights.reason})"
     waits = plan.within is not None and not plan.partition and not output.retains(plan.head, plan.having)
@@ -396,6 +419,30 @@ def _immediate_plan(plan: LogicalPlan, output: type[Output], *, shard: bool = Fa
         distribution_by_starts(plan) if output.by_starts else distribution_of(plan),
         waits=output.by_starts,
     )
+
+
+def _runtime_for(plan: LogicalPlan, output: type[Output], shard: bool) -> tuple[LogicalPlan, Choice]:
+    """Choose a runtime; return the plan as it reads it, and the choice.
+
+    Stacks take the windows within a chain as bounds, and other runtimes as join predicates.
+    """
+    if plan.is_spaced and plan.relates:
+        alone = replace(plan, graph=None, parallel=None)
+        chosen = next(choice for choice in CHOICES if choice.condition(_PlanRequest(alone, output, shard)))
+        if chosen.runtime in _OF_SPACED:
+            return alone, chosen
+    request = _PlanRequest(plan, output, shard)
+    return plan, next(choice for choice in CHOICES if choice.condition(request))
+
+
+def _why_not_spaced(plan: LogicalPlan, output: type[Output]) -> str:
+    """Return the reason why stacks do not evaluate a chain with windows within it."""
+    if output.by_starts:
+        return "each start is followed by itself"
+    if output.counted:
+        return "matches are counted, and a window is around more than two events"
+    labelled = output.is_labelled(plan.head) and any(step.labels is None for step in plan.chain or ())
+    return "an event of a step may be one of several variables" if labelled else "only a shard of the matches is listed"
 
 
 def _waiting_plan(plan: LogicalPlan, output: type[Output]) -> PhysicalPlan:

@@ -8,7 +8,7 @@ from typing import Any
 
 from cer_gpu.automaton.atom_graph import AtomGraph
 from cer_gpu.automaton.cea import CEA
-from cer_gpu.automaton.chain import ChainStep, Rejection
+from cer_gpu.automaton.chain import ChainStep, Rejection, are_spaced
 from cer_gpu.automaton.normal_form import Guard, NormalForm
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.recent import RecentPattern
@@ -178,6 +178,11 @@ class LogicalPlan:
     def relates(self) -> bool:
         """True if the pattern has join predicates, or a conjunction."""
         return self.graph is not None or self.parallel is not None
+
+    @property
+    def is_spaced(self) -> bool:
+        """True if stacks evaluate the windows within the pattern, and gaps at each step, as bounds of a chain."""
+        return self.chain is not None and are_spaced(self.chain)
 
     @property
     def counts_positions(self) -> bool:

@@ -19,6 +19,7 @@ from cer_gpu.runtime.join_tables import JoinTables
 from cer_gpu.runtime.parallel_tables import ParallelTables
 from cer_gpu.runtime.reading.symbols import EventBuffers
 from cer_gpu.runtime.recent.tables import RecentTables
+from cer_gpu.runtime.spacing import Spacings
 
 EventTaker = Callable[["RelevantEvents", list[int]], EventBuffers]
 FARTHEST = 1 << 29
@@ -55,6 +56,8 @@ class RunOptions:
         Bits of positions behind that of the event: those of records of events that have several keys.
     gap
         Longest distance of two steps, by the clock of the window; None: any.  Only for a funnel.
+    spacing
+        Bounds on distances within a chain, or None.
     counted
         True if matches are counted.
     only_ends
@@ -91,6 +94,7 @@ class RunOptions:
     placed: bool = False
     number_bits: int = 0
     gap: np.uint64 | np.float64 | None = None
+    spacing: Spacings | None = None
     counted: bool = False
     only_ends: bool = False
     strategy: str = "ALL"

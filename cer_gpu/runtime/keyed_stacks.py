@@ -15,6 +15,7 @@ from cer_gpu.backend.chains import keyed_stacks as drops
 from cer_gpu.backend.chains import keyed_stacks as loops
 from cer_gpu.columnar.memory import GROWS_IN_PLACE, GrowableArray, Scratch
 from cer_gpu.errors import no_memory
+from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.protocol import Length
@@ -63,19 +64,20 @@ class KeyedStacks(ChainLister):
         self._lasts = np.zeros((0, 2), np.int64)
         self._barred = np.zeros((0, len(chain.steps)), np.int64)
         width = loops.TIME + options.timed + chain.is_gapped + 2 * chain.is_counted
+        width += 0 if options.spacing is None else options.spacing.n_columns
         width += options.window != GLOBAL_WINDOW
         self._ring = GrowableArray(max(_INITIAL_SIZE, 2 * n_stacks), width)
         self._ends = Scratch(np.int64, loops.N_END)
         self.reserve_partitions(1)
 
-    def feed(self, events: RelevantEvents) -> Iterator[MatchBuffers]:
-        """Process relevant events and yield full buffers of matches, in order."""
+    def feed(self, events: RelevantEvents) -> Iterator[MatchBuffers | CountBuffers]:
+        """Process relevant events and yield full buffers, in order."""
         begin, n = 0, len(events.symbols)
         ends, args = self._ends.empty(n), self._loop_args(events)
         while begin < n:
             groups = plain(self._tops_of, self._instances_of)
             begin, n_ends = loops.push_keyed_events(*args, *groups, begin, self._regs, ends)
-            yield from self.stages.each(LISTING, self._list(args, ends, n_ends))
+            yield from self.stages.each(LISTING, self._list(events, args, ends, n_ends))
             if begin < n:
                 self._grow_ring(events.window_clocks[begin])
         if n:
@@ -170,6 +172,7 @@ class KeyedStacks(ChainLister):
             "size": np.array([len(self._instances)]),
             "regs": self._regs,
             "last_clock": np.array([self._last_clock]),
+            "n_ends": np.array([self._counts.n_ends]),
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -177,6 +180,7 @@ class KeyedStacks(ChainLister):
         self._tops, self._lasts, self._regs = snapshot["tops"], snapshot["lasts"], snapshot["regs"]
         self._barred = snapshot["barred"]
         self._last_clock = snapshot["last_clock"][0]
+        (self._counts.n_ends,) = map(int, snapshot["n_ends"])
         self._ring = GrowableArray(int(snapshot["size"][0]), self._instances.shape[1])
         self._instances[self._live_rows] = snapshot["instances"]
 
@@ -235,6 +239,12 @@ class KeyedStacks(ChainLister):
         groups = plain(self._chain.arrays, self._tops_of, self._instances_of)
         left = drops.collect(*groups, len(self._tops), self._length, self._regs, new_ids)
         return int(left)
+
+
+class KeyedStackCounter(KeyedStacks):
+    """Runtime that counts the matches of a chain with gaps under PARTITION BY."""
+
+    engine = "counter"
 
 
 def _anywhere(n: int, stride: int) -> Int64:

@@ -9,7 +9,7 @@ from cer_gpu.runtime.chain_counter import ChainCounter
 from cer_gpu.runtime.counter import Counter
 from cer_gpu.runtime.events import RunOptions
 from cer_gpu.runtime.instances import InstanceGraph
-from cer_gpu.runtime.keyed_stacks import KeyedStacks
+from cer_gpu.runtime.keyed_stacks import KeyedStackCounter, KeyedStacks
 from cer_gpu.runtime.neighbours import NeighbourCounter, NeighbourLister
 from cer_gpu.runtime.products import Products
 from cer_gpu.runtime.progress.funnel import Funnel
@@ -18,7 +18,7 @@ from cer_gpu.runtime.reading.reader import EventReader
 from cer_gpu.runtime.recent.run import RecentRun
 from cer_gpu.runtime.recognising import Recognising
 from cer_gpu.runtime.run import AutomatonRun
-from cer_gpu.runtime.stacks import StackLister
+from cer_gpu.runtime.stacks import StackCounter, StackLister
 from cer_gpu.runtime.window_choice import WindowCounter, WindowLister
 
 RUNTIMES: dict[str, type[Runtime]] = {
@@ -28,6 +28,8 @@ RUNTIMES: dict[str, type[Runtime]] = {
     "window_counter": WindowCounter,
     "stacks": StackLister,
     "keyed_stacks": KeyedStacks,
+    "stack_counter": StackCounter,
+    "keyed_stack_counter": KeyedStackCounter,
     "neighbours": NeighbourLister,
     "neighbour_counter": NeighbourCounter,
     "chain_counter": ChainCounter,

@@ -10,12 +10,13 @@ import numpy as np
 from cer_gpu.arrays import Array, Int64
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import CONSUME_NONE, COUNT_WINDOW
-from cer_gpu.backend.arguments import Matches, Window, plain
-from cer_gpu.backend.chains import listing
+from cer_gpu.backend.arguments import Counts, Matches, Window, plain
+from cer_gpu.backend.chains import listing, path_counts
 from cer_gpu.backend.chains import stacks as loops
 from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import Scratch, allocate
 from cer_gpu.errors import no_memory
+from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import Length, Runtime
@@ -23,7 +24,7 @@ from cer_gpu.stages import LISTING
 
 _INITIAL_SIZE = 1 << 12
 """Initial capacity: instances of each stack, and events of a match."""
-_OF_INSTANCES = ("places", "below", "latest", "bars")
+_OF_INSTANCES = ("places", "below", "latest", "bars", "clocks")
 """Fields of `Stacks` with a row of instances for each step."""
 
 
@@ -53,36 +54,52 @@ class ChainLister(Runtime):
         self._frames = np.zeros((_INITIAL_SIZE, listing.N_FRAME), np.int64)
         self._path = np.zeros(_INITIAL_SIZE, np.int64)
         self._path_marks = np.zeros(_INITIAL_SIZE, np.int32)
+        self._spacing = () if options.spacing is None else tuple(options.spacing.arrays(len(chain.steps)))
+        shape = (0, 0) if options.spacing is None else (_INITIAL_SIZE, len(options.spacing.windows) + 1)
+        self._path_clocks = np.zeros(shape, self._length.dtype)
         self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
+        self._counts = CountOutput(timed=options.timed, shard=options.shard)
+        n_paths = _INITIAL_SIZE if options.counted else 0
+        self._paths = tuple(np.zeros((2, n_paths), dtype) for dtype in self._path_dtypes)
 
     @property
     def numbers_events(self) -> bool:
         """True where a window counts the events of a partition."""
         return self.options.window == COUNT_WINDOW
 
-    def flush(self) -> MatchBuffers:
-        """Return the matches since the last call."""
-        matches = self._out.take(int(self._regs[loops.N_OUT]), int(self._regs[loops.N_VALUES]))
+    @property
+    def _path_dtypes(self) -> tuple[Any, ...]:
+        """Types of the fields of `cer_gpu.backend.chains.path_counts.Paths`."""
+        return np.uint64, self._length.dtype, np.int64, np.int64
+
+    def flush(self) -> MatchBuffers | CountBuffers:
+        """Return the matches, or the counts, since the last call."""
+        n, n_values = int(self._regs[loops.N_OUT]), int(self._regs[loops.N_VALUES])
         self._regs[loops.N_OUT] = self._regs[loops.N_VALUES] = 0
-        return matches
+        return self._counts.take(n) if self.options.counted else self._out.take(n, n_values)
 
     def _loop_args(self, events: RelevantEvents) -> tuple[tuple[Any, ...], ...]:
         """Return the arguments of the loops besides the instances."""
         window = Window(events.window_clocks, self._length)
         reported = events.as_group._replace(positions=events.reported)
-        return tuple(plain(reported, window, self.options.as_group, self._chain.arrays))
+        return tuple(plain(reported, window, self.options.as_group, self._chain.arrays, self._spacing))
 
     @property
     def _instance_groups(self) -> tuple[tuple[Any, ...], ...]:
         """Stacks and ring of the instances, of which one is empty."""
         raise NotImplementedError
 
-    def _list(self, args: tuple[tuple[Any, ...], ...], ends: Int64, n_ends: int) -> Iterator[MatchBuffers]:
-        """List the matches of the first ends, and yield full buffers."""
+    def _list(
+        self, events: RelevantEvents, args: tuple[tuple[Any, ...], ...], ends: Int64, n_ends: int
+    ) -> Iterator[MatchBuffers | CountBuffers]:
+        """List, or count, the matches of the first ends, and yield full buffers."""
         regs, out = self._regs, self._out
         regs[loops.END] = 0
+        if self.options.counted:
+            yield from self._count(events, args, ends, n_ends)
+            return
         while n_ends:
-            frames = listing.Frames(self._marks, self._frames, self._path, self._path_marks)
+            frames = listing.Frames(self._marks, self._frames, self._path, self._path_marks, self._path_clocks)
             groups = plain(*self._instance_groups, frames, Matches(*out.to_fill))
             match Status(listing.list_ends(*args, *groups, ends, n_ends, regs)):
                 case Status.DONE:
@@ -96,11 +113,34 @@ class ChainLister(Runtime):
                 case other:
                     raise AssertionError(other)
 
+    def _count(
+        self, events: RelevantEvents, args: tuple[tuple[Any, ...], ...], ends: Int64, n_ends: int
+    ) -> Iterator[CountBuffers]:
+        """Count the matches of the first ends, and yield full buffers."""
+        regs = self._regs
+        while n_ends:
+            groups = plain(*self._instance_groups, self._paths, Counts(*self._counts.to_fill))
+            match Status(path_counts.count_ends(*args, *groups, ends, n_ends, regs)):
+                case Status.DONE:
+                    break
+                case Status.OUTPUT_FULL:
+                    counts = self.flush()
+                    assert isinstance(counts, CountBuffers)
+                    yield counts
+                case Status.GROW_PATH:
+                    size = 2 * self._paths[0].shape[1]
+                    self._paths = tuple(np.zeros((2, size), dtype) for dtype in self._path_dtypes)
+                case Status.TOO_MANY:
+                    raise too_many_at(int(events.positions[ends[regs[loops.END], loops.EVENT]]))
+                case other:
+                    raise AssertionError(other)
+
     def _double_path(self) -> None:
         """Make space for longer matches; a path ends where its array does."""
         self._frames = np.concatenate([self._frames, np.zeros_like(self._frames)])
         self._path = np.concatenate([np.zeros_like(self._path), self._path])
         self._path_marks = np.concatenate([np.zeros_like(self._path_marks), self._path_marks])
+        self._path_clocks = np.concatenate([self._path_clocks, np.zeros_like(self._path_clocks)])
 
 
 class StackLister(ChainLister):
@@ -118,6 +158,7 @@ class StackLister(ChainLister):
     def __init__(self, chain: Chain, options: RunOptions, length: Length) -> None:
         super().__init__(chain, options, length)
         n_steps, n_bars = len(chain.steps), _INITIAL_SIZE if chain.is_gapped else 0
+        n_clocks = 0 if options.spacing is None else options.spacing.n_columns * n_steps
         self._stacks = loops.Stacks(
             counts=np.zeros(n_steps + 1, np.int64),
             bottoms=np.zeros(n_steps + 1, np.int64),
@@ -128,12 +169,13 @@ class StackLister(ChainLister):
             began=np.zeros(_INITIAL_SIZE if options.timed else 0, np.int64),
             barred=np.full(n_steps, -1, np.int64),
             bars=np.zeros((n_steps, n_bars), np.int64),
+            clocks=np.zeros((n_clocks, _INITIAL_SIZE if n_clocks else 0), self._length.dtype),
         )
         self._stacks.counts[0] = 1
         self._ends = Scratch(np.int64, loops.BOTTOMS + n_steps * (options.consume != CONSUME_NONE))
 
-    def feed(self, events: RelevantEvents) -> Iterator[MatchBuffers]:
-        """Process relevant events and yield full buffers of matches, in order."""
+    def feed(self, events: RelevantEvents) -> Iterator[MatchBuffers | CountBuffers]:
+        """Process relevant events and yield full buffers, in order."""
         begin, n = 0, len(events.symbols)
         ends, args = self._ends.empty(n), self._loop_args(events)
         while begin < n:
@@ -141,7 +183,7 @@ class StackLister(ChainLister):
             begin, n_ends = loops.push_events(*args, self._instance_groups[0], begin, ends)
             if begin == first:
                 self._double()
-            yield from self.stages.each(LISTING, self._list(args, ends, n_ends))
+            yield from self.stages.each(LISTING, self._list(events, args, ends, n_ends))
             if not self._chain.repeated[-1]:
                 self._heights[-1] = self._stacks.bottoms[-1] = 0  # what ended there is listed
 
@@ -164,15 +206,19 @@ class StackLister(ChainLister):
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as arrays by name, from which `restore` continues."""
-        return self._instances_by(_written_part)._asdict()
+        return {**self._instances_by(_written_part)._asdict(), "n_ends": np.array([self._counts.n_ends])}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Continue from a snapshot."""
-        self._stacks = loops.Stacks(**snapshot)
+        (self._counts.n_ends,) = map(int, snapshot["n_ends"])
+        self._stacks = loops.Stacks(**{name: snapshot[name] for name in loops.Stacks._fields})
 
     def _instances_by(self, change: Callable[[Array, Int64], Array]) -> loops.Stacks:
         """Return the stacks with their instances changed by a function of rows and of the heights of these."""
-        changed = {name: change(getattr(self._stacks, name), self._heights) for name in _OF_INSTANCES}
+        changed = {}
+        for name in _OF_INSTANCES:
+            rows = getattr(self._stacks, name)
+            changed[name] = change(rows, np.tile(self._heights, len(rows) // len(self._heights)))
         began = change(self._stacks.began[np.newaxis], self._heights[:1])[0]
         return self._stacks._replace(**changed, began=began)
 
@@ -185,6 +231,12 @@ class StackLister(ChainLister):
             self._stacks = self._instances_by(_doubled)
         except MemoryError:
             raise no_memory(size, "partial results of a step") from None
+
+
+class StackCounter(StackLister):
+    """Runtime that counts the matches of a chain with gaps."""
+
+    engine = "counter"
 
 
 def _doubled(stacks: Array, heights: Int64) -> Array:

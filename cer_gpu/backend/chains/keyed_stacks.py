@@ -14,6 +14,7 @@ that of the instance before it; the id `origin` is in row 0, and when row 0 is t
 * where a step holds n > 1 events at least, its depth: how many instances lie below it in its stack, up to n - 1, and
   the distance back to the last of these, 32 bits each; or -1 - k if fewer than k + 1 lie below it and the last of them
   is not known.  Then the distance to the instance above it;
+* with bounds on distances, their columns, in the bits of `latest_of` (`cer_gpu.backend.chains.spacing`);
 * in the last column, unless windows end for all partitions at once, the owning partition, or -1 once it is dropped.
 
 A partition is a row of `tops`, so that an event costs a look at one row and a write to the end of the instances:
@@ -33,6 +34,7 @@ import numpy as np
 
 from cer_gpu.automaton.encoding import CONSUME_ANY, CONSUME_PARTITION
 from cer_gpu.backend.arguments import Events, Options, Steps, Window
+from cer_gpu.backend.chains.spacing import Spacing, n_columns
 from cer_gpu.backend.chains.stacks import (
     BEFORE,
     BESIDE,
@@ -296,8 +298,38 @@ def _depth(instance, beside, spare, first, ring, origin, column):
     return n_below << 32 | (instance - bottom)
 
 
+@helper
+def _is_near(ring, spacing, clock_at, k, s, row, clock):
+    """Return whether an event of this clock, of step k, is near enough to the one before it, in a row, of step s.
+
+    It is the last event of the windows that end with the step.
+    """
+    latest_of = ring.latest_of
+    gap = spacing.own[_U(s)] if s == k else spacing.gaps[_U(k)]
+    near = not (clock - latest_of[row, clock_at] > gap)
+    for w in range(spacing.columns.shape[0]):
+        each = _U(w)
+        if near and spacing.last_steps[each] == k and spacing.first_steps[each] <= s:
+            column = _U(spacing.columns[each])
+            at = clock_at + column if column > _U(0) else _U(LATEST)
+            near = not (clock - latest_of[row, at] > spacing.lengths[each])
+    return near
+
+
+@helper
+def _put_clocks(ring, spacing, clock_at, row, s, before, clock):
+    """Write the clocks of a new instance, with which runs continue from that in row `before`, of step s, if any."""
+    latest_of = ring.latest_of
+    latest_of[row, clock_at] = clock
+    for w in range(spacing.columns.shape[0]):
+        column = spacing.columns[_U(w)]
+        if column > 0:
+            at = clock_at + _U(column)
+            latest_of[row, at] = latest_of[before, at] if s >= spacing.first_steps[_U(w)] else clock
+
+
 @kernel
-def push_keyed_events(events, window, options, steps, tops_of, ring, begin, regs, ends):
+def push_keyed_events(events, window, options, steps, spacing, tops_of, ring, begin, regs, ends):
     """Push each event to the stacks of its partition, and note which events end matches.
 
     Parameters
@@ -307,6 +339,8 @@ def push_keyed_events(events, window, options, steps, tops_of, ring, begin, regs
     window : Window
     options : Options
     steps : Steps
+    spacing : Spacing, or (), read
+        Nothing without bounds on distances.
     tops_of : Tops
     ring : Ring
     begin : int
@@ -337,7 +371,10 @@ def push_keyed_events(events, window, options, steps, tops_of, ring, begin, regs
     owner = _U(instances.shape[1] - 1)
     bar_at = _U(TIME + timed)
     depth_at = bar_at + _U(gapped)
-    owned = instances.shape[1] > TIME + timed + gapped + 2 * counted
+    spaced = len(spacing) > 0
+    clock_at = depth_at
+    n_spaced = n_columns(Spacing(*spacing)) if spaced else 0
+    owned = instances.shape[1] > TIME + timed + gapped + 2 * counted + n_spaced
     has_gaps = lasts.shape[0] > 0
     n_events = symbols.shape[0]
     base, next_id, floor, origin = regs[BASE], regs[NEXT_ID], regs[FLOOR], regs[ORIGIN]
@@ -377,12 +414,20 @@ def push_keyed_events(events, window, options, steps, tops_of, ring, begin, regs
                         latest = latest_of[row_of(target, origin, size), LATEST]
                         possible = not (clock - latest > length)
             begins = True
-            if gapped and step > 0:
-                begins = possible and instances[row_of(before, origin, size), PLACE] >= barred[p, _U(step)]
+            if (gapped or spaced) and step > 0:
+                begins = possible
+                if gapped and begins:
+                    begins = instances[row_of(before, origin, size), PLACE] >= barred[p, _U(step)]
+                if spaced and begins:
+                    row = row_of(before, origin, size)
+                    begins = _is_near(ring, Spacing(*spacing), clock_at, step, step - 1, row, clock)
                 possible = begins
                 if not begins and repeated[_U(step)] and tops[p, _U(step)] >= first:
                     latest = tops_latest[p, _U(n_stacks + step)]
                     possible = not (clock - latest > length)
+                    if spaced and possible:
+                        row = row_of(tops[p, _U(step)], origin, size)
+                        possible = _is_near(ring, Spacing(*spacing), clock_at, step, step, row, clock)
             if possible:
                 completed = True
                 target = np.int64(-1)
@@ -397,10 +442,14 @@ def push_keyed_events(events, window, options, steps, tops_of, ring, begin, regs
                     latest_of[row, LATEST] = latest
                     if gapped:
                         instances[row, bar_at] = barred[p, _U(step)]
-                        if not begins:
-                            nearest = begin_of(beside, instances[row_of(beside, origin, size), LINKS])
-                            before = np.int64(-1)
-                            instances[row, LINKS] = links_of(next_id, beside, nearest) | IN_STACK
+                    if spaced:
+                        other = row_of(before if begins else beside, origin, size)
+                        source = step - 1 if begins else step
+                        _put_clocks(ring, Spacing(*spacing), clock_at, row, source, other, clock)
+                    if (gapped or spaced) and not begins:
+                        nearest = begin_of(beside, instances[row_of(beside, origin, size), LINKS])
+                        before = np.int64(-1)
+                        instances[row, LINKS] = links_of(next_id, beside, nearest) | IN_STACK
                     if counted:
                         instances[row, depth_at] = -1
                         if spare[_U(step + 1)] > 0:

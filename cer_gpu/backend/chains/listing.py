@@ -17,6 +17,7 @@ import numpy as np
 from cer_gpu.backend.arguments import Events, Matches, Options, Steps, Window
 from cer_gpu.backend.chains import keyed_stacks as keyed
 from cer_gpu.backend.chains.keyed_stacks import Ring
+from cer_gpu.backend.chains.spacing import Spacing
 from cer_gpu.backend.chains.stacks import (
     BEFORE,
     BESIDE,
@@ -68,12 +69,16 @@ class Frames(NamedTuple):
     path : int64, shape (depth,), written
         The match, filled from its end.
     path_marks : int32, shape (depth,), written
+    clocks : clock, shape (depth, windows + 1), or (0, 0), written
+        With bounds on distances: the clock of the event that a frame lists instances before, then of the last event of
+        each window that the path is in.
     """
 
     marks: Any
     frames: Any
     path: Any
     path_marks: Any
+    clocks: Any
 
 
 class _Instance(NamedTuple):
@@ -94,7 +99,7 @@ class _Instance(NamedTuple):
 
 
 @helper
-def _read(stacks, ring, origin, s, instance, gapped, timed):
+def read_instance(stacks, ring, origin, s, instance, gapped, timed):
     """Return an instance of stack s; unused fields are not loaded."""
     if len(ring) == 0:
         fields = Stacks(*stacks)
@@ -206,8 +211,46 @@ def _write_row(n_out, n_values, width, begin, position, path, path_marks, marks,
     output.offsets[_U(n_out + 1)] = n_values + width
 
 
+@helper
+def clock_of(stacks, ring, origin, s, instance, column, clock_at):
+    """Return a clock of an instance, from one of its columns (`cer_gpu.backend.chains.spacing`)."""
+    if len(ring) == 0:
+        fields = Stacks(*stacks)
+        return fields.clocks[_U(column * fields.places.shape[0] + s), _U(instance)]
+    latest_of = Ring(*ring).latest_of
+    return latest_of[keyed.row_of(instance, origin, latest_of.shape[0]), _U(clock_at + column)]
+
+
+@helper
+def _is_beyond(stacks, ring, origin, clock_at, spacing, clocks, frame, s, instance, count, latest):
+    """Return whether an instance of stack s is too far from the events of the path.
+
+    `count` is how many events of its step the path holds with it, `latest` the clock of the latest start it reaches.
+    """
+    gap = spacing.own[_U(s)] if count > 1 else spacing.gaps[_U(s + 1)]
+    beyond = clocks[frame, 0] - clock_of(stacks, ring, origin, s, instance, 0, clock_at) > gap
+    for w in range(spacing.columns.shape[0]):
+        each = _U(w)
+        inside = s < spacing.last_steps[each] or (s == spacing.last_steps[each] and count > 1)
+        if inside and s >= spacing.first_steps[each]:
+            column = spacing.columns[each]
+            first = clock_of(stacks, ring, origin, s, instance, column, clock_at) if column > 0 else latest
+            beyond |= clocks[frame, each + _U(1)] - first > spacing.lengths[each]
+    return beyond
+
+
+@helper
+def _put_clocks(spacing, clocks, frame, onward, s, count, clock):
+    """Write the clocks of a frame after an event of step s, which was chosen in `frame`."""
+    clocks[onward, 0] = clock
+    for w in range(spacing.columns.shape[0]):
+        at = _U(w + 1)
+        ends = spacing.last_steps[_U(w)] == s and count == 1
+        clocks[onward, at] = clock if ends else clocks[frame, at]
+
+
 @kernel
-def list_ends(events, window, options, steps, stacks, ring, listing, output, ends, n_ends, regs):
+def list_ends(events, window, options, steps, spacing, stacks, ring, listing, output, ends, n_ends, regs):
     """List the matches of the ends that were noted, from where the last call stopped.
 
     Frame d lists the instances before the d-th event from the end.
@@ -219,6 +262,8 @@ def list_ends(events, window, options, steps, stacks, ring, listing, output, end
     window : Window
     options : Options
     steps : Steps
+    spacing : Spacing, or (), read
+        Nothing without bounds on distances.
     stacks : Stacks, or (), read
         Nothing under PARTITION BY.
     ring : Ring, or (), read
@@ -245,7 +290,9 @@ def list_ends(events, window, options, steps, stacks, ring, listing, output, end
     marks, frames, path, path_marks = listing.marks, listing.frames, listing.path, listing.path_marks
     out_spans, out_times, out_offsets, out_positions = output.spans, output.times, output.offsets, output.positions
     last = np.int64(repeated.shape[0] - 1)
+    spaced, clocks_of = len(spacing) > 0, listing.clocks
     timed, marked, consumed = times.shape[0] > 0, marks.shape[0] > 0, ends.shape[1] > BOTTOMS
+    clock_at = np.int64(keyed.TIME + timed + gapped)
     size = path.shape[0]
     bottom = origin = np.int64(0)
     if len(ring) > 0:
@@ -269,6 +316,8 @@ def list_ends(events, window, options, steps, stacks, ring, listing, output, end
                        target, steps, timed)  # fmt: skip
             else:
                 frames[0, STACK], frames[0, LEFT], frames[0, OTHER] = last - 1, before, lower
+            if spaced:
+                _put_clocks(Spacing(*spacing), clocks_of, _U(0), _U(0), last, 1, clock)
             depth = 1
         while depth > 0:
             frame = _U(depth - 1)
@@ -282,15 +331,21 @@ def list_ends(events, window, options, steps, stacks, ring, listing, output, end
                     count = frames[frame, COUNT]
                 need = max(spare[_U(s + 1)] + 1 - count, np.int64(0))  # events that must still follow in the step
                 if gapped and not exhausted and count > 1 and count == max_of[_U(s)]:
-                    instance = _read(stacks, ring, origin, s, instance, gapped, timed).begin
+                    instance = read_instance(stacks, ring, origin, s, instance, gapped, timed).begin
                     exhausted = instance < bottom
                 reaching = instance
                 if need > 0:
                     reaching = instance - need if len(ring) == 0 else frames[frame, TARGET]
                 exhausted |= reaching < bottom
                 if gapped and not exhausted:
-                    exhausted = _read(stacks, ring, origin, s, instance, gapped, timed).place < frames[frame, BAR]
-            if exhausted or clock - _read(stacks, ring, origin, s, reaching, gapped, timed).latest > length:
+                    exhausted = (
+                        read_instance(stacks, ring, origin, s, instance, gapped, timed).place < frames[frame, BAR]
+                    )
+                if spaced and not exhausted:
+                    reached = read_instance(stacks, ring, origin, s, instance, gapped, timed).latest
+                    exhausted = _is_beyond(stacks, ring, origin, clock_at, Spacing(*spacing), clocks_of, frame, s,
+                                           instance, count, reached)  # fmt: skip
+            if exhausted or clock - read_instance(stacks, ring, origin, s, reaching, gapped, timed).latest > length:
                 if frames[frame, OTHER] >= 0:
                     frames[frame, STACK] = s + 1
                     frames[frame, LEFT] = frames[frame, OTHER]
@@ -314,7 +369,7 @@ def list_ends(events, window, options, steps, stacks, ring, listing, output, end
                 goes_on = s > 0 or count < max_of[0]
             width = depth + 1
             if goes_on:
-                this = _read(stacks, ring, origin, s, instance, gapped, timed)
+                this = read_instance(stacks, ring, origin, s, instance, gapped, timed)
                 frames[frame, LEFT] = np.int64(-1) if only_one else this.lower
                 path[first - _U(1)] = this.place
                 if marked:
@@ -323,8 +378,11 @@ def list_ends(events, window, options, steps, stacks, ring, listing, output, end
                 if special:
                     _go_on(ring, origin, bottom, frames, onward, s, count, this.before, this.lower, this.bar, reaching,
                            steps, timed)  # fmt: skip
+                    if spaced:
+                        own_clock = clock_of(stacks, ring, origin, s, instance, 0, clock_at)
+                        _put_clocks(Spacing(*spacing), clocks_of, frame, onward, s, count, own_clock)
                     if len(ring) > 0 and need > 0:
-                        frames[frame, TARGET] = _read(stacks, ring, origin, s, reaching, gapped, timed).lower
+                        frames[frame, TARGET] = read_instance(stacks, ring, origin, s, reaching, gapped, timed).lower
                 else:
                     frames[onward, STACK] = max(s - 1, 0)
                     frames[onward, LEFT] = this.before if s > 0 else this.lower
@@ -334,7 +392,7 @@ def list_ends(events, window, options, steps, stacks, ring, listing, output, end
             if ends_here and goes_on:
                 _write_row(n_out, n_values, width, first - _U(1), position, path, path_marks, marks, output)
                 if timed:
-                    out_times[0, _U(n_out)] = _read(stacks, ring, origin, 0, instance, gapped, timed).time
+                    out_times[0, _U(n_out)] = read_instance(stacks, ring, origin, 0, instance, gapped, timed).time
                     out_times[1, _U(n_out)] = times[event]
                 n_rows = 1
             elif ends_here:
@@ -346,7 +404,7 @@ def list_ends(events, window, options, steps, stacks, ring, listing, output, end
                     n_max = 1
                 inside = True
                 while inside:
-                    this = _read(stacks, ring, origin, 0, instance, gapped, timed)
+                    this = read_instance(stacks, ring, origin, 0, instance, gapped, timed)
                     out_spans[0, _U(n_out + n_rows)] = this.place
                     out_positions[_U(n_values + n_rows * width)] = this.place
                     if timed:
@@ -356,8 +414,11 @@ def list_ends(events, window, options, steps, stacks, ring, listing, output, end
                     instance = this.lower
                     inside = n_rows < n_max and instance >= bottom
                     if inside:
-                        this = _read(stacks, ring, origin, 0, instance, gapped, timed)
+                        this = read_instance(stacks, ring, origin, 0, instance, gapped, timed)
                         inside = not (clock - this.latest > length or (gapped and this.place < frames[frame, BAR]))
+                    if spaced and inside:
+                        inside = not _is_beyond(stacks, ring, origin, clock_at, Spacing(*spacing), clocks_of, frame, s,
+                                                instance, count, this.latest)  # fmt: skip
                 frames[frame, LEFT] = np.int64(-1) if only_one else instance
                 _write_rows(n_out, n_values, n_rows, depth, first, position, path, path_marks, marks, output)
             n_out += n_rows

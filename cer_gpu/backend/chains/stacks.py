@@ -19,7 +19,9 @@ The stack of step k is row k of arrays, oldest first:
   instance, where i is the index of the nearest one below it with which it can;
 * `latest` (uint64 or float64): the clock of the latest start that the instance reaches.  It never decreases upwards,
   so that what is in the window is the top of each stack;
-* `bars` (int64): the position of the last event that barred the gap before the step.
+* `bars` (int64): the position of the last event that barred the gap before the step;
+* `clocks` (as `latest`): with bounds on distances (`cer_gpu.backend.chains.spacing`), their columns, in rows of each
+  stack.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ import numpy as np
 
 from cer_gpu.automaton.encoding import CONSUME_NONE
 from cer_gpu.backend.arguments import Events, Options, Steps, Window
+from cer_gpu.backend.chains.spacing import Spacing
 from cer_gpu.backend.jit import helper, kernel
 
 # registers of `cer_gpu.backend.chains.listing`: the end under way; how many frames it has, and how many of its complex
@@ -68,6 +71,8 @@ class Stacks(NamedTuple):
         Position of the last event that barred the gap before each step, or -1.
     bars : int64, shape (steps, capacity), or (steps, 0), written
         Empty if nothing is absent.
+    clocks : clock, shape (rows, capacity), or (0, 0), written
+        Column c of step k is row ``c * steps + k``; empty without bounds on distances.
     """
 
     counts: Any
@@ -79,6 +84,7 @@ class Stacks(NamedTuple):
     began: Any
     barred: Any
     bars: Any
+    clocks: Any
 
 
 @helper
@@ -88,7 +94,32 @@ def has_absences(n_dimensions):
 
 
 @helper
-def _drop_dead(stacks, clock, length):
+def _first_reached(stacks, spacing, k, clock, dead):
+    """Return the first instance of stack k at which runs to come may continue, given those of the stack above.
+
+    `dead` are the lowest of stack k that are out of reach; above it, those that remain begin at index 0.
+    """
+    counts, clocks, n_steps = stacks.counts, stacks.clocks, stacks.places.shape[0]
+    step, above = _U(k), _U(k + 1)
+    height = counts[step + _U(1)]
+    oldest = clock
+    if k + 1 < n_steps and counts[step + _U(2)] > stacks.bottoms[step + _U(2)]:
+        oldest = min(oldest, clocks[above, _U(stacks.bottoms[step + _U(2)])])
+    reached = height
+    gap, own = spacing.gaps[above], spacing.own[step]
+    while reached > dead:
+        this = clocks[step, _U(reached - 1)]
+        near = this >= oldest or not (oldest - this > gap) or not (clock - this > own)
+        if not near and reached < height:
+            near = not (clocks[step, _U(reached)] - this > own)
+        if not near:
+            break
+        reached -= 1
+    return reached
+
+
+@helper
+def _drop_dead(stacks, spacing, clock, length):
     """Drop what was consumed or has left the window that ends at `clock`, the lowest of each stack.
 
     Return True if half of the space is free.
@@ -98,12 +129,15 @@ def _drop_dead(stacks, clock, length):
     n_steps = places.shape[0]
     gapped = bars.shape[1] > 0
     highest = 0
-    for k in range(n_steps):
+    for j in range(n_steps):
+        k = n_steps - 1 - j
         step = _U(k)
         height = counts[step + _U(1)]
         dead = bottoms[step + _U(1)]
         while dead < height and clock - latest[step, _U(dead)] > length:
             dead += 1
+        if len(spacing) > 0:
+            dead = _first_reached(stacks, Spacing(*spacing), k, clock, dead)
         for i in range(dead, height):
             source, target = _U(i), _U(i - dead)
             places[step, target] = places[step, source]
@@ -114,6 +148,8 @@ def _drop_dead(stacks, clock, length):
                 bars[step, target] = bars[step, source]
             if k == 0 and began.shape[0] > 0:
                 began[target] = began[source]
+            for row in range(k, stacks.clocks.shape[0], n_steps):
+                stacks.clocks[_U(row), target] = stacks.clocks[_U(row), source]
         bottoms[step + _U(1)] = 0
         counts[step + _U(1)] = height - dead
         highest = max(highest, height - dead)
@@ -124,8 +160,41 @@ def _drop_dead(stacks, clock, length):
     return 2 * highest <= places.shape[1]
 
 
+@helper
+def _is_near(stacks, spacing, k, s, instance, clock):
+    """Return whether an event of this clock, of step k, is near enough to an instance of stack s, the event before it.
+
+    It is the last event of the windows that end with the step.
+    """
+    clocks, n_steps = stacks.clocks, stacks.places.shape[0]
+    at = _U(instance)
+    gap = spacing.own[_U(s)] if s == k else spacing.gaps[_U(k)]
+    near = not (clock - clocks[_U(s), at] > gap)
+    for w in range(spacing.columns.shape[0]):
+        each = _U(w)
+        if near and spacing.last_steps[each] == k and spacing.first_steps[each] <= s:
+            row = _U(spacing.columns[each] * n_steps + s)
+            first = clocks[row, at] if spacing.columns[each] > 0 else stacks.latest[_U(s), at]
+            near = not (clock - first > spacing.lengths[each])
+    return near
+
+
+@helper
+def _put_clocks(stacks, spacing, k, top, s, before, clock):
+    """Write the clocks of a new instance of step k, with which runs continue from `before` of stack s, if any."""
+    clocks, n_steps = stacks.clocks, stacks.places.shape[0]
+    clocks[_U(k), top] = clock
+    for w in range(spacing.columns.shape[0]):
+        column = spacing.columns[_U(w)]
+        if column > 0:
+            first = clock
+            if s >= spacing.first_steps[_U(w)]:
+                first = clocks[_U(column * n_steps + s), _U(before)]
+            clocks[_U(column * n_steps + k), top] = first
+
+
 @kernel
-def push_events(events, window, options, steps, stacks, begin, ends):
+def push_events(events, window, options, steps, spacing, stacks, begin, ends):
     """Push each event to the stacks of the steps that it satisfies, and note which of them end matches.
 
     Parameters
@@ -135,6 +204,8 @@ def push_events(events, window, options, steps, stacks, begin, ends):
     window : Window
     options : Options
     steps : Steps
+    spacing : Spacing, or (), read
+        Nothing without bounds on distances.
     stacks : Stacks
     begin : int
         Event to begin at.
@@ -155,6 +226,7 @@ def push_events(events, window, options, steps, stacks, begin, ends):
     below, latest, began, barred, bars = stacks.below, stacks.latest, stacks.began, stacks.barred, stacks.bars
     spare, bars_of = steps.spare, steps.bars
     special, gapped, counted = steps.kind.ndim > 1, has_absences(steps.kind.ndim), steps.kind.ndim > 2
+    spaced = len(spacing) > 0
     n_steps = repeated.shape[0]
     last = _U(n_steps - 1)
     by_index = repeated[last] or special
@@ -169,7 +241,7 @@ def push_events(events, window, options, steps, stacks, begin, ends):
         event = _U(i)
         clock = clocks[event]
         if full:
-            if n_ends > 0 or not _drop_dead(stacks, clock, length):
+            if n_ends > 0 or not _drop_dead(stacks, spacing, clock, length):
                 break
             full = False
         ended = False
@@ -192,12 +264,19 @@ def push_events(events, window, options, steps, stacks, begin, ends):
             if possible and neighbours[k]:
                 possible = places[k - _U(1), _U(n_below - 1)] == position - 1
             begins = True
-            if gapped and k > _U(0):
-                begins = possible and places[k - _U(1), _U(n_below - 1)] >= barred[k]
+            if (gapped or spaced) and k > _U(0):
+                begins = possible
+                if gapped and begins:
+                    begins = places[k - _U(1), _U(n_below - 1)] >= barred[k]
+                if spaced and begins:
+                    begins = _is_near(stacks, Spacing(*spacing), np.int64(k), np.int64(k) - 1, n_below - 1, clock)
                 possible = begins
                 if not begins and repeated[k] and counts[k + _U(1)] > bottoms[k + _U(1)]:
                     start = latest[k, _U(counts[k + _U(1)] - 1)]
                     possible = not (clock - start > length)
+                    if spaced and possible:
+                        other = counts[k + _U(1)] - 1
+                        possible = _is_near(stacks, Spacing(*spacing), np.int64(k), np.int64(k), other, clock)
             if possible:
                 height = counts[k + _U(1)]
                 top = _U(height)
@@ -208,9 +287,13 @@ def push_events(events, window, options, steps, stacks, begin, ends):
                     began[top] = times[event]
                 if gapped:
                     bars[k, top] = barred[k]
-                    if not begins:
-                        reached = below[k, top - _U(1)]
-                        below[k, top] = -height if reached >= 0 else reached
+                if (gapped or spaced) and not begins:
+                    reached = below[k, top - _U(1)]
+                    below[k, top] = -height if reached >= 0 else reached
+                if spaced:
+                    source = np.int64(k) - 1 if begins else np.int64(k)
+                    before = n_below - 1 if begins else height - 1
+                    _put_clocks(stacks, Spacing(*spacing), np.int64(k), top, source, before, clock)
                 counts[k + _U(1)] = height + 1
                 full |= height + 1 == capacity
                 completed = True
