@@ -27,7 +27,7 @@ class Spacings:
     gaps : tuple of clock
         Longest distance of the first event of each step from the step before.
     own : tuple of clock
-        Longest distance of two neighbouring events of each step.
+        Longest distance of two neighbouring events of each step; 0 if it has one event.
     windows : tuple of (int, int, clock)
         First step, last step, and length of each window within the pattern.
     """
@@ -83,6 +83,6 @@ def spacings_of(
         column,
         longest,
         tuple(bound(step.gap) for step in steps),
-        tuple(bound(step.own_gap) for step in steps),
+        tuple(bound(step.own_gap) if step.repeated else type(longest)(0) for step in steps),
         tuple((first, last, measured(length)[1]) for first, last, length in windows),
     )
