@@ -59,7 +59,7 @@ class Question:
     @property
     def text(self) -> str:
         """Return the query in CEQL."""
-        return self.strings[self.name].format(self.window)
+        return self.texts[self.name].format(self.window)
 
     def query(self) -> cer_gpu.Query:
         """Return the query, compiled."""

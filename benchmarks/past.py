@@ -56,7 +56,10 @@ def columns_of(text: str, table: pa.Table) -> Callable[[], None]:
     batch = table.combine_chunks().to_batches()[0]
 
     def run() -> None:
-        columns, coders = StreamColumns(binding), dict[str, DictionaryEncoder]()
+        columns, coders = (
+            StreamColumns(binding.partition_keys, binding.derived, binding.over_aggregates),
+            dict[str, DictionaryEncoder](),
+        )
         for first in range(0, len(batch), BLOCK_ROWS):
             columns.add_to(Block(batch.slice(first, BLOCK_ROWS), coders))
 

@@ -73,11 +73,11 @@ class Together:
 
     def one_by_one(self) -> dict[str, Query]:
         """Return the queries, compiled one by one."""
-        return {name: cer_gpu.compile(text, time_column="ts") for name, text in self.strings.items()}
+        return {name: cer_gpu.compile(text, time_column="ts") for name, text in self.texts.items()}
 
     def at_once(self) -> cer_gpu.QuerySet:
         """Return the queries, compiled together."""
-        return cer_gpu.compile_all(self.strings, time_column="ts")
+        return cer_gpu.compile_all(self.texts, time_column="ts")
 
 
 def stream(n_events: int) -> pa.Table:
@@ -173,13 +173,13 @@ def measured(these: Together, repeat: int) -> Row:
     singly, jointly = ([statistics.median(way) for way in zip(*each, strict=True)] for each in (of_one, of_all))
     return {
         "workload": these.name,
-        "n": len(these.strings),
+        "n": len(these.texts),
         "events": these.n_events,
         "matches": sum(table.num_rows for table in expected.values()),
         "one by one, CPU s": singly[0],
         "at once, CPU s": jointly[0],
         "one by one / at once, CPU": singly[0] / jointly[0],
-        "at once / one of them, CPU": jointly[0] * len(these.strings) / singly[0],
+        "at once / one of them, CPU": jointly[0] * len(these.texts) / singly[0],
         "one by one, wall s": singly[1],
         "at once, wall s": jointly[1],
         "one by one / at once, wall": singly[1] / jointly[1],
@@ -206,7 +206,7 @@ def staged(these: Together) -> Row:
     empty = timed(lambda: [query.evaluate(nothing, threads=1) for query in queries.values()])[1]
     return {
         "workload": these.name,
-        "n": len(these.strings),
+        "n": len(these.texts),
         "s in all": total,
         **{f"{name}, %": 100 * stages.seconds[name] / total for name in STAGES},
         "over no events, ms": 1000 * empty / len(queries),

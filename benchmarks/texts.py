@@ -101,7 +101,7 @@ def measure(name: str, texts: pa.Array, patterns: list[str], repeat: int) -> Non
         one = fastest(lambda alone=alone: [each(texts) for each in alone], 1) / len(few)
         print(
             f"{name:18}{len(texts):>9,}{texts.nbytes / 1e6:>8.1f}{n:>9,}{1e3 * compiled:>12.0f}{1e3 * seconds:>10.1f}"
-            f"{texts.nbytes / seconds / 1e6:>8.0f}{len(found.texts):>10,}{1e3 * one:>14.2f}{one * n:>14.1f}",
+            f"{texts.nbytes / seconds / 1e6:>8.0f}{len(found.strings):>10,}{1e3 * one:>14.2f}{one * n:>14.1f}",
             flush=True,
         )
 
@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     asked = parser.parse_args()
     rng = random.Random(1)
-    made, patterns = generated(asked.strings if asked.events is None else 1, rng)
+    made, patterns = generated(asked.texts if asked.events is None else 1, rng)
     by_field: dict[str, list[str]] = {}
     if asked.rules is not None and asked.rules.suffix == ".zip":
         for field, pattern in dict.fromkeys(of_sigma(asked.rules)):

@@ -175,7 +175,7 @@ def test_every_plan_of_a_join_finds_the_complex_events_of_the_query(monkeypatch)
     cases = [
         (trades, pair.format("b.x > a.x"), peers.pairs(7, "b.x > a.x")),
         (few_keys, keys.format("b.key = a.key AND c.key = b.key"), peers.equal(50)),
-        (crimes, peers.STRINGS[peers.CRIMES], peers.at_one_place()),
+        (crimes, peers.TEXTS[peers.CRIMES], peers.at_one_place()),
     ]
     for table, text, plans in cases:
         text = text if "SELECT" in text else f"SELECT * FROM S WHERE {text}"
@@ -194,7 +194,7 @@ def test_every_way_to_a_conjunction_finds_the_same_answers(monkeypatch):
     window = 60
     for name in (conjunctions.QUERY, conjunctions.ALL_OF):
         plans = peers.plans(name, window)
-        question = peers.Question(name, window, plans, texts=conjunctions.STRINGS)
+        question = peers.Question(name, window, plans, texts=conjunctions.TEXTS)
         found = question.query().evaluate(table).num_rows
         assert found > 100
         assert {plan: peers.DuckDB().ask(question, table, plan)[1] for plan in plans} == dict.fromkeys(plans, found)
