@@ -81,13 +81,8 @@ class StepKeys:
             Types of the columns that identify keys, to which others are cast.
         partitions
         """
-        table, symbols = self._table, picked.symbols
-        begins = table.firsts[symbols]
-        counts = table.firsts[symbols + 1] - begins
-        before = np.cumsum(counts) - counts
-        n = int(counts.sum())
-        of_parts = table.parts[np.arange(n) - np.repeat(before - begins, counts)]
-        rows = np.repeat(picked.rows, counts)
+        of_parts, rows = _rows_by_part(self._table, picked)
+        n = len(rows)
         keys = self._arrays(batch, rows, of_parts[:, 0], parts)
         symbols, selected, ids, _ = partitions.assign(keys, of_parts[:, 1].copy(), np.arange(n, dtype=np.int32))
         return SelectedRows(symbols, rows[selected]), ids
@@ -112,6 +107,15 @@ class StepKeys:
 def _without_nan(key: pa.Array) -> pa.Array:
     """Return a key with NULL in place of NaN, which equals nothing."""
     return pc.if_else(pc.is_nan(key), pa.scalar(None, key.type), key) if pa.types.is_floating(key.type) else key
+
+
+def _rows_by_part(table: SymbolParts | KeyedRecentTable, picked: SelectedRows) -> tuple[Int32, Int32]:
+    """Return the parts of the symbols of some rows, shape (parts of all, 2), and the row of each."""
+    begins = table.firsts[picked.symbols]
+    counts = table.firsts[picked.symbols + 1] - begins
+    before = np.cumsum(counts) - counts
+    n = int(counts.sum())
+    return table.parts[np.arange(n) - np.repeat(before - begins, counts)], np.repeat(picked.rows, counts)
 
 
 class PartitionState(Protocol):
@@ -338,15 +342,9 @@ class KeyRecords:
             Types of the columns that tell keys apart, to which others are cast.
         partitions
         """
-        table, symbols = self._table, picked.symbols
-        begins = table.firsts[symbols]
-        counts = table.firsts[symbols + 1] - begins
-        before = np.cumsum(counts) - counts
-        n_parts = int(counts.sum())
-        of_parts = table.parts[np.arange(n_parts) - np.repeat(before - begins, counts)]
-        rows = np.repeat(picked.rows, counts)
+        of_parts, rows = _rows_by_part(self._table, picked)
         owners, columns = [np.empty(0, np.int64)], list[list[pa.Array]]()
-        for number, role in enumerate(table.roles):
+        for number, role in enumerate(self._table.roles):
             own = np.flatnonzero(of_parts[:, 0] == number)
             if len(own):
                 expanded = self._keys.expand(batch, rows[own], role, parts)
