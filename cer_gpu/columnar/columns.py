@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.arrays import Array, Bools, Int32, Int64
+from cer_gpu.backend.compaction import gather
 from cer_gpu.columnar.dictionary_encoding import DictionaryEncoder
 from cer_gpu.columnar.fields import array_of
 from cer_gpu.columnar.memory import read_only
@@ -379,6 +380,10 @@ class RowsOfBlock(Block):
     def at(self, values: Array) -> Array:
         """Return the values at these rows from those of all rows of the block."""
         return values[self._rows]
+
+    def gather(self, values: Array, taken: Array) -> None:
+        """Copy the values at these rows from those of all rows of the block."""
+        gather(read_only(np.ascontiguousarray(values)), self._rows, taken)
 
     def column(self, name: str) -> pa.Array:
         """Return the rows of a column or field in its own layout."""

@@ -32,13 +32,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.arrays import Bools, Int32, Int64
+from cer_gpu.backend.joins import filters as k
 from cer_gpu.backend.joins.filters import StringTables
 from cer_gpu.columnar.columns import Block, RowsOfBlock, plain_strings
 from cer_gpu.columnar.dictionary_encoding import DictionaryCache, DictionaryEncoder
+from cer_gpu.columnar.memory import Scratch
 from cer_gpu.errors import EventsError
 from cer_gpu.expressions.inputs import BlockInputs, Inputs
+from cer_gpu.expressions.plain_columns import PlainColumn, PlainColumns, affine_in
 from cer_gpu.expressions.targets.numpy import both, rows_of, values_of
-from cer_gpu.expressions.terms import IN_ORDER, RAW, WIDE, BoundPredicate, Sides, Value, goes_beyond
+from cer_gpu.expressions.terms import F8, I8, IN_ORDER, RAW, WIDE, BoundPredicate, Sides, Value, goes_beyond
 
 Keys = tuple[Int64, Bools | None]
 """Values of a column, and a mask of the valid ones (None if all are)."""
@@ -273,12 +276,22 @@ class GridCell:
     width: float | int
     ahead: int
 
+    @property
+    def added(self) -> int:
+        """The addend of ``factor * value`` of an integer."""
+        return self.ahead * int(self.width) - int(self.shift)
+
+    @property
+    def begin(self) -> float:
+        """The begin of the cells of floats; the later event's is a little before its band, as that was rounded, too."""
+        return float(self.shift) / self.width + self.ahead * (CELL - 1) / CELL / 4
+
     def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: StringIds) -> Keys:
         """Return the cells of a block's rows, and which are valid."""
         values, valid = values_at(self.term, inputs, view)
         if isinstance(self.width, int):
             mask = np.uint64(2**64 - self.width)
-            shift = np.uint64((self.ahead * self.width - int(self.shift)) % 2**64)
+            shift = np.uint64(self.added % 2**64)
             cell_numbers = _low_halves(values) * np.uint64(self.factor) + shift
             return (cell_numbers & mask).view(np.int64), valid
         low, high = (values.min(), values.max()) if len(values) else (0, 0)
@@ -286,8 +299,7 @@ class GridCell:
             unknown = np.isnan(values)
             valid = both(valid, ~unknown)
             values = np.where(unknown, 0.0, values)
-        # the later event's begins a little before its band, as that was rounded, too
-        begin = float(self.shift) / self.width + self.ahead * (CELL - 1) / CELL / 4
+        begin = self.begin
         with np.errstate(over="ignore"):
             cells = values * (self.factor / self.width)
             cells -= begin - self.ahead
@@ -303,7 +315,7 @@ SideColumn = Raw | OrderKey | Bound | StringId | ExactString | Truth | GridCell
 
 def string_columns(columns: Sequence[SideColumn]) -> list[int]:
     """Return the columns that hold numbers of strings."""
-    return [k for k, column in enumerate(columns) if isinstance(column, StringId | ExactString)]
+    return [number for number, column in enumerate(columns) if isinstance(column, StringId | ExactString)]
 
 
 def is_side(column: SideColumn) -> TypeGuard[Raw | OrderKey]:
@@ -337,6 +349,9 @@ class SideColumns:
         self._columns, self._inputs, self._numbers = columns, inputs.fresh(), numbers
         self.sides: Sides = sides_of(columns)
         self._constants = inputs.constant_arrays()
+        plain = (_plain(column, number, inputs) for number, column in enumerate(columns))
+        self._plain = PlainColumns([each for each in plain if each is not None], LAST_CELL)
+        self._memory = Scratch(np.int64, 1 + len(columns))
         self._computed: tuple[Block, npt.NDArray[np.int32], Int64] | None = None
 
     @property
@@ -361,26 +376,32 @@ class SideColumns:
 
         Returns
         -------
-        int64 array, shape (n rows, 1 + n columns)
+        int64 array, shape (n rows, 1 + n columns), valid until the next call
             First the bits of the valid columns (bit k: column k), then the columns.
         """
         computed = self._computed_at(block, rows)
         if computed is not None and len(self.sides.values) == len(self._columns):
             return computed
         view = RowsOfBlock(block, rows)
-        columns = np.empty((len(rows), 1 + len(self._columns)), np.int64)
+        columns = self._memory.empty(len(rows))
+        filled = self._plain.fill(view, columns) if computed is None else 0
         valid_bits: Any = 0
         n_sides = 0
-        for k, column in enumerate(self._columns):
+        for number, column in enumerate(self._columns):
+            if filled >> number & 1:
+                continue
             if computed is not None and is_side(column):
-                columns[:, 1 + k] = computed[:, 1 + n_sides]
-                valid_bits = valid_bits | (computed[:, 0] >> n_sides & 1) << k
+                columns[:, 1 + number] = computed[:, 1 + n_sides]
+                valid_bits = valid_bits | (computed[:, 0] >> n_sides & 1) << number
                 n_sides += 1
                 continue
             keys, valid = column.keys(self._inputs, view, self._numbers)
-            columns[:, 1 + k] = keys
-            valid_bits = valid_bits | (1 << k if valid is None else valid.astype(np.int64) << k)
-        columns[:, 0] = valid_bits
+            columns[:, 1 + number] = keys
+            valid_bits = valid_bits | (1 << number if valid is None else valid.astype(np.int64) << number)
+        if not filled:
+            columns[:, 0] = valid_bits
+        elif isinstance(valid_bits, np.ndarray) or valid_bits:
+            columns[:, 0] |= valid_bits
         return columns
 
     def _computed_at(self, block: Block, rows: npt.NDArray[np.int32]) -> Int64 | None:
@@ -394,6 +415,25 @@ class SideColumns:
         relevant = np.isin(rows, computed_rows, assume_unique=True)
         result[relevant] = sides[np.searchsorted(computed_rows, rows[relevant])]
         return result
+
+
+def _plain(column: SideColumn, number: int, inputs: Inputs) -> PlainColumn | None:
+    """Return a column as one that reads one number, or None if it reads others, or more."""
+    affine = affine_in(column.term, inputs) if isinstance(column, Raw | OrderKey | GridCell) else None
+    if affine is None:
+        return None
+    read, factor, plus = affine
+    name = inputs.columns[read.slot][0]
+    if read.dtype == F8:
+        if not isinstance(column, GridCell):
+            kind = k.IN_FLOATS if isinstance(column, Raw) else k.IN_ORDER
+            return PlainColumn(number, name, F8, kind, scales=(factor, plus, 0.0, 0.0))
+        cell = column.factor / column.width, column.begin - column.ahead
+        return PlainColumn(number, name, F8, k.IN_CELLS, scales=(factor, plus, *cell))
+    integers = factor, plus, -1
+    if isinstance(column, GridCell):
+        integers = factor * column.factor, plus * column.factor + column.added, -int(column.width)
+    return PlainColumn(number, name, I8, k.IN_INTEGERS, integers)
 
 
 def values_at(term: Value, inputs: Inputs, view: RowsOfBlock) -> tuple[npt.NDArray[Any], Bools | None]:

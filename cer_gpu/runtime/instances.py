@@ -35,6 +35,8 @@ MIN_AHEAD = 1 << 10
 """Least events at once among which those are looked for that nothing can follow."""
 MAX_SLOTS = 1 << 22
 """Maximum number of slots of the table for that search."""
+PADDING = 24
+"""Numbers between the columns of instances: at powers of two, all of one instance would share a set of the cache."""
 MAX_NUMBERED = 1 << 30
 """Maximum number of entries of a hash index, which has numbers of 32 bits."""
 PARTNERS = 1 << 6
@@ -255,7 +257,7 @@ class InstanceGraph(Joining):
             rows(numbered, np.int64),
             rows(options.timed, np.int64),
             rows(options.partitioned, np.int32),
-            allocate((n_atoms, joins.n_columns, capacity), np.int64),
+            allocate((n_atoms, joins.n_columns, capacity + PADDING), np.int64),
             rows(True, self._length.dtype),
             rows(True, self._length.dtype),
             allocate((n_atoms, max(joins.n_incoming, 1), capacity), np.int64),
@@ -300,7 +302,7 @@ class InstanceGraph(Joining):
             old, self._stacks = self._stacks, self._allocate(2 * size)
             for array, larger in zip(old, self._stacks, strict=True):
                 if _deep(array) and array.size:
-                    larger[..., :size] = array
+                    larger[..., :size] = array[..., :size]
             self._make_indexes()
         except MemoryError:
             raise no_memory(size, "events of a step") from None

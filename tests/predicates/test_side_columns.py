@@ -2,21 +2,28 @@
 
 import itertools
 import operator
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sizes import scaled
 
 from cer_gpu.columnar.columns import Block, RowsOfBlock
 from cer_gpu.expressions.inputs import Inputs
 from cer_gpu.expressions.side_columns import (
     Bound,
+    GridCell,
     OrderKey,
+    Raw,
     SideColumns,
     StringId,
     StringIds,
     inclusive,
 )
+from cer_gpu.expressions.terms import Apply
 
 OPERATORS = {"=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 INT64 = [-(2**63), -(2**63) + 1, -(2**53) - 1, -3, -1, 0, 1, 2, 3, 2**53, 2**53 + 1, 2**63 - 1]
@@ -79,6 +86,51 @@ def test_bounds_divide_and_add_without_rounding(op, divisor, plus):
     for x, (y, bound) in itertools.product(INT64, zip(INT64, bounds, strict=True)):
         passes = bound is not None and OPERATORS[inclusive(op)](x, bound)
         assert passes == OPERATORS[op](x * divisor, y + plus), (x, op, y)
+
+
+STORED = [pa.int8(), pa.int64(), pa.uint32(), pa.uint64(), pa.float32(), pa.float64(), pa.timestamp("us")]
+
+
+def terms_over(column, constants, n_sums):
+    """Yield a column, and sums and differences with constants that are as deep as `n_sums`."""
+    yield column
+    if n_sums:
+        for operand, constant in itertools.product(terms_over(column, constants, n_sums - 1), constants):
+            yield from (Apply(op, (operand, constant)) for op in "+-")
+            yield Apply("-", (constant, operand))
+            yield Apply("negative", (operand,))
+
+
+@given(st.data())
+@settings(max_examples=scaled(400))
+def test_columns_of_one_number_are_those_that_numpy_computes(data):
+    kind = data.draw(st.sampled_from(STORED))
+    values = FLOAT64 if pa.types.is_floating(kind) else UINT64 if kind == pa.uint64() else INT64
+    if kind.bit_width < 64:
+        values = [1.0, -0.0, 2.5, np.nan, np.inf] if pa.types.is_floating(kind) else [0, 1, 3, 100]
+    drawn = data.draw(st.lists(st.sampled_from([*values, None]), min_size=1, max_size=40))
+    array = pa.array(drawn, kind if not pa.types.is_temporal(kind) else pa.int64()).cast(kind)
+    schema = pa.schema([("x", kind)])
+    inputs = Inputs(schema)
+    column = inputs.column("x")
+    number = float if column.dtype == "f8" else int
+    constants = [inputs.constant(number(each), column.dtype) for each in (0, 3, 2**40 + 1)]
+    columns = []
+    for term in data.draw(st.permutations([*terms_over(column, constants, 2 if column.dtype != "u8" else 0)]))[:6]:
+        columns += [Raw(term), OrderKey(term)]
+        width = 0.75 if column.dtype == "f8" else 64
+        if column.dtype != "u8":
+            ahead = data.draw(st.integers(0, 1))
+            columns.append(GridCell(term, 1, Fraction(ahead, 3 if width < 1 else 1), width, ahead))
+    rows = np.array(data.draw(st.lists(st.integers(0, len(drawn) - 1), unique=True).map(sorted)), np.int32)
+    block = Block(pa.RecordBatch.from_arrays([array], schema=schema))
+    found = SideColumns(columns, inputs, StringIds()).of(block, rows)
+    for number, each in enumerate(columns):
+        keys_of, valid = each.keys(inputs, RowsOfBlock(block, rows), StringIds())
+        is_valid = np.ones(len(rows), np.bool_) if valid is None else valid
+        assert list(found[:, 0] >> number & 1) == list(is_valid)
+        is_nan = np.isnan(keys_of.view(np.float64)) & isinstance(each, Raw) & (column.dtype == "f8")
+        assert list(found[is_valid & ~is_nan, 1 + number]) == list(keys_of[is_valid & ~is_nan])
 
 
 def numbers_of(texts, numbers, name="x"):

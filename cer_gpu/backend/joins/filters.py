@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cer_gpu.automaton.encoding import COMPARE_RANKED
+from cer_gpu.automaton.encoding import COMPARE, COMPARE_RANKED
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.operations import (
     DIVIDED,
@@ -31,6 +31,9 @@ from cer_gpu.backend.operations import (
 )
 from cer_gpu.errors import EventsError
 
+_GREATEST = np.int64(0x7FFFFFFFFFFFFFFF)
+_HOLDS = np.int64(0b101_001_110_010_011_100)
+"""For each operator, from EQUAL on, whether it holds if the left value is greater, less, or equal."""
 CONTAINS, BEGINS, ENDS = range(3)
 """Relations of a string to another one; in the empty string nothing is contained, and it is contained in nothing."""
 
@@ -193,6 +196,71 @@ def with_strings(filters: Filters, strings: StringTables) -> Filters:
     return filters._replace(ranks=strings.ranks, offsets=strings.offsets, letters=strings.letters)
 
 
+IN_INTEGERS, IN_FLOATS, IN_ORDER, IN_CELLS = range(4)
+"""Kinds of `fill_columns`: integers, bits of floats, integers in the order of floats, and cells of floats."""
+FILL_SOURCE, FILL_KIND, FILL_COLUMN, FILL_FACTOR, FILL_PLUS, FILL_MASK = range(6)
+"""Columns of its plan, the last three for integers."""
+TIMES, PLUS, PER_CELL, FIRST_CELL = range(4)
+"""Columns of its scales, the last two for cells."""
+_TILE = 512
+"""Rows that all columns are computed of before the next ones, so that they stay in the cache."""
+
+
+@kernel
+def fill_columns(sources, floats, plan, scales, last_cell, all_bits, columns, columns_f):
+    """Compute columns of events, each from one number of the event; NaN is not valid but in `IN_FLOATS`.
+
+    Parameters
+    ----------
+    sources : int64, shape (numbers, n)
+        Integers, or the bits of float64.
+    floats : float64, shape (numbers, n)
+        The same memory.
+    plan : int64, shape (columns, 6)
+        Columns FILL_SOURCE to FILL_MASK: ``(factor * number + plus) & mask`` of an integer.
+    scales : float64, shape (columns, 4)
+        Columns TIMES to FIRST_CELL: ``times * number + plus`` of a float.
+    last_cell : float
+        The last cell at either end.
+    all_bits : int
+        The bits of these columns.
+    columns : int64, shape (n, 1 + all columns), written
+        Column 0 has the bits of the valid ones of these columns.
+    columns_f : float64, shape (n, 1 + all columns), written
+        The same memory.
+    """
+    n = columns.shape[0]
+    for tile in range(0, n, _TILE):
+        end = min(tile + _TILE, n)
+        for i in range(tile, end):
+            columns[_U(i), _U(0)] = all_bits
+        for c in range(plan.shape[0]):
+            line = _U(c)
+            source, kind, k = _U(plan[line, FILL_SOURCE]), plan[line, FILL_KIND], _U(plan[line, FILL_COLUMN])
+            if kind == IN_INTEGERS:
+                factor, added, mask = plan[line, FILL_FACTOR], plan[line, FILL_PLUS], plan[line, FILL_MASK]
+                for i in range(tile, end):
+                    columns[_U(i), k] = (factor * sources[source, _U(i)] + added) & mask
+                continue
+            bit = np.int64(k) - 1
+            factor_f, plus_f = scales[line, TIMES], scales[line, PLUS]
+            per_cell, first_cell = scales[line, PER_CELL], scales[line, FIRST_CELL]
+            for i in range(tile, end):
+                row = _U(i)
+                x = floats[source, row] * factor_f + plus_f
+                if kind == IN_FLOATS:
+                    columns_f[row, k] = x
+                    continue
+                columns[row, _U(0)] &= ~(np.int64(x != x) << bit)
+                if kind == IN_ORDER:
+                    columns_f[row, k] = x + 0.0  # -0.0 and 0.0 are one value
+                    bits = columns[row, k]
+                    columns[row, k] = bits ^ ((bits >> np.int64(63)) & _GREATEST)
+                else:
+                    x = x if x == x else 0.0
+                    columns[row, k] = np.int64(min(max(np.floor(x * per_cell - first_cell), -last_cell), last_cell))
+
+
 @helper
 def passes(filters, values, c, p, i, q, k):
     """Return whether condition `c` holds for the earlier instance `i` of atom `p` and the later one `k` of `q`."""
@@ -210,6 +278,28 @@ def passes(filters, values, c, p, i, q, k):
     if conditions[c].arg == 0:
         return run_pair(filters, values, c, p, i, q, k)
     return run_pair(filters, values, c, q, k, p, i)
+
+
+@helper
+def all_pass(filters, values, first, last, p, i, q, k):
+    """Return whether all of some conditions hold for the earlier instance `i` of atom `p` and the later one `k` of `q`.
+
+    Comparisons that follow one another are all made, as which of them holds cannot be foreseen.
+    """
+    conditions = filters.conditions
+    good = np.int64(1)
+    for c in range(first, last):
+        condition = _U(c)
+        if conditions[condition].kind == COMPARE:
+            a, b = _U(conditions[condition].column), _U(conditions[condition].other)
+            x, y = values[p, a, i], values[q, b, k]
+            order = np.int64(x < y) | np.int64(x == y) << np.int64(1)
+            good &= (_HOLDS >> (np.int64(conditions[condition].op) * 3 + order)) & (
+                values[p, 0, i] >> np.int64(a - _U(1)) & (values[q, 0, k] >> np.int64(b - _U(1)))
+            )
+        elif good & 1 == 0 or not passes(filters, values, condition, p, i, q, k):
+            return False
+    return good & 1 == 1
 
 
 @kernel

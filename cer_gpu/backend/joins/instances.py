@@ -132,7 +132,7 @@ class Instances(NamedTuple):
         Numbers in the partition, where contiguity asks for them.
     times : int64, shape (atoms, capacity), or (atoms, 0), written
     partitions : int32, shape (atoms, capacity), or (atoms, 0), written
-    values : int64, shape (atoms, columns, capacity), written
+    values : int64, shape (atoms, columns, at least capacity), written
         Columns that filters read, after the bits of the valid ones.
     latest : clock, shape (atoms, capacity), written
         Clock of the latest start that an instance reaches through filters of neighbours.

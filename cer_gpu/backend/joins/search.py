@@ -17,7 +17,7 @@ from cer_gpu.automaton.encoding import (
     WATCHED_ENDED,
 )
 from cer_gpu.backend.jit import helper
-from cer_gpu.backend.joins.filters import passes
+from cer_gpu.backend.joins.filters import all_pass, passes
 from cer_gpu.backend.joins.instances import ENTRY, SHIFT, TAG, is_valid, tag_of
 from cer_gpu.backend.operations import compared
 
@@ -186,11 +186,7 @@ def find(graph, filters, instances, indexes, e, k, i, clock, length, ordinal, be
                     if graph.watched[_U(w), WATCHED_ALL] == 1:
                         return np.int64(-1)
                     good = False
-            for c in range(first, last):
-                if good and not passes(filters, instances.values, _U(c), p, at, q, k):
-                    good = False
-                    break
-            if good:
+            if good and all_pass(filters, instances.values, first, last, p, at, q, k):
                 indexes.tested[e, 1] += 1
                 return i
         if contiguous:
@@ -333,10 +329,7 @@ def with_partner(filters, graph, instances, partners, e, k):
         if instances.positions[p, i] >= instances.positions[q, k]:
             break
         met = 0
-        passed = True
-        for c in range(graph.edges[e].test, graph.edges[e].last):
-            passed = passed and passes(filters, instances.values, _U(c), p, i, q, k)
-        if passed:
+        if all_pass(filters, instances.values, graph.edges[e].test, graph.edges[e].last, p, i, q, k):
             return 1
     return met
 
