@@ -1,10 +1,11 @@
-"""What asks of the past and of each start: events each second for OVER aggregates, and for "funnel".
+"""What asks of the past and of each start: events each second for OVER aggregates, runs of neighbours, and "funnel".
 
     .venv/bin/python benchmarks/past.py [--events 4000000] [--repeat 4]
 
 The column of each aggregate is made alone: all events are of its type, of one key or of a million, with about a
-thousand or a million of them in the window.  For "funnel" a funnel of four steps is evaluated as a whole, of 16 types
-of which four take part.  Seconds are CPU seconds of the one thread that works; shown is the fastest run.
+thousand or a million of them in the window.  Runs are of rising values, of 50 keys, and are read alone, before a later
+event, and before one that is compared with their last.  For "funnel" a funnel of four steps is evaluated as a whole, of
+16 types of which four take part.  Seconds are CPU seconds of the one thread that works; shown is the fastest run.
 """
 
 from __future__ import annotations
@@ -27,6 +28,13 @@ AGGREGATES = ("COUNT(R)", "SUM(R.i)", "SUM(R.x)", "AVG(R.x)", "MIN(R.i)", "COUNT
 WINDOWS = (1_000, 1_000_000)
 MANY = 1_000_000
 KEYS_OF_PROGRESS = (1, 1_000, 100_000)
+RISING = "R:{6} AS r"
+RUNS = {
+    "alone": f"{RISING} FILTER r.x > PREV(r).x",
+    "then S": f"{RISING} ; S AS s FILTER r.x > PREV(r).x",
+    "then S above the last": f"{RISING} ; S AS s FILTER r.x > PREV(r).x AND s.x > LAST(r).x",
+}
+OUTPUTS_OF_RUNS = ("positions", "count", "ends")
 
 
 def events(n: int, n_keys: int, types: str) -> pa.Table:
@@ -67,7 +75,7 @@ def columns_of(text: str, table: pa.Table) -> Callable[[], None]:
 
 
 def main() -> None:
-    """Measure each aggregate, and the funnel, and print tables."""
+    """Measure each aggregate, the runs, and the funnel, and print tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--events", type=int, default=4_000_000)
     parser.add_argument("--repeat", type=int, default=4)
@@ -82,6 +90,16 @@ def main() -> None:
                 text = f"SELECT * FROM S WHERE R FILTER R[{aggregate} OVER {window} [t] < 0] {keys}"
                 rates.append(asked.events / fastest(columns_of(text, table), asked.repeat) / 1e6)
         print(f"{aggregate:24}" + "".join(f"{rate:>24.1f}" for rate in rates), flush=True)
+    print(f"\n{'six rising values':24}" + "".join(f"{output:>16}" for output in OUTPUTS_OF_RUNS))
+    table = events(asked.events, 50, "RRRRRRRRRS")
+    for name, text in RUNS.items():
+        query = cer_gpu.compile(f"SELECT * FROM S WHERE {text} PARTITION BY [k] WITHIN 600 [t]")
+        rates = []
+        for output in OUTPUTS_OF_RUNS:
+            run = partial(query.evaluate, table, output=output, threads=1)
+            run()  # compiles
+            rates.append(asked.events / fastest(run, asked.repeat) / 1e6)
+        print(f"{name:24}" + "".join(f"{rate:>16.1f}" for rate in rates), flush=True)
     print(f"\n{'progress, four steps':24}" + "".join(f"{f'{n:,} keys':>16}" for n in KEYS_OF_PROGRESS))
     rates = []
     for n_keys in KEYS_OF_PROGRESS:

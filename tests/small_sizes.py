@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from cer_gpu.columnar import clocks, dictionary_encoding
-from cer_gpu.engine import execution_group
+from cer_gpu.engine import contiguity, execution_group
 from cer_gpu.expressions import side_columns, string_sets
 from cer_gpu.expressions.globs import glob_sets
 from cer_gpu.order import layouts, streams
@@ -43,6 +43,8 @@ SMALL = (
     (instances, "MIN_AHEAD", 1),
     (products, "_INITIAL_SIZE", 2),
     (products, "_INITIAL_DEPTH", 4),
+    (contiguity, "FILTERED_FROM", 1),
+    (contiguity, "_WORTHWHILE", 0),
     (reduction, "MIN_BUFFERED", 1),
     (reduction, "MAX_BUFFERED", 40),
     (reduction, "TRIED", 15),

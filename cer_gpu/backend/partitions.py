@@ -311,8 +311,8 @@ def hash_keys(keys, table):
 
 
 @kernel
-def find_earlier(rows, partitions, first, lags, counts, rings, earlier, retained):
-    """Find, for each event of a block, the positions of the events some places before it in its partition.
+def find_earlier(rows, partitions, first, lags, counts, rings, places, before, retained):
+    """Find, for each event of a block, the events some places before it in its partition.
 
     Parameters
     ----------
@@ -326,23 +326,42 @@ def find_earlier(rows, partitions, first, lags, counts, rings, earlier, retained
         Events of each partition so far.
     rings : int64, shape (at least partitions, length), written
         One more than the positions of the last events of each partition: the k-th event is at k modulo the length.
-    earlier : int64, shape (m, events of the block), written
-        Positions; -1 where there is no such event.
+    places : int32, shape (m, events of the block), written
+        Rows of the block; their number where there is no such event, and 1 + k above it for the k-th of `before`.
+    before : int64, shape (at most m * n,), written
+        Positions of the events before the block.
     retained : bool, shape (events of the block,), written
         True for events that are in a ring after the block.
+
+    Returns
+    -------
+    int
+        Number of events before the block.
     """
-    length = rings.shape[1]
+    length, n_rows, n_before = rings.shape[1], places.shape[1], 0
     for i in range(rows.shape[0]):
         row, partition = _U(rows[_U(i)]), _U(partitions[_U(i)])
         count = counts[partition]
         for k in range(lags.shape[0]):
+            place = n_rows
             if count >= lags[_U(k)]:
-                earlier[_U(k), row] = rings[partition, _U((count - lags[_U(k)]) % length)] - 1
-            else:
-                earlier[_U(k), row] = -1
-        slot = _U(count % length)
+                position = rings[partition, _ring_place(count - lags[_U(k)], length)] - 1
+                place = position - first
+                if place < 0:
+                    before[_U(n_before)] = position
+                    n_before += 1
+                    place = n_rows + n_before
+            places[_U(k), row] = np.int32(place)
+        slot = _ring_place(count, length)
         if count >= length and rings[partition, slot] > first:
             retained[_U(rings[partition, slot] - 1 - first)] = False
         rings[partition, slot] = first + np.int64(row) + 1
-        counts[partition] = count + 1
         retained[row] = True
+        counts[partition] = count + 1
+    return n_before
+
+
+@helper
+def _ring_place(count, length):
+    """Return the place in a ring of the event of this number."""
+    return _U(0) if length == 1 else _U(count % length)

@@ -16,6 +16,7 @@ from cer_gpu.columnar.columns import Block, SelectedRows
 from cer_gpu.columnar.memory import Scratch
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import NamedState
+from cer_gpu.engine.contiguity import ContiguityFilter
 from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.engine.partitioner import KeyRecords, Partitioner, PartitionState, of_events, of_records, with_events
 from cer_gpu.engine.pending_results import NO_POSITION, PendingResults
@@ -92,7 +93,10 @@ class Pipeline:
         self._compared = self._side_columns(binding)
         self.guards = self._guards_of(binding)
         self._makers = makers_of(binding.derived)
-        self._symbols = SymbolTable(table, binding.guards.dtype, binding.guards.n_guards)
+        graph = physical.contiguity
+        self._contiguity = None if graph is None else ContiguityFilter(graph, table)
+        symbols = self._contiguity or table
+        self._symbols = SymbolTable(symbols, binding.guards.dtype, binding.guards.n_guards)
         self.restart(options)
 
     def restart(self, options: EvaluationOptions) -> None:
@@ -239,6 +243,9 @@ class Pipeline:
                 selected, partitions, ordinals = self.partitioner.assign(block, selected, all_rows=pending is not None)
                 if pending is not None:
                     pending.note_assigned(partitions, ordinals, block.first + selected.rows.astype(np.int64))
+        if self._contiguity is not None:
+            with self._stages.stage(LOOP):
+                selected, partitions, ordinals = self._with_neighbours(block, selected, partitions, ordinals)
         if not len(selected.rows):
             return
         events = self._relevant(block, clocks, selected, partitions, ordinals)
@@ -251,6 +258,24 @@ class Pipeline:
                 pieces = self._semi_join.take(events)
         for piece in pieces:
             yield from self._defer_or_run(piece)
+
+    def _with_neighbours(
+        self, block: EventBlock, selected: SelectedRows, partitions: Int32, ordinals: Int64
+    ) -> tuple[SelectedRows, Int32, Int64]:
+        """Return the relevant events whose neighbours fit the pattern."""
+        assert self._contiguity is not None
+        if self.partitioner is None:
+            explicit = block.explicit_positions
+            numbers = selected.rows.astype(np.int64) if explicit is None else explicit[selected.rows]
+        else:
+            numbers = ordinals
+        fitting = self._contiguity.select(selected.symbols, numbers, partitions)
+        if fitting is None:
+            return selected, partitions, ordinals
+        selected = selected._replace(symbols=selected.symbols[fitting], rows=selected.rows[fitting])
+        return (
+            (selected, partitions[fitting], ordinals[fitting]) if len(partitions) else (selected, partitions, ordinals)
+        )
 
     @property
     def _records(self) -> KeyRecords | None:

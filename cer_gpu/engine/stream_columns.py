@@ -18,6 +18,7 @@ from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import COUNTED_POSITION
 from cer_gpu.columnar.columns import Block, plain_array
 from cer_gpu.columnar.dictionary_encoding import DictionaryEncoder
+from cer_gpu.columnar.memory import allocate
 from cer_gpu.engine.blocks import BLOCK_ROWS
 from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.over_groups import OverAggregates
@@ -268,22 +269,19 @@ class Lags:
         rows = np.arange(block.n_rows, dtype=np.int32)
         _, rows, partitions, _ = self._partitions.assign(self._keys.arrays(block.batch, self._types), rows, rows)
         self._grow_rings(self._partitions.n)
-        earlier = np.full((len(self._lags), block.n_rows), -1, np.int64)
+        places = np.empty((len(self._lags), block.n_rows), np.int32)
+        if len(rows) < block.n_rows:
+            places.fill(block.n_rows)
+        before = allocate((len(self._lags) * len(rows),), np.int64)
         is_buffered = np.zeros(block.n_rows, np.bool_)
         first = self._n_events
-        find_earlier(rows, partitions, first, self._lags, self._counts, self._rings, earlier, is_buffered)
-        old = np.unique(earlier[(earlier < first) & (earlier >= 0)])
-        before = self._retained.take(old)
+        n = find_earlier(rows, partitions, first, self._lags, self._counts, self._rings, places, before, is_buffered)
+        earlier = self._retained.take(before[:n])
         columns = {}
         for column in self._columns.values():
-            positions = earlier[np.searchsorted(self._lags, column.n)]
-            places = positions - (first - len(old))
-            before_block = np.flatnonzero(positions < first)  # few: at most `n` of each partition, and those without
-            places[before_block] = np.searchsorted(old, positions[before_block])
-            # NULL reads nothing, wherever its place is
-            indices = pa.array(places, mask=positions < 0)
-            name = self._names[column.attribute]
-            joined = pa.concat_arrays([before.field(name), values[column.attribute]])
+            indices = pa.array(places[np.searchsorted(self._lags, column.n)])
+            now, old = values[column.attribute], earlier.field(self._names[column.attribute])
+            joined = pa.concat_arrays([now, pa.nulls(1, now.type), old])
             columns[column.attribute, column.n] = joined.take(indices)
         chosen = np.flatnonzero(is_buffered)
         self._retained.add(first + chosen, block.batch, chosen.astype(np.int32))

@@ -151,6 +151,8 @@ def choice_facts(plan: LogicalPlan, binding: Binding | None) -> dict[str, Any]:
     why = physical.reason
     if physical.defers_events:
         why += "; events are buffered until one may end a match, and those outside its window are dropped unevaluated"
+    if physical.contiguity is not None:
+        why += "; events whose neighbours fit no place of the pattern are dropped before"
     tier, tier_why = _predicates(binding)
     device, device_why = before_events(AUTO)
     within = plan.within

@@ -11,13 +11,13 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 
 from cer_gpu.automaton.alphabet import Table
-from cer_gpu.automaton.atom_graph import AtomTable
+from cer_gpu.automaton.atom_graph import AtomGraph, AtomTable, build_atom_graph
 from cer_gpu.automaton.chain import Chain, Rejection, are_neighbours
 from cer_gpu.automaton.chain_sums import MAX_ROWS, n_sums
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.keyed_recent import KeyedRecentTable
 from cer_gpu.automaton.latest_starts import WindowTable
-from cer_gpu.automaton.normal_form import is_plain
+from cer_gpu.automaton.normal_form import Repeat, Then, is_plain
 from cer_gpu.automaton.parallel_pattern import ParallelTable
 from cer_gpu.automaton.recent import RecentTable
 from cer_gpu.automaton.recogniser import Recogniser, RecogniserTable, build_recogniser
@@ -25,6 +25,7 @@ from cer_gpu.automaton.rma import SharedRegisterError
 from cer_gpu.automaton.rma_construction import UnboundedFilterError
 from cer_gpu.automaton.semi_joins import SemiJoin, semi_joins
 from cer_gpu.automaton.strategies import ALL, Strategy
+from cer_gpu.ceql.traversal import walk
 from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.output.form import Output
 from cer_gpu.output.outputs import Aggregated, BindingsOutput, CountedEnds, Ends, EventsOutput, PositionsOutput
@@ -37,6 +38,12 @@ from cer_gpu.runtime.registry import RUNTIMES
 
 WIDEST = 6
 """Longest window, in events, for which a recogniser is tried."""
+
+MAX_FILTERED_ATOMS = 63
+"""Most atoms of a pattern whose events are filtered by their neighbours: a word has a bit for each, and one more."""
+
+_LISTS_BY_EVENTS = ("instances", "stacks", "keyed_stacks")
+"""Runtimes that list the matches of one end in the order of their events, whatever other events are."""
 
 
 def recogniser_of(plan: LogicalPlan) -> Recogniser | None:
@@ -159,6 +166,22 @@ class PhysicalPlan:
         if plan.partition and plan.within.kind == "events":
             return Rejection("the window counts the events of each partition")
         return semi_joins(plan.parallel)
+
+    @cached_property
+    def contiguity(self) -> AtomGraph | None:
+        """Graph by which events are dropped whose neighbours fit no place of the pattern, or None if all are read."""
+        plan = self.plan
+        if self.waits or self.output.each_event or plan.recent is not None or plan.parallel is not None:
+            return None  # other events decide, too
+        if not (self.reorders or self.runtime in _LISTS_BY_EVENTS) or self.runtime.startswith("neighbour"):
+            return None
+        if not any(isinstance(node, Then | Repeat) and node.contiguous for node in walk(plan.pattern)):
+            return None
+        try:
+            graph = plan.graph or build_atom_graph(plan.pattern, plan.guards, frozenset())
+        except QueryTooLargeError:
+            return None
+        return graph if len(graph.atoms) <= MAX_FILTERED_ATOMS else None
 
     @cached_property
     def is_of_single_events(self) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.automaton.alphabet import Table
 from cer_gpu.backend.compaction import UNSEEN, select_relevant
 from cer_gpu.columnar.memory import Scratch, read_only
 
@@ -22,13 +22,20 @@ Selected = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
 _NOTHING = np.empty(1, np.int32)
 
 
+class SymbolSource(Protocol):
+    """Numbering of words as symbols."""
+
+    def symbol(self, word: int) -> int:
+        """Return the symbol of a bit vector (bit g: the event satisfies guard g)."""
+
+
 class SymbolTable:
     """Map from the words of one query to symbols.
 
     Parameters
     ----------
     table
-        Table of the automaton, which gives each word its symbol.
+        Gives each word its symbol: the table of the automaton, or what notes the words on their way to it.
     dtype
         Type of a word (`BoundGuards.dtype`).
     n_guards
@@ -40,7 +47,7 @@ class SymbolTable:
         Number that changes with each change of `arrays`.
     """
 
-    def __init__(self, table: Table, dtype: npt.DTypeLike, n_guards: int) -> None:
+    def __init__(self, table: SymbolSource, dtype: npt.DTypeLike, n_guards: int) -> None:
         self._table = table
         self._selected = Scratch(np.int32), Scratch(np.int32)
         self.version: int = 0
