@@ -40,7 +40,6 @@ from cer_gpu.explain.ceql_text import (
     attribute_text,
     expression_text,
     key_text,
-    limit_text,
     name_text,
     over_aggregate_text,
     own_keys_text,
@@ -125,9 +124,11 @@ def _reported_lines(syntax: QuerySyntax) -> Iterator[str]:
     if syntax.having is not None:
         yield f"Only rows with {predicate_text(syntax.having)} are reported (HAVING)."
     if syntax.limit is not None and syntax.every is not None:
-        each = " per group" if syntax.partition else ""
-        length = limit_text(syntax.every)
-        yield f"At most the first {syntax.limit:,}{each} in any {length} are reported (LIMIT EVERY)."
+        matches = "match" if syntax.limit == 1 else f"{syntax.limit:,} matches"
+        each, verb = " per group" if syntax.partition else "", "is" if syntax.limit == 1 else "are"
+        within = syntax.every
+        length = f"{int(within.length):,} events" if within.kind == "events" else window_text(within)
+        yield f"In any {length}, at most the first {matches}{each} {verb} reported (LIMIT EVERY)."
     elif syntax.limit is not None:
         yield f"At most {syntax.limit:,} that end at the same event are reported (LIMIT)."
     for number, pipe in enumerate(syntax.pipes):

@@ -140,13 +140,16 @@ def test_what_may_be_missing_absent_or_next_has_its_words(pattern, lines):
 @pytest.mark.parametrize(
     ("clauses", "line"),
     [
-        ("PARTITION BY [k] LIMIT 2 EVERY 90 MINUTES", "At most the first 2 per group in any 1 HOURS 30 MINUTES"),
-        ("LIMIT 1 EVERY 5 EVENTS", "At most the first 1 in any 5 EVENTS"),
+        (
+            "PARTITION BY [k] LIMIT 2 EVERY 90 MINUTES",
+            "In any 1 hour 30 minutes, at most the first 2 matches per group are",
+        ),
+        ("LIMIT 1 EVERY 5 EVENTS", "In any 5 events, at most the first match is"),
     ],
 )
 def test_limit_every_has_its_words(clauses, line):
     words = words_of(f"SELECT * FROM S WHERE A ; B {clauses}", time_column="ts")
-    assert f"{line} are reported (LIMIT EVERY)." in words
+    assert f"{line} reported (LIMIT EVERY)." in words
 
 
 def test_measures_having_and_lag_have_their_words():
