@@ -346,7 +346,9 @@ def join_facts(
         Reason why no parallelised automaton evaluates it (`why_not_parallel`), or None if none was tried.
     """
     whys = ["the pattern has a conjunction (ALL)"] if plan.cea is None else []
-    if places.strings:
+    if places.strings and len(plan.distances) == len(places.strings):
+        whys.append("how far events are apart is tested within the pattern")
+    elif places.strings:
         whys.append(f"there {'are join predicates' if len(places.strings) > 1 else 'is a join predicate'}")
     missing = list(_not_guaranteed(plan, places, why_not_registers))
     speed = "by index: candidates are found by equal keys or by position, or all of them match"
