@@ -152,11 +152,13 @@ def nodes_of(path):
     return list(ast.walk(tree_of(path)))
 
 
+@functools.cache
 def docstrings(path):
-    """Yield the line and the text of each docstring, those of constants and attributes included."""
-    for node in nodes_of(path):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield node.lineno, inspect.cleandoc(node.value.value)
+    """Return the line and the text of each docstring, those of constants and attributes included."""
+    constants = [node for node in nodes_of(path) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    return [
+        (node.lineno, inspect.cleandoc(node.value.value)) for node in constants if isinstance(node.value.value, str)
+    ]
 
 
 def first_words(text):
