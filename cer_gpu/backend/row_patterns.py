@@ -96,7 +96,7 @@ def walk_past(states, ends, steps, bits, n_places, at, partition, starts, offset
         First row of each match.
     offsets : int64, shape (capacity + 1,), written
         Index of the first place of each match, and that after the places of the last one.
-    places : int16, shape (capacity,), written
+    places : int16, shape (place capacity,), written
 
     Returns
     -------
@@ -162,7 +162,7 @@ def walk_rows(states, ends, choices, n_places, skip, targets, at, partition, sta
         First row of each match.
     offsets : int64, shape (capacity + 1,), written
         Index of the first place of each match, and that after the places of the last one.
-    places : int16, shape (capacity,), written
+    places : int16, shape (place capacity,), written
 
     Returns
     -------
@@ -292,7 +292,7 @@ def walk_counted(
     at, partition : int
     starts : int64, shape (capacity,), written
     offsets : int64, shape (capacity + 1,), written
-    places : int16, shape (capacity,), written
+    places : int16, shape (place capacity,), written
 
     Returns
     -------

@@ -21,6 +21,7 @@ from cer_gpu.backend.aggregates.segments import exceeds
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.joins.filters import COLUMN, COMPARE_INTEGERS, HIGH, IS_VALID, VALUE, Filters, execute, push_value
 from cer_gpu.backend.operations import compared
+from cer_gpu.backend.row_guides import FULL_OF_HITS, NO_HITS, Guides, list_hits, next_hit
 from cer_gpu.backend.row_patterns import ACCEPT, DONE, FULL, MISSING, SAME, next_start
 
 _U = np.uint64
@@ -158,8 +159,8 @@ class SearchMemory(NamedTuple):
 
 
 @kernel
-def search(plan, memory, filters, states, ends, max_steps, max_here, pause, skip, targets, at, partition, starts,
-           offsets, places):  # fmt: skip
+def search(plan, memory, filters, guides, states, ends, max_steps, max_here, pause, skip, targets, at, partition,
+           starts, offsets, places):  # fmt: skip
     """Find the preferred matches, one after another, until all rows are read or a buffer is full.
 
     Parameters
@@ -167,6 +168,7 @@ def search(plan, memory, filters, states, ends, max_steps, max_here, pause, skip
     plan : SearchPlan
     memory : SearchMemory
     filters : Filters
+    guides : Guides
     states : uint16, shape (n rows,)
         As of `walk_rows`.
     ends : int64, shape (n partitions,)
@@ -183,9 +185,9 @@ def search(plan, memory, filters, states, ends, max_steps, max_here, pause, skip
         As of `walk_rows`.
     at, partition : int
         Row to begin at, and its partition.
-    starts : int64, shape (capacity,), written
+    starts : int64, shape (match capacity,), written
         As of `walk_rows`.
-    offsets : int64, shape (capacity + 1,), written
+    offsets : int64, shape (match capacity + 1,), written
         As of `walk_rows`.
     places : int16, shape (place capacity,), written
 
@@ -194,7 +196,7 @@ def search(plan, memory, filters, states, ends, max_steps, max_here, pause, skip
     (int, int, int, int, int)
         Outcome, matches, places, and the row and partition to continue at (for an error: those of the match).
     """
-    plan, memory, filters = SearchPlan(*plan), SearchMemory(*memory), Filters(*filters)
+    plan, memory, filters, guides = SearchPlan(*plan), SearchMemory(*memory), Filters(*filters), Guides(*guides)
     n_matches = n_taken = offsets[0] = 0
     n_places = len(plan.at_end)
     while partition < len(ends):
@@ -205,7 +207,7 @@ def search(plan, memory, filters, states, ends, max_steps, max_here, pause, skip
         while at < end:
             start = n_places + (at == first)
             bounds = max_steps, max_here, pause
-            outcome, length = _attempt(plan, memory, filters, states, at, first, end, start, bounds)
+            outcome, length = _attempt(plan, memory, filters, guides, states, at, first, end, start, bounds)
             if outcome != DONE:
                 return outcome, n_matches, n_taken, at, partition
             if length < 0:
@@ -231,7 +233,7 @@ def search(plan, memory, filters, states, ends, max_steps, max_here, pause, skip
 
 
 @helper
-def _attempt(plan, memory, filters, states, at, first, end, start, bounds):
+def _attempt(plan, memory, filters, guides, states, at, first, end, start, bounds):
     """Search on for a match that begins at a row: return the outcome, and the number of its rows; -1 if there is none.
 
     All that it needs to continue is kept, so that after `PAUSED`, `DEEP` or a full buffer nothing is searched again.
@@ -242,6 +244,18 @@ def _attempt(plan, memory, filters, states, at, first, end, start, bounds):
     max_total = min(max_steps, steps - counters[STEPS_HERE] + max_here)
     until = min(max_total, pause)
     begun = counters[STEPS_HERE] > 0
+    if not begun and guides.guides.shape[0] > 0:
+        if not plan.able[_U(states[_U(at)]), _U(guides.start)]:
+            return DONE, np.int64(-1)
+        if steps >= pause:
+            return PAUSED, np.int64(-1)
+        n_tiles = list_hits(guides, plan.values, at, end)
+        if n_tiles == FULL_OF_HITS:
+            return DEEP, np.int64(-1)
+        counters[STEPS] += max(n_tiles, np.int64(1))
+        if n_tiles == NO_HITS:
+            return DONE, np.int64(-1)
+        steps = counters[STEPS]
     depth = counters[DEPTH] if begun else np.int64(0)
     k = counters[CHOICE] if begun else plan.begins[start]
     stop = _last_choice(plan, memory, depth, start)
@@ -262,7 +276,11 @@ def _attempt(plan, memory, filters, states, at, first, end, start, bounds):
                 if not plan.able[state, _U(place)]:
                     k += 1
                     continue
-                last = depth + _n_taken(plan, row, end, place)
+                n_more = _n_taken(plan, guides, row, end, place)
+                if n_more < 0:
+                    k += 1
+                    continue
+                last = depth + n_more
                 if last >= len(memory.path):
                     _save_search(memory, steps, depth, k)
                     return DEEP, np.int64(-1)
@@ -309,8 +327,11 @@ def _attempt(plan, memory, filters, states, at, first, end, start, bounds):
 
 
 @helper
-def _n_taken(plan, row, end, place):
-    """Return how many rows after a row a place takes as well, as there is no other way on."""
+def _n_taken(plan, guides, row, end, place):
+    """Return how many rows after a row a place takes as well, as there is no other way on; -1 if there is none."""
+    if guides.guides.shape[0] > 0 and guides.of_place[_U(place)] >= 0:
+        hit = next_hit(guides, guides.of_place[_U(place)], row + 1)
+        return hit - row - 1 if hit >= 0 else np.int64(-1)
     quiet = plan.quiet[_U(place)]
     if quiet < 0 or row + 1 >= end:
         return np.int64(0)

@@ -371,8 +371,15 @@ class SideColumns:
         """Take what a device computed for the relevant rows of a block, ascending (`SelectedWithSides.sides`)."""
         self._computed = block, rows, sides
 
-    def of(self, block: Block, rows: npt.NDArray[np.int32]) -> Int64:
+    def of(self, block: Block, rows: npt.NDArray[np.int32], columns: Int64 | None = None) -> Int64:
         """Compute the columns of some rows of a block; those computed by a device are 0 in rows that are not relevant.
+
+        Parameters
+        ----------
+        block
+        rows
+        columns : int64, shape (n rows, 1 + n columns), optional
+            Memory for the result.
 
         Returns
         -------
@@ -383,7 +390,7 @@ class SideColumns:
         if computed is not None and len(self.sides.values) == len(self._columns):
             return computed
         view = RowsOfBlock(block, rows)
-        columns = self._memory.empty(len(rows))
+        columns = self._memory.empty(len(rows)) if columns is None else columns
         filled = self._plain.fill(view, columns) if computed is None else 0
         valid_bits: Any = 0
         n_sides = 0

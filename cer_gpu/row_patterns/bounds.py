@@ -100,6 +100,10 @@ class ReadColumns:
     ends: Int64
 
     @cached_property
+    def _valid_words(self) -> Int64:
+        return np.ascontiguousarray(self.values[:, 0])
+
+    @cached_property
     def _cached_values(self) -> dict[int, _Value | None]:
         return {}
 
@@ -109,13 +113,18 @@ class ReadColumns:
             self._cached_values[column] = self._column_direction(column)
         return self._cached_values[column]
 
+    def direction(self, column: int) -> int:
+        """Return 1 if a column does not decrease from row to row, -1 if it does not increase, and 0 otherwise."""
+        value = self.value(column)
+        return 0 if value is None else value.direction
+
     def constant(self, column: int) -> _Value | None:
         """Return a column of a fixed row."""
         read = self._column_numbers(column)
         if read is None:
             return None
         values, valid = read
-        values = values[valid]
+        values = values if valid.all() else values[valid]
         if not len(values):
             return _Value(0, 0, 0)
         return _Value(0, values.min().item(), values.max().item())
@@ -127,7 +136,7 @@ class ReadColumns:
         kind = self.kinds[column - 1]
         dtype = kind.term.dtype if isinstance(kind, Raw) else ""
         values = np.ascontiguousarray(self.values[:stop, column])
-        valid = (self.values[:stop, 0] >> (column - 1) & 1).astype(np.bool_)
+        valid = self._valid_words[:stop] & 1 << column - 1 != 0
         if dtype == U8:
             return None
         if dtype == F8:
@@ -206,6 +215,9 @@ def _monotone_bound(
     needed = {(number, nth) for kind, number, nth, _ in args if kind == k.FIRST_ROW}
     needed |= {(growing[number], 0) for kind, number, *_ in args if kind == k.TOTAL and number in growing}
     if len(needed) > 1 or not _is_eligible(args):
+        return None
+    # most conditions read a column that keeps no order, which its first rows show
+    if any(op == f.COLUMN and b >= 0 and _is_at_hand(args[a]) and columns.value(b) is None for op, a, b in code):
         return None
     interpreter = _DirectionInterpreter(args, columns, growing)
     instructions: list[Instruction] = []

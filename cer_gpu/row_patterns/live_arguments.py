@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.arrays import Bools, Int64
+from cer_gpu.automaton.encoding import AT_LEAST, AT_MOST, DIFFERENT, EQUAL, GREATER, LESS
+from cer_gpu.backend import row_guides as g
 from cer_gpu.backend import row_search as k
+from cer_gpu.backend.joins import filters as f
 from cer_gpu.expressions.relation_terms import Condition
 from cer_gpu.row_patterns.program import MATCH_END, RowProgram
 
@@ -35,6 +38,11 @@ MAX_OPENS = 1 << 27
 """Maximum number of numbers for the rows of quiet places."""
 MAX_PAIRED = 64
 """Maximum number of places for which two ways to one place are searched."""
+HITS = 1 << 10
+"""Rows that each guide lists at first."""
+_AT_MOST, _AT_LEAST = (EQUAL, LESS, AT_MOST), (EQUAL, GREATER, AT_LEAST)
+_OPPOSITE = {EQUAL: DIFFERENT, DIFFERENT: EQUAL, LESS: AT_LEAST, AT_LEAST: LESS, AT_MOST: GREATER, GREATER: AT_MOST}
+_MIRRORED = {EQUAL: EQUAL, DIFFERENT: DIFFERENT, LESS: GREATER, GREATER: LESS, AT_MOST: AT_LEAST, AT_LEAST: AT_MOST}
 _KINDS = {
     k.LAST_ROW: k.READ_LAST,
     k.FIRST_ROW: k.READ_FIRST,
@@ -146,19 +154,27 @@ def forced_places(program: RowProgram, able: Bools) -> Bools:
     return ways <= 1
 
 
-def quiet_places(
-    program: RowProgram,
-    holds: Sequence[Sequence[bool]],
-    conditions: Sequence[OfPlace],
-    able: Bools,
-    states: npt.NDArray[np.uint16],
-) -> tuple[Int64, Int64]:
-    """Return `quiet` and `opens` of `cer_gpu.backend.row_search.SearchPlan`.
+def quiet_places(program: RowProgram, holds: Sequence[Sequence[bool]], conditions: Sequence[OfPlace]) -> Bools:
+    """Return the places that repeat themselves without a condition on other rows, of whose rows none reads anything.
 
     Parameters
     ----------
     program, holds, conditions
         As of `read_after`.
+    """
+    is_read = [bool(own) or any(in_set[place] for in_set in holds) for place, own in enumerate(conditions)]
+    return np.array(
+        [not is_read[p] and p in nexts and MATCH_END not in nexts for p, nexts in enumerate(program.nexts)], np.bool_
+    )
+
+
+def opens_of(program: RowProgram, places: Bools, able: Bools, states: npt.NDArray[np.uint16]) -> tuple[Int64, Int64]:
+    """Return `quiet` and `opens` of `cer_gpu.backend.row_search.SearchPlan` for some quiet places.
+
+    Parameters
+    ----------
+    program
+    places : bool, shape (n places,)
     able : bool, shape (n states, n places)
     states : uint16, shape (n rows,)
         As of `cer_gpu.backend.row_patterns.walk_rows`.
@@ -166,16 +182,153 @@ def quiet_places(
     n_rows = len(states)
     quiet = np.full(len(program.places), -1, np.int64)
     opens: list[Int64] = []
-    for place, nexts in enumerate(program.nexts):
-        is_read = bool(conditions[place]) or any(in_set[place] for in_set in holds)
-        if is_read or place not in nexts or MATCH_END in nexts or (len(opens) + 1) * n_rows > MAX_OPENS:
-            continue
-        others = [q for q in nexts if q != place]
+    for place in np.flatnonzero(places).tolist():
+        if (len(opens) + 1) * n_rows > MAX_OPENS:
+            break
+        others = [q for q in program.nexts[place] if q != place]
         is_open = (able[:, others].any(axis=1) | ~able[:, place])[states]
         rows = np.where(is_open, np.arange(n_rows), n_rows)
         quiet[place] = len(opens)
         opens.append(np.minimum.accumulate(rows[::-1])[::-1])
     return quiet, np.array(opens, np.int64).reshape(-1, n_rows)
+
+
+def guides_of(
+    program: RowProgram,
+    holds: Sequence[Sequence[bool]],
+    conditions: Sequence[OfPlace],
+    quiet: Bools,
+    able: Bools,
+    states: npt.NDArray[np.uint16],
+    values: Int64,
+    direction: Callable[[int], int],
+) -> g.Guides:
+    """Return the guides of the quiet places that one other place follows, whose rows are compared with the first row.
+
+    Parameters
+    ----------
+    program, holds, conditions
+        As of `read_after`.
+    quiet : bool, shape (n places,)
+    able, states
+        As of `opens_of`.
+    values : int64, shape (n rows, 1 + n columns)
+        The columns that conditions read of rows.
+    direction
+        Function of a column that returns 1 if it does not decrease in any partition, -1 if it does not increase, and 0
+        otherwise, or if some of it is NULL.
+    """
+    n_places = len(program.places)
+    starts = {*program.starts, *program.starts_at_first}
+    start = min(starts)
+    of_place = np.full(n_places, -1, np.int64)
+    guides, own, comparisons, targets = list[list[int]](), list[list[int]](), list[list[int]](), list[int]()
+    rows, columns = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    fixed = len(starts) == 1 and start != MATCH_END and not any(start in nexts for nexts in program.nexts)
+    # from the last place on, as the rows of a place bound those of the places before it
+    for place in reversed(range(n_places if fixed else 0)):
+        others = [q for q in program.nexts[place] if q != place]
+        if not quiet[place] or len(others) != 1 or place in program.ends:
+            continue
+        [target] = others
+        by_own: dict[int, list[list[int]]] = {}
+        for condition, arguments in conditions[target]:
+            for op, mine, its in comparisons_with_first(condition, arguments, holds, target, start):
+                by_own.setdefault(mine, []).append([op, its])
+        limit = next((number for number, q in enumerate(targets) if _needs(program, target, q)), -1)
+        bounded = {
+            c: direction(c) < 0
+            for c, compared in by_own.items()
+            if any(op in {-1: _AT_LEAST, 1: _AT_MOST}.get(direction(c), ()) for op, _ in compared)
+        }
+        if not by_own or not (bounded or limit >= 0):
+            continue
+        taking = np.flatnonzero(able[:, target][states])
+        valid = sum(1 << column - 1 for column in by_own)
+        read = values.take(taking, axis=0)
+        is_valid = read[:, 0] & valid == valid
+        if not is_valid.all():
+            taking, read = taking[is_valid], read[is_valid]
+        stop = -1
+        first, first_own = sum(len(each) for each in rows), len(own)
+        for column, compared in by_own.items():
+            stop = len(own) if column in list(bounded)[:1] else stop
+            own.append([sum(len(each) for each in columns), len(comparisons), len(comparisons) + len(compared)])
+            columns.append(read[:, column])
+            comparisons += compared
+        of_place[place] = len(guides)
+        falls, is_needed = any(list(bounded.values())[:1]), _needs(program, start, target)
+        guides.append([first, first + len(taking), first_own, len(own), stop, falls, limit, is_needed])
+        targets.append(target)
+        rows.append(taking)
+    return g.Guides(
+        of_place,
+        start if fixed else -1,
+        np.array(guides, np.int64).reshape(-1, g.N_GUIDE),
+        np.concatenate(rows),
+        np.array(own, np.int64).reshape(-1, 3),
+        np.concatenate(columns),
+        np.array(comparisons, np.int64).reshape(-1, 2),
+        np.array([first for first, *_ in guides], np.int64),
+        np.empty((len(guides), HITS), np.int64),
+        np.zeros(len(guides), np.int64),
+        np.zeros((len(own), 2), np.int64),
+        np.zeros(64, np.int64),
+    )
+
+
+def _needs(program: RowProgram, place: int, needed: int) -> bool:
+    """Return True if every way from a place to the end of a match passes another place."""
+    waiting, met = [place], {place}
+    while waiting:
+        at = waiting.pop()
+        if at in program.ends:
+            return False
+        for q in program.nexts[at]:
+            if q == MATCH_END:
+                return False
+            if q != needed and q not in met:
+                met.add(q)
+                waiting.append(q)
+    return True
+
+
+def comparisons_with_first(
+    condition: Condition, arguments: Sequence[RowArgument], holds: Sequence[Sequence[bool]], place: int, start: int
+) -> list[tuple[int, int, int]]:
+    """Return the comparisons that must hold if a condition is TRUE: of the row at hand with the first row of the match.
+
+    Returns
+    -------
+    list of (int, int, int)
+        The operator, and the columns of the row at hand and of the first row.
+    """
+
+    def is_own(argument: RowArgument) -> bool:
+        kind, number, nth, offset = argument
+        return not offset and (kind == k.AT_HAND or (kind == k.LAST_ROW and nth == 0 and holds[number][place]))
+
+    def is_first(argument: RowArgument) -> bool:
+        kind, number, nth, offset = argument
+        if kind not in (k.FIRST_ROW, k.LAST_ROW) or nth or offset or not holds[number][start]:
+            return False
+        return kind == k.FIRST_ROW or sum(holds[number]) == 1
+
+    stack: list[Any] = []
+    for op, a, b in condition.instructions:
+        if op == f.COLUMN and b > 0:
+            stack.append((arguments[a], b))
+        elif op == f.COMPARE_INTEGERS and all(isinstance(each, tuple) for each in stack[-2:]):
+            (its, y), (mine, x) = stack.pop(), stack.pop()
+            operator = _OPPOSITE[a] if b else a
+            if is_own(its) and is_first(mine):
+                mine, x, its, y, operator = its, y, mine, x, _MIRRORED[operator]
+            stack.append([(operator, x, y)] if is_own(mine) and is_first(its) and operator != DIFFERENT else [])
+        elif op == f.AND and all(isinstance(each, list) for each in stack[-2:]):
+            stack.append([*stack.pop(), *stack.pop()])
+        else:
+            return []
+    return stack[0] if isinstance(stack[0], list) else []
 
 
 def _reads(argument: RowArgument) -> Iterator[Read]:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.arrays import Array, Bools, Int64
+from cer_gpu.automaton.encoding import CONDITION
 from cer_gpu.backend import row_search as k
 from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.joins.filters import COLUMN, check_sizes, filters_of
@@ -35,7 +36,9 @@ from cer_gpu.row_patterns.live_arguments import (
     PlaceLists,
     RowArgument,
     forced_places,
+    guides_of,
     noted_places,
+    opens_of,
     place_lists,
     quiet_places,
     read_after,
@@ -236,13 +239,17 @@ class _Search:
         growing = {i: each[1] for i, each in enumerate(functions) if _grows(each, inputs, valid)}
         bounds = self._add_bounds(bounds_after(program, holds, conditions, columns, growing), arguments, code)
         noted = noted_places(program, read, functions) if is_all else np.zeros(len(self._places), np.bool_)
+        quiet = quiet_places(program, holds, conditions)
+        self._guides = guides_of(
+            program, holds, conditions, quiet, able, states, values[: rows.batch.num_rows], columns.direction
+        )
         self._plan = k.SearchPlan(
             np.cumsum([0, *map(len, lists)]),
             np.array([place for each in lists for place in each], np.int16),
             np.array([place in program.ends for place in range(len(self._places))], np.bool_),
             able,
             forced_places(program, able),
-            *quiet_places(program, holds, conditions, able, states),
+            *opens_of(program, quiet & (self._guides.of_place < 0), able, states),
             programs,
             np.array(list(self._sets), np.bool_).reshape(-1, len(self._places)),
             np.array(arguments, np.int64).reshape(-1, 4),
@@ -255,7 +262,7 @@ class _Search:
             *read,
             *bounds,
         )
-        constants, no_pairs = list(bound.binder.constants), np.zeros((1, 9), np.int32)
+        constants, no_pairs = list(bound.binder.constants), np.zeros(0, CONDITION)
         self._filters = filters_of(no_pairs, code, constants, numbers.tables(ranked=True))
         self._counters = np.zeros(6, np.int64)
         capacity = min(DEAD, 1 << (rows.batch.num_rows * len(self._places)).bit_length()) if noted.any() else 0
@@ -276,7 +283,7 @@ class _Search:
             When a sum does not fit its type.
         """
         while True:
-            groups = plain(self._plan, self._memory, self._filters)
+            groups = plain(self._plan, self._memory, self._filters, self._guides)
             pause = int(self._counters[k.STEPS]) + PAUSE
             how = self._max_steps, STEPS, pause, self._skip.how, self._targets
             outcome, n, n_taken, at, partition = k.search(*groups, states, ends, *how, at, partition, *written)
@@ -327,8 +334,9 @@ class _Search:
 
     def _deepen(self) -> None:
         """Make memory for matches of twice as many rows, with the match so far."""
-        old = self._memory
+        old, hits = self._memory, self._guides.hits
         capacity = len(old.path)
+        self._guides = self._guides._replace(hits=np.concatenate([hits, np.empty_like(hits)], axis=1))
         self._memory = self._allocate_memory(2 * capacity)
         for mine, theirs in zip(self._memory, old, strict=True):
             if theirs is old.positions:
@@ -453,7 +461,7 @@ class _Search:
                 is_class = classes is not None and pa.types.is_string(data_type)
                 block.put(name, classes if is_class else pa.nulls(block.n_rows, data_type))
             block.derive(makers)
-            values[first : first + block.n_rows] = side.of(block, np.arange(block.n_rows, dtype=np.int32))
+            side.of(block, np.arange(block.n_rows, dtype=np.int32), values[first : first + block.n_rows])
 
         for begin in range(0, n, SEARCH_ROWS):
             put(Block(read.slice(begin, SEARCH_ROWS)), begin)

@@ -278,6 +278,11 @@ def test_real_calls_of_row_patterns_fit_their_contracts(rows):
                 f"PATTERN (A {gap} {{- C -}}) DEFINE B AS f > PREV(f), C AS s = 'x')"
             )
             assert query.evaluate(events(60, 1)).num_rows > 0
+        near = "PATTERN (A Z* B Z* C) DEFINE B AS f > A.f AND t <= A.t + 60000, C AS f < A.f"
+        cer_gpu.compile(f"SELECT * FROM S MATCH_RECOGNIZE (ORDER BY t MEASURES {measures} {rows} {near})").evaluate(
+            events(60, 1)
+        )
+    assert "search" in {name for _, name in called}
     rooms = ("cer_gpu.backend.row_patterns", "cer_gpu.backend.aggregates.segments")
     wanted = {name for module, name in KERNELS if module in rooms}
     assert wanted - {name for _, name in called} == ({"list_rows"} if "ONE" in rows else set())

@@ -5,13 +5,23 @@ import re
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import cer_gpu
 from cer_gpu.errors import EventsError, QueryError, QueryTooLargeError, QueryTypeError
 from cer_gpu.row_patterns import conditions, row_matching, searching
-from tests.row_patterns.test_statements import CONDITIONS, EQUAL, LESS, _compare, check, statements, tables
+from tests.row_patterns.test_statements import (
+    CONDITIONS,
+    EQUAL,
+    LESS,
+    MEASURES,
+    MODES,
+    _compare,
+    check,
+    statements,
+    tables,
+)
 from tests.strategies import property_settings
 
 
@@ -94,6 +104,64 @@ def _distance(a, b):
 @property_settings
 def test_tables_are_those_of_the_reference(statement, rows, n_matches, n_rows):
     check(statement, rows, n_matches, n_rows)
+
+
+NEAR = [
+    ("ts >= A.ts - 4", lambda m, v: _within(m.last("A", "ts"), m.last(None, "ts"), 4)),
+    ("{v}.x BETWEEN A.x - 1 AND A.x + 1", _near),
+    ("x = A.x", lambda m, v: EQUAL(m.last(v, "x"), m.last("A", "x"))),
+    ("FIRST(x) < {v}.x", lambda m, v: LESS(m.last("A", "x"), m.last(v, "x"))),
+    ("NOT A.x <= x", lambda m, v: LESS(m.last(v, "x"), m.last("A", "x"))),
+    ("s >= A.s", lambda m, v: _compare(lambda a, b: a >= b)(m.last(v, "s"), m.last("A", "s"))),
+    ("f = A.f", lambda m, v: EQUAL(m.last(v, "f"), m.last("A", "f"))),
+    ("x <> A.x", lambda m, v: _compare(lambda a, b: a != b)(m.last(v, "x"), m.last("A", "x"))),
+]
+
+
+@st.composite
+def gaps_to_near_rows(draw):
+    """Return statements such as A Z* B Z* C, whose B and C are compared with A."""
+    drawn = st.tuples(st.sampled_from([0, 0, 1, 2]), st.booleans())
+    gaps = [("repeat", ("var", "Z"), least, None, greedy) for least, greedy in draw(st.tuples(drawn, drawn))]
+    tree = ("seq", ("var", "A"), gaps[0], ("var", "B"))
+    tree = draw(
+        st.sampled_from(
+            [tree, (*tree, gaps[1], ("var", "C")), (*tree, ("repeat", ("seq", gaps[1], ("var", "C")), 0, 1, True))]
+        )
+    )
+    chosen = {"A": draw(st.sampled_from(CONDITIONS))}
+    for v in "BC":
+        parts = draw(st.lists(st.sampled_from([*NEAR, *NEAR[:2], *OTHERS[:3]]), min_size=1, max_size=3))
+        chosen[v] = (
+            " AND ".join(f"({sql})" for sql, _ in parts),
+            lambda m, v, parts=parts: _all(test(m, v) for _, test in parts),
+        )
+    chosen = {v: each for v, each in chosen.items() if v in str(tree)}
+    skip = draw(st.sampled_from(["", "AFTER MATCH SKIP TO NEXT ROW", "AFTER MATCH SKIP TO FIRST B"]))
+    needs = " ".join(sql or "" for sql, _ in chosen.values())
+    assume("C" in chosen or not re.search(r"\bC\.", needs))
+    measures = [(MEASURES[k], "") for k in (0, 6, 14)]
+    return tree, chosen, measures, skip, draw(st.sampled_from(MODES[:2])), False
+
+
+@given(gaps_to_near_rows(), tables(), st.sampled_from([1, 4, conditions.CONDITION_ROWS]))
+@property_settings
+def test_gaps_to_rows_compared_with_the_first_are_those_of_the_reference(statement, rows, n_rows):
+    check(statement, rows, row_matching.MATCHES, n_rows)
+
+
+def _all(truths):
+    truths = list(truths)
+    return False if False in truths else None if None in truths else True
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_a_gap_to_more_rows_than_fit_at_first(greedy):
+    rows = pa.table({"ts": range(4000), "x": [0] * 1999 + [1] + [0] * 2000})
+    gap = "Z*" if greedy else "Z*?"
+    define = "A AS x = 1, B AS ts >= A.ts AND ts <= A.ts + 1500, C AS x < A.x AND ts <= A.ts + 1600"
+    last = [(1999, 1999 + 1500, 1999 + 1600)] if greedy else [(1999, 2000, 2001)]
+    assert found(define, rows, f"A {gap} B {gap} C", "A.ts AS a, B.ts AS b, C.ts AS c") == last
 
 
 def found(define, rows, pattern="A B+", measures="COUNT(*) AS n", rest="ONE ROW PER MATCH"):
