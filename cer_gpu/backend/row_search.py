@@ -20,8 +20,8 @@ import numpy as np
 from cer_gpu.backend.aggregates.segments import exceeds
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.joins.filters import COLUMN, COMPARE_INTEGERS, HIGH, IS_VALID, VALUE, Filters, execute, push_value
+from cer_gpu.backend.joins.row_guides import FULL_OF_HITS, NO_HITS, Guides, list_hits, next_hit
 from cer_gpu.backend.operations import compared
-from cer_gpu.backend.row_guides import FULL_OF_HITS, NO_HITS, Guides, list_hits, next_hit
 from cer_gpu.backend.row_patterns import ACCEPT, DONE, FULL, MISSING, SAME, next_start
 
 _U = np.uint64

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from cer_gpu.arrays import Bools, Int64
 from cer_gpu.automaton.encoding import AT_LEAST, AT_MOST, DIFFERENT, EQUAL, GREATER, LESS
-from cer_gpu.backend import row_guides as g
 from cer_gpu.backend import row_search as k
 from cer_gpu.backend.joins import filters as f
+from cer_gpu.backend.joins import row_guides as g
 from cer_gpu.expressions.relation_terms import Condition
 from cer_gpu.row_patterns.program import MATCH_END, RowProgram
 
