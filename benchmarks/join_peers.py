@@ -17,7 +17,24 @@ from functools import cache
 from typing import Any, Protocol
 
 import pyarrow as pa
-from joins import BAND, CRIMES, EQUAL, RARELY, SHARE, TEXTS, WINDOWS, crimes, trades
+from joins import (
+    BAND,
+    CRIMES,
+    EQUAL,
+    KEYED,
+    KEYED_WINDOW,
+    NO_B,
+    ONE_KEY,
+    RARELY,
+    SAME,
+    SHARE,
+    TEXTS,
+    WINDOWS,
+    WITHIN_ONE,
+    crimes,
+    keyed,
+    trades,
+)
 from measure import Row, count
 from peers import MAX_COMPARED, Elsewhere, _package
 from rich.console import Console
@@ -25,7 +42,10 @@ from rich.console import Console
 import cer_gpu
 
 TITLE = "Joins against peers"
-NOTE = "Least of three runs, from Arrow events to a number of rows; DuckDB and Polars on all cores, cer_gpu on one."
+NOTE = (
+    "Least of three runs, from Arrow events to a number of rows; cer_gpu on one thread, DuckDB on one or on all cores, "
+    "Polars on all."
+)
 RUNS = 3
 INSIDE = "b.p > a.p AND b.p <= a.p + {w}"
 CONDITIONS = {RARELY: "b.x > a.x + 99.9", BAND: "b.x BETWEEN a.x AND a.x + 0.001"}
@@ -73,11 +93,11 @@ def of(kind: str, name: str, *, bucket: str = "", twice: bool = False) -> str:
     return f"({selected}{again}) {name}"
 
 
-def pairs(window: int, condition: str) -> dict[str, str]:
-    """Return the plans of a join of A and B in a window, with a condition."""
+def pairs(window: int, condition: str, then: str = "B") -> dict[str, str]:
+    """Return the plans of a join of A and B (or what comes `then`) in a window, with a condition."""
     inside, bucket = INSIDE.format(w=window), f"p // {window}"
-    a, b = of("A", "a"), of("B", "b")
-    buckets = f"{of('A', 'a', bucket=bucket)} JOIN {of('B', 'b', bucket=bucket, twice=True)} ON a.g = b.g"
+    a, b = of("A", "a"), of(then, "b")
+    buckets = f"{of('A', 'a', bucket=bucket)} JOIN {of(then, 'b', bucket=bucket, twice=True)} ON a.g = b.g"
     return {
         "the window first": f"SELECT count(*) FROM {a} JOIN {b} ON {inside} AND {condition}",
         "the filter first": f"SELECT count(*) FROM {a} JOIN {b} ON {condition} AND {inside}",
@@ -95,6 +115,17 @@ def equal(window: int) -> dict[str, str]:
         "keys": f"SELECT count(*) FROM {plain} JOIN {of('C', 'c')} ON c.key = a.key AND {order}",
         "keys and buckets": f"SELECT count(*) FROM {buckets} JOIN {c} ON c.key = a.key AND c.g = a.g AND {order}",
     }
+
+
+def keys() -> Iterator[Question]:
+    """Yield the questions of keys in one column or several, of texts, and of a B that does not come."""
+    for name, same in SAME.items():
+        condition = f"{same} AND {WITHIN_ONE}" if name.startswith(ONE_KEY) else same
+        plans = pairs(KEYED_WINDOW, condition, "A" if name.endswith("A ; A") else "B")
+        yield Question(name, KEYED_WINDOW, plans, keyed, "at", texts=KEYED)
+    soon = "b.wide = a.wide AND b.p > a.p AND b.p <= a.p + 1000"
+    absent = f"SELECT count(*) FROM {of('A', 'a')} WHERE NOT EXISTS (SELECT 1 FROM {of('B', 'b')} WHERE {soon})"
+    yield Question(NO_B, KEYED_WINDOW, {"anti-join": absent}, keyed, "at", texts=KEYED)
 
 
 def at_one_place() -> dict[str, str]:
@@ -122,6 +153,7 @@ def questions() -> list[Question]:
         *(Question(BAND, w, pairs(w, CONDITIONS[BAND])) for w in (100, 10_000, 100_000)),
         *(Question(EQUAL, w, equal(w)) for w in (10_000, 100_000)),
         Question(CRIMES, 0, at_one_place(), crimes, "ts"),
+        *keys(),
     ]
 
 
@@ -245,7 +277,7 @@ class FlinkCep(Elsewhere):
 
 def all_peers(options: argparse.Namespace) -> list[Peer]:
     """Return all peers, missing or not."""
-    return [DuckDB(), Polars(), FlinkCep(options.flink)]
+    return [DuckDB(), DuckDB(1), Polars(), FlinkCep(options.flink)]
 
 
 def least(ask: Callable[[], tuple[float, int]], patience: float) -> tuple[float, int]:

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from measure import Workload
 from streams import random_types
 
@@ -31,6 +32,54 @@ TEXTS = {
     CRIMES: CRIMES_QUERY,
 }
 """Queries by name, with a place for the number of events in the window."""
+ONE_KEY = "A ; B of one key, x within 1"
+MILLION = "A ; B of one of a million keys"
+NO_B = "A, no B of its key in a second, of a million"
+PAIR = "SELECT * FROM S WHERE A AS a ; B AS b FILTER {} WITHIN {{}} EVENTS"
+WITHIN_ONE = "b.x BETWEEN a.x AND a.x + 1"
+SAME = {
+    ONE_KEY: "b.key = a.key",
+    f"{ONE_KEY}: two columns": "b.tens = a.tens AND b.units = a.units",
+    f"{ONE_KEY}: three columns": "b.first = a.first AND b.second = a.second AND b.third = a.third",
+    f"{ONE_KEY}: texts": "b.name = a.name",
+    f"{ONE_KEY}: A ; A": "b.key = a.key",
+    MILLION: "b.wide = a.wide",
+    f"{MILLION}: texts": "b.wide_name = a.wide_name",
+}
+"""Equalities of keys, by the names of queries; the first of several names is that of one integer key."""
+KEYED = {
+    **{
+        name: PAIR.format(f"{WITHIN_ONE} AND {each}" if name.startswith(ONE_KEY) else each)
+        for name, each in SAME.items()
+    },
+    NO_B: "SELECT * FROM S WHERE A AS a ; !(B AS b FILTER b.wide = a.wide) FOR 1 SECOND",
+}
+KEYED[f"{ONE_KEY}: A ; A"] = KEYED[ONE_KEY].replace("B AS b", "A AS b")
+KEYED_WINDOW = 10_000
+
+
+def keyed(n_events: int) -> pa.Table:
+    """Return `trades` with their keys in two columns, in three and as texts, with one of a million keys, and a time."""
+    table = trades(n_events)
+    keys, wide = table["key"].to_numpy(), np.random.default_rng(4).integers(0, 1_000_000, n_events)
+    columns = {
+        "tens": keys // 100,
+        "units": keys % 100,
+        "first": keys // 400,
+        "second": keys // 20 % 20,
+        "third": keys % 20,
+        "name": _names(keys),
+        "wide": wide,
+        "wide_name": _names(wide),
+        "at": pa.array(np.arange(n_events), pa.timestamp("ms")),
+    }
+    for name, values in columns.items():
+        table = table.append_column(name, pa.array(values))
+    return table
+
+
+def _names(keys: np.ndarray) -> pa.Array:
+    return pc.binary_join_element_wise("key ", pa.array(keys).cast(pa.string()), "")
 
 
 def trades(n_events: int) -> pa.Table:
@@ -74,4 +123,8 @@ def workloads() -> list[Workload]:
         _listing("A ; B, B.x > A.x", "b.x > a.x", 1000),
         ordered("A ; B ; C, x grows", "b.x > a.x AND c.x > b.x", 150),
         Workload(CRIMES, CRIMES_QUERY, crimes, times=SHARE, time_column="ts"),
+        *(
+            Workload(name, text.format(KEYED_WINDOW), keyed, {"window": KEYED_WINDOW}, times=SHARE, time_column="at")
+            for name, text in KEYED.items()
+        ),
     ]
