@@ -86,6 +86,28 @@ def gather(values, rows, taken):
 
 
 @kernel
+def gather_marked(values, marks, is_chosen, taken):
+    """Copy the values whose mark is chosen to the beginning of `taken`, and return their number.
+
+    Parameters
+    ----------
+    values : int64, shape (n,)
+    marks : int32, shape (n,)
+    is_chosen : bool, shape (marks,)
+    taken : int64, shape (at least n + 1,), written
+
+    Returns
+    -------
+    int
+    """
+    n = _U(0)
+    for i in range(values.shape[0]):
+        taken[n] = values[_U(i)]
+        n += _U(is_chosen[_U(marks[_U(i)])])
+    return np.int64(n)
+
+
+@kernel
 def group_rows(groups, begins, rows):
     """List the rows of each group in ascending order, group by group.
 

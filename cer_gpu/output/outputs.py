@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.arrays import Bools
+from cer_gpu.backend.compaction import gather_marked
 from cer_gpu.errors import QueryTypeError
 from cer_gpu.output.form import Columns, Fields, Output, RowChoice
 from cer_gpu.output.leaves import Values
@@ -126,11 +127,12 @@ class PositionsOutput(Output):
     def _heads(self, buffers: MatchBuffers) -> list[pa.Array]:
         """Return the columns of a head: in each match, each atom has one event."""
         columns = []
+        memory = np.empty(len(buffers.positions) + 1, np.int64)
         for head in self._columns.heads:
             assert self._retained is not None
             holds = np.array([head.atom in label for label in self._labels])
-            events = self._retained.take(buffers.positions[holds[buffers.marks]])
-            columns.append(events.field(head.attribute))
+            n = gather_marked(buffers.positions, buffers.marks, holds, memory)
+            columns.append(self._retained.take_attribute(memory[:n], head.attribute))
         return columns
 
     def _beside(self, buffers: MatchBuffers, offsets: pa.Array) -> list[pa.Array]:

@@ -85,9 +85,15 @@ class Retained:
         columns = [pa.concat_arrays(c.chunks) if c.num_chunks else pa.array([], c.type) for c in rows.columns]
         return pa.StructArray.from_arrays(columns, fields=list(self.schema))
 
-    def _rows_at(self, positions: Int64) -> Int64:
+    def take_attribute(self, positions: Int64, attribute: int) -> pa.Array:
+        """Return one attribute of the rows at positions, which must all be retained."""
+        rows = pa.array(self._rows_at(positions))
+        chunks = [batch.column(attribute) for batch in self._rows]
+        taken = pa.chunked_array(chunks, self.schema.field(attribute).type).take(rows)
+        return pa.concat_arrays(taken.chunks) if taken.num_chunks else pa.array([], taken.type)
+
+    def _rows_at(self, positions: Int64) -> Int64 | Int32:
         """Return the indices of the rows at positions."""
-        rows = np.empty(len(positions), np.int64)
         if MANY_TAKEN * len(positions) >= self.n_rows and len(self._rows) > 1:
             self._positions, self._rows = [np.concatenate(self._positions)], [pa.concat_batches(self._rows)]
         if len(self._rows) == 1 and MANY_TAKEN * len(positions) >= len(self._positions[0]) and len(positions):
@@ -98,9 +104,9 @@ class Retained:
                     numbers = np.empty(span, np.int32)
                     numbers[chunk - chunk[0]] = np.arange(len(chunk), dtype=np.int32)
                     self._number_of = chunk, numbers
-                rows[:] = self._number_of[1][positions - chunk[0]]
-                return rows
-        before = 0
+                rows_of: Int32 = self._number_of[1].take(positions - chunk[0])
+                return rows_of
+        rows, before = np.empty(len(positions), np.int64), 0
         for chunk in self._positions:  # few chunks; positions ascend within and across them
             here = (positions >= chunk[0]) & (positions <= chunk[-1])
             rows[here] = before + np.searchsorted(chunk, positions[here])
