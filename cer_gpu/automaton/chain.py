@@ -198,6 +198,19 @@ def are_spaced(steps: Sequence[ChainStep]) -> bool:
     return any(step.spaced for step in steps)
 
 
+def counts_windows(steps: Sequence[ChainStep]) -> bool:
+    """Return True if the matches of a chain can be counted by walks along its stacks, whatever windows are within it.
+
+    There is at most one: it begins with the first step, or ends with the last and begins with a step of one event.
+    """
+    windows = [(first, last) for last, step in enumerate(steps) for first, _ in step.windows]
+    if len(windows) != 1:
+        return not windows
+    first, last = windows[0]
+    is_last = last == len(steps) - 1
+    return first == 0 if not is_last else first > 0 and not steps[first].repeated
+
+
 class Chain(NumberedAlphabet):
     """Symbol table of a chain, with the symbols met so far; takes the place of `Determinization`.
 

@@ -60,7 +60,7 @@ class ChainLister(Runtime):
         self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
         self._counts = CountOutput(timed=options.timed, shard=options.shard)
         n_paths = _INITIAL_SIZE if options.counted else 0
-        self._paths = tuple(np.zeros((2, n_paths), dtype) for dtype in self._path_dtypes)
+        self._paths = tuple(np.zeros((4, n_paths), dtype) for dtype in self._path_dtypes)
 
     @property
     def numbers_events(self) -> bool:
@@ -70,7 +70,7 @@ class ChainLister(Runtime):
     @property
     def _path_dtypes(self) -> tuple[Any, ...]:
         """Types of the fields of `cer_gpu.backend.chains.path_counts.Paths`."""
-        return np.uint64, self._length.dtype, np.int64, np.int64
+        return np.uint64, self._length.dtype, np.int64, np.int64, np.int64
 
     def flush(self) -> MatchBuffers | CountBuffers:
         """Return the matches, or the counts, since the last call."""
@@ -129,7 +129,7 @@ class ChainLister(Runtime):
                     yield counts
                 case Status.GROW_PATH:
                     size = 2 * self._paths[0].shape[1]
-                    self._paths = tuple(np.zeros((2, size), dtype) for dtype in self._path_dtypes)
+                    self._paths = tuple(np.zeros((4, size), dtype) for dtype in self._path_dtypes)
                 case Status.TOO_MANY:
                     raise too_many_at(int(events.positions[ends[regs[loops.END], loops.EVENT]]))
                 case other:

@@ -5,6 +5,9 @@ CER_GPU_EXAMPLES scales the number of random cases of each property; `make test-
 
 from __future__ import annotations
 
+import itertools
+import random
+
 import pyarrow as pa
 import pytest
 import spaced_strategies as spaced
@@ -86,6 +89,42 @@ def test_joins_evaluate_the_others(text, reason):
     assert query.physical_plan("positions").engine in ("instances", "products")
     assert reason in query._plan.why_not_chain
     assert reason in query.physical_plan("positions").reason
+
+
+@pytest.mark.parametrize(("text", "runtime"), [
+    ("(A ; B ; C WITHIN 2 SECONDS) ; A", "stack_counter"),
+    ("(A ; B+ WITHIN 2 SECONDS) ; C WITHIN 9 SECONDS", "stack_counter"),
+    ("(A+ WITHIN 2 SECONDS) ; C", "stack_counter"),
+    ("A ; (B ; C ; A WITHIN 2 SECONDS) WITHIN 9 SECONDS", "stack_counter"),
+    ("(A ; B ; C WITHIN 2 SECONDS) ; A PARTITION BY [x]", "keyed_stack_counter"),
+    ("A ; (B+ ; C ; A WITHIN 2 SECONDS)", "instances"),
+    ("A ; (B ; C ; A WITHIN 2 SECONDS) ; C", "instances"),
+    ("((A ; B ; C WITHIN 2 SECONDS) ; A ; B WITHIN 4 SECONDS) ; C", "instances"),
+])  # fmt: skip
+def test_one_window_at_either_end_of_a_chain_is_counted_in_its_stacks(text, runtime):
+    assert compiled(text).physical_plan("count").runtime == runtime
+
+
+@pytest.mark.parametrize("keys", ["", "PARTITION BY [k]"])
+@pytest.mark.parametrize("text", [
+    "(A ; B ; C WITHIN 6 SECONDS) ; A", "(A ; B+ WITHIN 6 SECONDS) ; C", "(A+ WITHIN 6 SECONDS) ; C",
+    "(A : B ; !A ; C WITHIN 9 SECONDS) ; B+ ; A", "A ; B ; (C ; A ; B+ WITHIN 7 SECONDS)",
+    "(A ; B{2,} WITHIN 9 SECONDS) : C", "A+ ; (B ; (A OR C) ; C WITHIN 9 SECONDS)",
+])  # fmt: skip
+def test_counts_with_windows_are_the_numbers_of_the_matches_that_are_listed(text, keys):
+    rng = random.Random(text + keys)
+    n, n_counted = 400, 0
+    times = list(itertools.accumulate(rng.choice([0, 1, 1, 2]) for _ in range(n)))
+    events = pa.table({"type": rng.choices("ABCD", k=n), "k": rng.choices([1, 2, 3], k=n), "ts": times})
+    for window in ("WITHIN 30 SECONDS", "WITHIN 12 SECONDS", "WITHIN 30 SECONDS, 8 SECONDS EACH STEP"):
+        query = compiled(f"{text} {keys} {window}")
+        counts = query.evaluate(events, output="count")
+        assert query.physical_plan("count").runtime.endswith("stack_counter")
+        listed = query.evaluate(events).group_by("end").aggregate([([], "count_all")]).sort_by("end")
+        assert counts["count"].to_pylist() == listed["count_all"].to_pylist()
+        assert counts["end"].to_pylist() == listed["end"].to_pylist()
+        n_counted += counts.num_rows
+    assert n_counted
 
 
 def test_what_no_event_to_come_can_reach_is_dropped_without_a_window():
