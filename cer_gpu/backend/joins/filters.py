@@ -245,19 +245,25 @@ def fill_columns(sources, floats, plan, scales, last_cell, all_bits, columns, co
             bit = np.int64(k) - 1
             factor_f, plus_f = scales[line, TIMES], scales[line, PLUS]
             per_cell, first_cell = scales[line, PER_CELL], scales[line, FIRST_CELL]
-            for i in range(tile, end):
-                row = _U(i)
-                x = floats[source, row] * factor_f + plus_f
-                if kind == IN_FLOATS:
-                    columns_f[row, k] = x
-                    continue
-                columns[row, _U(0)] &= ~(np.int64(x != x) << bit)
-                if kind == IN_ORDER:
+            if kind == IN_FLOATS:
+                for i in range(tile, end):
+                    columns_f[_U(i), k] = floats[source, _U(i)] * factor_f + plus_f
+            elif kind == IN_ORDER:
+                for i in range(tile, end):
+                    row = _U(i)
+                    x = floats[source, row] * factor_f + plus_f
+                    if x != x:
+                        columns[row, _U(0)] &= ~(np.int64(1) << bit)
                     columns_f[row, k] = x + 0.0  # -0.0 and 0.0 are one value
                     bits = columns[row, k]
                     columns[row, k] = bits ^ ((bits >> np.int64(63)) & _GREATEST)
-                else:
-                    x = x if x == x else 0.0
+            else:
+                for i in range(tile, end):
+                    row = _U(i)
+                    x = floats[source, row] * factor_f + plus_f
+                    if x != x:
+                        columns[row, _U(0)] &= ~(np.int64(1) << bit)
+                        x = 0.0
                     columns[row, k] = np.int64(min(max(np.floor(x * per_cell - first_cell), -last_cell), last_cell))
 
 
