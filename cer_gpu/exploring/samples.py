@@ -165,8 +165,8 @@ class ExploredEvents:
             "SELECT * FROM S WHERE S", type_column=None, time_column=time_column, time_unit=time_unit
         )
         self.schema: pa.Schema = self.open_all(numbered=False).schema
-        self.n_events = 0
-        self.is_loaded = False
+        self.n_events: int = 0
+        self.is_loaded: bool = False
         self._loaded: pa.Table | None = None
         self._n_dropped = 0
         self._by_key: dict[tuple[tuple[str, ...], int], EventSample | None] = {}
