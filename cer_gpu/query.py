@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, cast
 
 import pyarrow as pa
@@ -41,7 +41,7 @@ from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.distribution import Distribution
 from cer_gpu.planning.file_pruning import FilePruning, needs_of, prune
-from cer_gpu.planning.outputs import output_of, why_not_output, with_aggregate
+from cer_gpu.planning.outputs import funnel_plan, output_of, why_not_output, with_aggregate
 from cer_gpu.planning.passes import plan_of, schema_errors, strategy_notes
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import LogicalPlan
@@ -446,7 +446,16 @@ class Query(CompiledQuery):
 
     def _new_execution(self, options: EvaluationOptions, sharing: SharedState | None = None) -> StreamingExecution:
         query = self._with_aggregate_of(options)
-        return StreamingExecution(query._bindings, options, query.resolve_output(options.output), sharing)
+        output = query._output(options.output)
+        if output.by_starts:
+            query = query._as_funnel
+        return StreamingExecution(query._bindings, options, output.name, sharing)
+
+    @cached_property
+    def _as_funnel(self) -> Query:
+        """The query with the plan that evaluates its funnel."""
+        plan = funnel_plan(self._plan)
+        return self if plan is self._plan else self._changed(funnel_plan)
 
     @options_by_name
     def explain(self, events: Any = None, *, analyze: bool = False, detail: str = "summary") -> Explanation:

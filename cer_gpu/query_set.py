@@ -49,6 +49,7 @@ from cer_gpu.in_one_table import joined_schema, named
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import reading_again
 from cer_gpu.order.streams import STREAM_COLUMN
+from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.file_pruning import FilePruning
 from cer_gpu.preparing.facts import FROM_QUERIES
 from cer_gpu.preparing.over_schema import OverSchema
@@ -457,8 +458,9 @@ class QuerySet(ForecastsOfSet, Mapping[str, CompiledQuery], Evaluable):
         executions: dict[str, QueryExecution] = {}
         for name, query in self._queries.items():
             own = options_by_output[outputs.get(name, options.output)]
-            if name in prepared:
-                executions[name] = StreamingExecution(prepared[name], own, query.resolve_output(own.output), sharing)
+            output = query.resolve_output(own.output)
+            if name in prepared and not OUTPUTS[output].by_starts:  # a funnel may have a plan of its own
+                executions[name] = StreamingExecution(prepared[name], own, output, sharing)
             else:
                 executions[name] = query._new_execution(own, sharing)
         return QuerySetEvaluator(executions, options, sharing, self, result_formatter)

@@ -147,7 +147,6 @@ SECTIONS: dict[str, list[str]] = {
         "check 'Q(x) <- A(name = x) CONSUME BY ANY'",
         "check 'Q(x) <- A(name = x)' --no-type-column",
         "check 'SELECT * FROM S WHERE A LIMIT 5 WITHIN 3 EVENTS'",
-        "check 'SELECT * FROM S WHERE A ; !B WITHIN 9 EVENTS LIMIT 1 EVERY 5 EVENTS'",
         "check 'SELECT * FROM S, S WHERE A'",
         "check 'SELECT * FROM S WHERE A PARTITION BY [name], [name]'",
         "check 'SELECT * FROM S WHERE A ; B' --no-type-column",

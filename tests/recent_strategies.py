@@ -84,7 +84,7 @@ class Drawn:
     def chain(self, n: int, outer: list[str], depth: int) -> Any:
         """Draw a chain of parts that sees some variables before it, with filters around."""
         rnd = self.rnd
-        parts, absent, seen = [], [], []
+        parts, absent, seen, joints = [], [], [], []
         last = None
         keys = []
         for i in range(n):
@@ -98,8 +98,10 @@ class Drawn:
             last = final
             seen += names
             parts.append(part)
+            single = isinstance(part, ref.Event | ref.Choice)
+            joints.append(rnd.choice([";"] * 8 + ["->"] * single + ([] if bars else [":"])) if i else ";")
             absent.append(bars)
-        made: Any = parts[0] if n == 1 else ref.Chain(tuple(parts), tuple(absent))
+        made: Any = parts[0] if n == 1 else ref.Chain(tuple(parts), tuple(absent), tuple(joints))
         filters = [*keys, *(self.filter(seen, outer, made) for _ in range(rnd.choice([0, 0, 0, 1, 1, 2])))]
         filters = [each for each in filters if each is not None]
         if filters:
@@ -219,13 +221,16 @@ def _text(node: Any) -> str:
             return f"({' OR '.join(map(_text, node.events))}) AS {node.variable}"
         case ref.Chain():
             text = ""
-            for part, absent in zip(node.parts, node.absent, strict=True):
+            for part, absent, joint in zip(node.parts, node.absent, node.joints, strict=True):
                 bars = " ; ".join(f"!{_absent(each)}" for each in absent)
                 if bars and len(text) % 3 == 0:
                     text = f"({text} ; {bars})"  # an absence may end a part in parentheses
                 elif bars:
                     text += f" ; {bars}"
-                text += f"{' ; ' if text else ''}({_text(part)})"
+                if joint == ":" and text:
+                    text = f"(({text}) : ({_text(part)}))"
+                else:
+                    text += f"{f' {joint} ' if text else ''}({_text(part)})"
             return f"({text})"
         case ref.Times():
             until = "".join(f" UNTIL {_absent(each)}" for each in node.until)

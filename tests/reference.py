@@ -231,24 +231,36 @@ def counts_of(query: Query, candidates: Sequence[Any]) -> list[tuple[int, int]]:
     return [(end, n) for end, n in counted if n]
 
 
-def kept_at_ends(query: Query, stream: Sequence[Event], counts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def kept_at_ends(
+    query: Query,
+    stream: Sequence[Event],
+    counts: Sequence[tuple[int, int]],
+    survivors: Sequence[Any] = (),
+) -> list[tuple[int, int]]:
     """Return how many complex events of each end LIMIT n EVERY d keeps, given how many each end has.
 
-    One is kept if fewer than n of those kept before, in its substream, end at most d before it.
+    One is kept if fewer than n of those kept before, in its substream, end at most d before it.  Behind an absence up
+    to the end of the window, they become known in the order of their starts, all of one end with the latest: it is the
+    latest starts of the `survivors` (see `moments`) that are at most d apart.
     """
     assert query.limit is not None
+    measured = {end: end for end, _ in counts}
+    if trails(query.formula) and absence_lasts(query.formula) is None:
+        measured = {end: max(start for start, other, *_ in survivors if other == end) for end in measured}
     kept = []
     for own in substreams(query, stream):
         part, place_of = [stream[p] for p in own], {p: k for k, p in enumerate(own)}
         before: list[int] = []
-        for end, n in sorted(counts):
+        chosen: Counter[int] = Counter()
+        for end, n in sorted(counts, key=lambda each: (measured[each[0]], each[0])):
             if end not in place_of:
                 continue
-            place = place_of[end]
+            place = place_of[measured[end]]
             for _ in range(n):
                 if sum(in_window(query.every, part, (other, place)) for other in before) < query.limit:
                     before.append(place)
-        kept += [(own[place], before.count(place)) for place in dict.fromkeys(before)]
+                    chosen[end] += 1
+        kept += chosen.items()
     return sorted(kept)
 
 

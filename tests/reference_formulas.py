@@ -130,10 +130,11 @@ class Contig:
 
 @dataclass(frozen=True)
 class Next:
-    """F -> g: g is one event, or an iteration of one."""
+    """F -> g: g is one event, or an iteration of one; with none of `absent` strictly between (f ; !R -> g)."""
 
     left: Formula
     right: Formula
+    absent: tuple[Formula, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -376,8 +377,8 @@ def valuations(
                 return checked(followed(of(left, before), right, before, absent=absent))
             case Contig(left, right):
                 return checked(followed(of(left, before), right, before, contiguous=True))
-            case Next(left, right):
-                return checked(followed(of(left, before), right, before, absent=(_event_of(right),)))
+            case Next(left, right, absent):
+                return checked(followed(of(left, before), right, before, absent=(_event_of(right), *absent)))
             case All(left, right):
                 one, other = of(left, before), of(right, before)
                 if most is not None and len(one) * len(other) > 20 * most:
@@ -531,7 +532,7 @@ def absences(formula: Formula) -> tuple[Formula, ...]:
     """Return the events that must be absent between the direct subformulas, or behind them."""
     if isinstance(formula, Plus | Times):
         return formula.until
-    return formula.absent if isinstance(formula, Seq | Trailing) else ()
+    return formula.absent if isinstance(formula, Seq | Next | Trailing) else ()
 
 
 def defined_variables(formula: Formula) -> set[str]:

@@ -1,6 +1,7 @@
 """Reference for the output "funnel": the steps of a chain that each start reaches, from the definition.
 
-A step is one event: its formula has the valuation [i, i]; a repetition is as many steps as it needs at least. Of each
+A step is one event: its formula has the valuation [i, i]; a repetition is as many steps as it needs at least; before a
+step behind `:` any other event is absent. Of each
 event that satisfies the first step, the next step is the earliest event behind it that satisfies the second, and so
 on. An absence between two steps bars: the first such event strictly between the step before and the earliest event
 that satisfies the next one ends the way, and so does the window of WITHIN, from the first event, or the length of
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import reference as ref
+import reference_recent as recent
 
 Step = tuple[ref.Formula, tuple[ref.Formula, ...]]  # (its event, the events that must not lie before it)
 
@@ -36,11 +38,16 @@ def steps_of(formula: ref.Formula) -> list[Step]:
         case ref.Seq(left, right, absent):
             first, *others = steps_of(right)
             return [*steps_of(left), (first[0], absent), *others]
-        case ref.Next(left, right):  # the earliest event of its kind: nothing of that kind lies before it
-            return [*steps_of(left), *steps_of(right)]
-        case ref.Times(body, least, _, joint, until) if least and (joint in (";", "->") or least == 1):
+        case ref.Next(left, right, absent):  # the earliest event of its kind: nothing of that kind lies before it
+            first, *others = steps_of(right)
+            return [*steps_of(left), (first[0], absent), *others]
+        case ref.Contig(left, right):  # any event bars that is not the next step
+            first, *others = steps_of(right)
+            return [*steps_of(left), (first[0], (ref.EventType(ref.ANY),)), *others]
+        case ref.Times(body, least, _, joint, until) if least:
             first, *others = steps_of(body)
-            return [first, *others, *[(first[0], until or first[1]), *others] * (least - 1)]
+            between = (ref.EventType(ref.ANY),) if joint == ":" else until or first[1]
+            return [first, *others, *[(first[0], between), *others] * (least - 1)]
         case ref.Plus(body) | ref.ContigPlus(body):
             return steps_of(body)
         case _:
@@ -133,6 +140,75 @@ def keyed_progress(steps: Sequence[KeyedStep], rows: Sequence[dict[str, Any]], w
                 answer = Progress(tuple(reached), "end")
             if answer is not None:
                 break
+        found.append(answer or Progress(tuple(reached), "complete"))
+    return found
+
+
+def tested_progress(query: recent.Query, stream: recent.Stream) -> list[Progress]:
+    """Return the rows of a chain whose steps are tested together (`reference_recent`), by join predicates.
+
+    A start without a value of a key, which equalities make all steps share, begins nothing.  A test is made at the last
+    step that it reads.  The next step is the earliest event that satisfies it and passes the
+    tests made there; an absent event bars if its tests hold, with the steps reached.
+    """
+    pattern = recent.unrolled(query.formula)
+    keys = [tuple(event.get(name) for name in query.partition) for event in stream]
+    shared = recent.keys_of(pattern)
+    found = []
+
+    def apart(one: int, other: int) -> Any:
+        kind = query.within[0]
+        if kind == "events":
+            return sum(key == keys[one] for key in keys[one:other])
+        name = "ts" if kind == "time" else "o"
+        return stream[other][name] - stream[one][name]
+
+    def near(one: int, other: int) -> bool:
+        return query.within is None or apart(one, other) <= query.within[1]
+
+    def alternative(reached: list[int], taken: list[int], position: int) -> int | None:
+        """Return the first alternative of the next step that an event is."""
+        k = len(reached)
+        for i, each in enumerate(pattern.steps[k].alternatives):
+            events = {step: stream[p] for step, p in enumerate([*reached, position])}
+            ways = dict(enumerate([*taken, i]))
+            tests = [test for last, test in pattern.tests if last == k]
+            if recent.satisfies(stream[position], each.event) and all(recent.holds(t, events, ways) for t in tests):
+                return i
+        return None
+
+    def bars(reached: list[int], taken: list[int], position: int) -> bool:
+        events = {step: stream[p] for step, p in enumerate(reached)} | {recent.NOW: stream[position]}
+        return any(
+            recent.satisfies(stream[position], wanted)
+            and all(recent.holds(test, events, dict(enumerate(taken))) for test in tests)
+            for wanted, tests in pattern.steps[len(reached)].absent
+        )
+
+    for start in range(len(stream)):
+        first = None if None in keys[start] else alternative([], [], start)
+        if first is None or recent.key_at(shared, 0, stream[start]) is None:
+            continue
+        reached, taken, answer = [start], [first], None
+        while len(reached) < len(pattern.steps) and answer is None:
+            for position in range(reached[-1] + 1, len(stream)):
+                if keys[position] != keys[start]:
+                    continue
+                if not near(start, position):
+                    answer = Progress(tuple(reached), "window")
+                    break
+                way = alternative(reached, taken, position)
+                if way is not None:
+                    reached.append(position)
+                    taken.append(way)
+                    break
+                if bars(reached, taken, position):
+                    answer = Progress(tuple(reached), "barred", position)
+                    break
+            else:
+                passed = query.within is not None and query.within[0] != "events"
+                passed = passed and any(not near(start, other) for other in range(start, len(stream)))
+                answer = Progress(tuple(reached), "window" if passed else "end")
         found.append(answer or Progress(tuple(reached), "complete"))
     return found
 

@@ -94,10 +94,15 @@ class Absent:
 
 @dataclass(frozen=True)
 class Chain:
-    """Parts joined by `;`, each with what is absent before it."""
+    """Parts, each with what is absent before it, and with how it is joined to the one before.
+
+    A part joined by `:` has any event absent before it; one joined by `->`, which is one event, all events that satisfy
+    it by themselves: what stands in its own parentheses.
+    """
 
     parts: tuple[Any, ...]
     absent: tuple[tuple[Absent, ...], ...]
+    joints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -203,7 +208,9 @@ def _unroll(node: Any, visible: list[int], made: Unrolled) -> list[int]:
             return [len(steps) - 1]
         case Chain():
             own: list[int] = []
-            for part, absent in zip(node.parts, node.absent, strict=True):
+            joints = node.joints or (";",) * len(node.parts)
+            for part, absent, joint in zip(node.parts, node.absent, joints, strict=True):
+                absent = (*absent, *_of_joint(joint, part))
                 before = [*visible, *own]
                 first = len(steps)
                 own += _unroll(part, before, made)
@@ -235,6 +242,16 @@ def _unroll(node: Any, visible: list[int], made: Unrolled) -> list[int]:
             made.windows.append((own[0], own[-1], node.within))
             return own
     raise AssertionError(node)
+
+
+def _of_joint(joint: str, part: Any) -> tuple[Absent, ...]:
+    """Return what is absent before a part because of its joint."""
+    if joint == ":":
+        return (Absent(Event(ANY, "any")),)
+    if joint == ";":
+        return ()
+    events = part.events if isinstance(part, Choice) else (part,)
+    return tuple(Absent(replace(event, filters=()), event.filters) for event in events)
 
 
 def _filter_step(made: Unrolled, visible: list[int]) -> None:

@@ -47,7 +47,6 @@ ABSENCES = {
     "before any number": "A ; !D ; B*",
     "before a contiguous one": "A ; !D : B",
     "behind a contiguous one": "A : !D ; B",
-    "before an arrow": "A ; !D -> B",
     "behind an arrow": "A -> !D ; B",
     "under another": "A ; !(!D) ; B",
     "of a sequence": "A ; !(C ; D) ; B",

@@ -309,8 +309,13 @@ class _Writer:
             case ref.Seq(left, right, absent):
                 gap = self.absences(absent)
                 return [*self.formula(left, SEQ, first), *gap, ";", *self.formula(right, SEQ + 1, False)]
-            case ref.Next(left, right):
-                return [*self.formula(left, SEQ, first), "->", *self.formula(right, SEQ + 1, False)]
+            case ref.Next(left, right, absent):
+                return [
+                    *self.formula(left, SEQ, first),
+                    *self.absences(absent),
+                    "->",
+                    *self.formula(right, SEQ + 1, False),
+                ]
             case ref.Preceded(absent, body):
                 before = [[*self.absences((e.event,)), self.keyword("FOR"), *self.extent(e.within)] for e in absent]
                 leading = [token for tokens in before for token in tokens][1:]

@@ -115,6 +115,13 @@ def next_events(draw, scope, related, pluses):
     return ref.Times(event, *draw(bounds), "->" if shape == "next" else draw(st.sampled_from(";:")))
 
 
+@st.composite
+def next_of(draw, left, right, scope, related):
+    """Draw `left -> right`, or `left ; !R -> right`."""
+    free = ref.may_be_empty(left) or ref.may_be_empty(right) or draw(st.integers(0, 3)) > 0
+    return ref.Next(left, right, () if free else draw(absences(scope, related)))
+
+
 # -------------------------------------------------------------------------------------------------- formulas
 
 bounds = st.sampled_from([(2, 2), (1, 2), (2, 3), (0, 2), (0, None), (2, None), (1, None), (3, 3), (1, 1), (1, 3)])
@@ -153,7 +160,7 @@ def formulas(draw, depth=3, pluses=2, related=False, conjunctions=True, scope=No
             left = part()
             inside = scope.behind(left)
             if shape == "next":
-                return ref.Next(left, draw(next_events(inside, related, pluses)))
+                return draw(next_of(left, draw(next_events(inside, related, pluses)), inside, related))
             if shape == "contig":
                 formula = ref.Contig(left, part(inside))
             else:
@@ -218,7 +225,7 @@ def chains(draw, most=4):
         scope = Scope().behind(formula)
         shape = draw(st.sampled_from(["seq", "seq", "contig", "next", "next", "absent", "absent"]))
         if shape == "next":
-            formula = ref.Next(formula, draw(next_events(scope, False, 1)))
+            formula = draw(next_of(formula, draw(next_events(scope, False, 1)), scope, False))
             continue
         right = draw(single_events(scope, False))
         quantifier = draw(st.sampled_from(["none", "none", "none", "option", "times"]))

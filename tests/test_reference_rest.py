@@ -101,6 +101,11 @@ MEANINGS = [
     (Next(A, maybe(B)), "ABB", None, [(0,), (0, 1)]),
     (Next(Seq(A, maybe(B)), C), "ACBC", None, [(0, 1), (0, 2, 3)]),
     (Next(A, Not("A")), "AABC", None, [(0,), (1,)]),
+    # the next event, with no other one before it
+    (Next(A, B, (D,)), "ACBB", None, [(0, 2)]),
+    (Next(A, B, (D,)), "ADBAB", None, [(3, 4)]),
+    (Next(A, Plus(B), (D,)), "ABDB", None, [(0, 1), (0, 1, 3)]),
+    (Next(A, B, (BELOW_A,)), "AADB", [1, 3, 2, 0], [(0, 3)]),
     # absence in a gap
     (Seq(A, B, (D,)), "ADB", None, []),
     (Seq(A, B, (D,)), "DACBD", None, [(1, 3)]),
@@ -149,6 +154,7 @@ EQUIVALENCES = [
     (Seq(Plus(maybe(A)), B), Seq(Times(A, 0), B)),
     (Next(A, B), Seq(A, B, absent(B))),
     (Next(A, ABOVE_A), Seq(A, ABOVE_A, absent(ABOVE_A))),
+    (Next(A, B, (D,)), Seq(A, B, (B, D))),
     (Next(A, Plus(B)), Seq(A, Plus(B), absent(B))),
     (Next(A, Times(B, 1, None, "->")), Or(Next(A, B), Next(Next(A, B), Times(B, 1, None, "->")))),
     (Times(B, 3, 3, "->"), Next(Next(B, B), B)),

@@ -1,4 +1,4 @@
-"""SELECT RECENT with keys by step: an event is read once for each of its keys.
+"""Symbol tables of SELECT RECENT; with keys by step, an event is read once for each of its keys.
 
 The operations of an event are cut where the keys of the steps change, in the order in which they are done: from the
 last step to the first, what moves before what drops.
@@ -11,12 +11,63 @@ from itertools import groupby
 import numpy as np
 
 from cer_gpu.arrays import Bools, Int32
-from cer_gpu.automaton.recent import RecentPattern, RecentTable
+from cer_gpu.automaton.alphabet import NumberedAlphabet
+from cer_gpu.automaton.recent import RecentPattern, RecentStep
 from cer_gpu.ceql.step_keys import OwnKeys, StepwiseKeys
 
 
+class RecentTable(NumberedAlphabet):
+    """Symbol table of such a pattern, with the symbols met so far.
+
+    Attributes
+    ----------
+    pattern : RecentPattern
+    steps : tuple of RecentStep
+    passed : list of int
+        For each symbol what its events pass, as bits: each alternative of each step, then each absence.
+    ending : bool array, shape (symbols,)
+        True for symbols whose events may end matches.
+    labels : list of frozenset of str
+        Variables of each mark.
+    marks : int32 array, shape (steps, alternatives)
+        Mark of the events of each alternative; 0 where they are not selected.
+    taker : int
+        Mark of the events that retract matches.
+    has_gaps : bool
+        False.
+    """
+
+    has_gaps = False
+
+    def __init__(self, pattern: RecentPattern) -> None:
+        self.pattern: RecentPattern = pattern
+        self.steps: tuple[RecentStep, ...] = pattern.steps
+        event_labels = [event.labels for step in pattern.steps for event in step.events]
+        self.labels: list[frozenset[str]] = list(dict.fromkeys([frozenset[str](), *event_labels, pattern.taker]))
+        number = {labels: mark for mark, labels in enumerate(self.labels)}
+        self.marks: Int32 = np.zeros((len(pattern.steps), max(len(step.events) for step in pattern.steps)), np.int32)
+        for i, step in enumerate(pattern.steps):
+            self.marks[i, : len(step.events)] = [number[event.labels] for event in step.events]
+        self.taker: int = number[pattern.taker]
+        guards = [(event.guard, event.negated) for step in pattern.steps for event in step.events]
+        self._ends = sum(1 << i for i in range(len(guards) - len(pattern.steps[-1].events), len(guards)))
+        self._guards = [*guards, *((absence.guard, absence.negated) for absence in pattern.absences)]
+        self.ending: Bools = np.zeros(0, np.bool_)
+        self.passed: list[int] = []
+        super().__init__()
+
+    def passed_tests(self, word: int) -> int:
+        """Return the tests that an event passes, given its bit vector."""
+        return sum(1 << i for i, (guard, negated) in enumerate(self._guards) if (word >> guard & 1) != negated)
+
+    def add_symbol(self, symbol: int, passed: int) -> None:
+        """Add a new symbol to the tables."""
+        self.passed.append(passed)
+        self.ending = np.append(self.ending, bool(passed & self._ends))
+
+
 class KeyedRecentTable(RecentTable):
-    """Symbol table of such a pattern; the runtime reads parts in place of symbols.
+    """Symbol table of a pattern with keys by step; the runtime reads parts in place of symbols.
 
     Parameters
     ----------

@@ -418,7 +418,7 @@ class _Normaliser:
             case s.Disjunction():
                 return Either(below[0], below[1])
             case s.Sequence():
-                absent = self._next(formula.right) if formula.next else self._absent(formula.absent)
+                absent = (*(self._next(formula.right) if formula.next else ()), *self._absent(formula.absent))
                 return self._sequence(formula, _endings(below[0]), _endings(below[1]), absent)
             case s.TrailingAbsence():
                 own = self._absent(formula.absent)

@@ -13,10 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-import numpy as np
-
-from cer_gpu.arrays import Bools, Int32
-from cer_gpu.automaton.alphabet import NumberedAlphabet
 from cer_gpu.automaton.encoding import NOW
 from cer_gpu.automaton.normal_form import (
     Absent,
@@ -31,6 +27,7 @@ from cer_gpu.automaton.normal_form import (
     unrelated,
 )
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.traversal import children, fold, with_children
 from cer_gpu.ceql.values import Span
 
 _MAX_STEPS = 256
@@ -104,11 +101,14 @@ class RecentAbsence:
         Filters between such an event and those of the partial match that it drops.
     key : tuple of Expression or None
         Its column for each key of the pattern, if it drops what is pending under its own key alone; None: under any.
+    negated : bool
+        True: it is an event that does not satisfy the guard (``-> NOT(R)``).
     """
 
     guard: int
     tests: tuple[RecentTest, ...]
     key: tuple[s.Expression, ...] | None
+    negated: bool = False
 
 
 @dataclass(frozen=True)
@@ -215,29 +215,51 @@ class _Step:
         return (1 << len(self.atoms)) - 1
 
 
+def in_gaps(formula: NormalForm) -> NormalForm:
+    """Return a pattern with the absence of any event in the gap of each ``:``."""
+
+    def changed(part: NormalForm, below: list[NormalForm]) -> NormalForm:
+        formula: NormalForm = with_children(part, below)
+        if isinstance(formula, Then | Repeat) and formula.contiguous:
+            formula = replace(formula, contiguous=False, absent=(*formula.absent, _ANY_EVENT))
+        return formula
+
+    return fold(formula, changed, children)
+
+
+_ANY_EVENT = Absent(Guard(None))
+
+
 def build_recent(
-    formula: NormalForm, guards: Sequence[Guard], selected: frozenset[str], *, trailing: bool = False
+    formula: NormalForm,
+    guards: Sequence[Guard],
+    selected: frozenset[str],
+    *,
+    trailing: bool = False,
+    keyed: bool = True,
 ) -> RecentPattern:
     """Build the steps of a pattern.
 
     Parameters
     ----------
     formula
-        The WHERE clause in LP-normal form; where it ends with an absence, as `cer_gpu.planning.pattern_spans.followed`
-        has it.
+        The WHERE clause in LP-normal form, without ``:`` (`in_gaps`); where it ends with an absence, as
+        `cer_gpu.planning.pattern_spans.followed` has it.
     guards
         `LogicalPlan.guards`.
     selected
         The selected variables.
     trailing
         True if it ends with an absence.  That the absent event is in its window is tested separately.
+    keyed
+        False: equalities that all steps share are tests as all others; the first event passes one with itself.
 
     Raises
     ------
     NotRecentError
-        When the pattern is no chain of steps by ``;``, or a join predicate cannot be placed.
+        When the pattern is no chain of steps, or a join predicate cannot be placed.
     """
-    builder = _RecentBuilder(guards, selected)
+    builder = _RecentBuilder(guards, selected, keyed=keyed)
     if not trailing:
         return builder.pattern(formula)
     followed = formula.body if isinstance(formula, Related) else formula  # the filter says how long it lasts
@@ -247,7 +269,8 @@ def build_recent(
 
 
 class _RecentBuilder:
-    def __init__(self, guards: Sequence[Guard], selected: frozenset[str]) -> None:
+    def __init__(self, guards: Sequence[Guard], selected: frozenset[str], *, keyed: bool) -> None:
+        self._keyed = keyed
         self._number = {guard: i for i, guard in enumerate(guards)}
         self._selected = selected
         self._steps: list[_Step] = []
@@ -260,6 +283,9 @@ class _RecentBuilder:
         last = _Step([])
         self._bar(last, trailing, self._add_steps(formula, []))
         keys, in_keys = self._key_classes()
+        if not self._keyed:
+            self._placed += self._values_of_first(in_keys)
+            keys, in_keys = (), {}
         steps = []
         for number, step in enumerate(self._steps):
             tests = [p.test for p in self._placed if p.step == number and not _is_implied(p.equal, in_keys)]
@@ -309,7 +335,7 @@ class _RecentBuilder:
                 return steps
             case _:
                 raise NotRecentError(
-                    "RECENT is for chains of steps by ';', and this filter with OR makes several patterns of one",
+                    "RECENT is for chains of steps, and this filter with OR makes several patterns of one",
                     "write a predicate of one event: b[x = a.x OR y > 3]",
                 )
 
@@ -443,9 +469,8 @@ class _RecentBuilder:
         whole = len(own) == len(keys)
         tests = unkeyed if whole else [*keyed, *unkeyed]
         distinct = tuple(dict.fromkeys(placed.test for placed in tests))
-        return RecentAbsence(
-            self._number[absent.guard], distinct, tuple(own[key] for key in range(len(keys))) if whole else None
-        )
+        key_columns = tuple(own[key] for key in range(len(keys))) if whole else None
+        return RecentAbsence(self._number[absent.guard], distinct, key_columns, absent.negated)
 
     def _key_of(self, placed: list[_Placed], in_keys: dict[_Column, int]) -> tuple[int, s.Expression] | None:
         """Return the key that a filter makes equal to a column of an absent event, and that column."""
@@ -486,6 +511,25 @@ class _RecentBuilder:
             for group in whole
         )
         return keys, {column: key for key, group in enumerate(whole) for column in group}
+
+    def _values_of_first(self, in_keys: dict[_Column, int]) -> list[_Placed]:
+        """Return tests that the first event has a value of each key, the same in all columns of the key that it has."""
+        columns_of: dict[int, list[tuple[_Column, s.Attribute]]] = {}
+        for placed in self._placed:
+            predicate = placed.test.predicate
+            if placed.equal is None or placed.equal[0] not in in_keys or not isinstance(predicate, s.Comparison):
+                continue
+            for column, side in zip(placed.equal, (predicate.left, predicate.right), strict=True):
+                if column[0] == 0 and isinstance(side, s.Attribute):
+                    columns_of.setdefault(in_keys[column], []).append((column, side))
+        tests = []
+        for members in columns_of.values():
+            for column, side in dict(members).items():
+                first = members[0][1]
+                predicate = s.Comparison("=", first, side, side.span)
+                events = dict.fromkeys([_event_of(first), _event_of(side)], 0)
+                tests.append(_Placed(0, RecentTest(predicate, tuple(events.items())), (members[0][0], column)))
+        return tests
 
 
 def _alternatives(formula: NormalForm) -> list[tuple[Atom, tuple[s.Relation, ...]]] | None:
@@ -534,51 +578,3 @@ def _span_of(predicate: s.Predicate, name: str | None, event: str | None) -> s.S
         if name is not None and _event_of(attribute) == (name, event):
             return attribute.span
     return None
-
-
-class RecentTable(NumberedAlphabet):
-    """Symbol table of such a pattern, with the symbols met so far.
-
-    Attributes
-    ----------
-    pattern : RecentPattern
-    passed : list of int
-        For each symbol what its events pass, as bits: each alternative of each step, then each absence.
-    ending : bool array, shape (symbols,)
-        True for symbols whose events may end matches.
-    labels : list of frozenset of str
-        Variables of each mark.
-    marks : int32 array, shape (steps, alternatives)
-        Mark of the events of each alternative; 0 where they are not selected.
-    taker : int
-        Mark of the events that retract matches.
-    has_gaps : bool
-        False.
-    """
-
-    has_gaps = False
-
-    def __init__(self, pattern: RecentPattern) -> None:
-        self.pattern = pattern
-        event_labels = [event.labels for step in pattern.steps for event in step.events]
-        self.labels: list[frozenset[str]] = list(dict.fromkeys([frozenset[str](), *event_labels, pattern.taker]))
-        number = {labels: mark for mark, labels in enumerate(self.labels)}
-        self.marks: Int32 = np.zeros((len(pattern.steps), max(len(step.events) for step in pattern.steps)), np.int32)
-        for i, step in enumerate(pattern.steps):
-            self.marks[i, : len(step.events)] = [number[event.labels] for event in step.events]
-        self.taker: int = number[pattern.taker]
-        guards = [(event.guard, event.negated) for step in pattern.steps for event in step.events]
-        self._ends = sum(1 << i for i in range(len(guards) - len(pattern.steps[-1].events), len(guards)))
-        self._guards = [*guards, *((absence.guard, False) for absence in pattern.absences)]
-        self.ending: Bools = np.zeros(0, np.bool_)
-        self.passed: list[int] = []
-        super().__init__()
-
-    def passed_tests(self, word: int) -> int:
-        """Return the tests that an event passes, given its bit vector."""
-        return sum(1 << i for i, (guard, negated) in enumerate(self._guards) if (word >> guard & 1) != negated)
-
-    def add_symbol(self, symbol: int, passed: int) -> None:
-        """Add a new symbol to the tables."""
-        self.passed.append(passed)
-        self.ending = np.append(self.ending, bool(passed & self._ends))

@@ -489,8 +489,10 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
     next_sequence = _node(partial(s.Sequence, contiguous=False, next=True))
 
     def sequence_without(self, meta: Any, children: list[Any]) -> s.Sequence:
-        guarded, right = children
-        return s.Sequence(guarded.formula, right, False, span_of(meta), absent=guarded.absent)
+        return s.Sequence(children[0].formula, children[1], False, span_of(meta), absent=children[0].absent)
+
+    def next_sequence_without(self, meta: Any, children: list[Any]) -> s.Sequence:
+        return replace(self.sequence_without(meta, children), next=True)
 
     def guarded(self, meta: Any, children: list[Any]) -> s.TrailingAbsence:
         return s.TrailingAbsence(children[0], (children[1],), span_of(meta))
@@ -509,9 +511,8 @@ class _FormulaBuilder(OwnKeysBuilder, Transformer_NonRecursive[Any, Any]):
 
     def absence(self, meta: Any, children: list[Any]) -> s.Absence:
         absent, length = children
-        rebuilt: s.Absence = replace(
-            absent, span=span_of(meta), length=None if length is None else extent(self.text, length)
-        )
+        lasts = None if length is None else extent(self.text, length)
+        rebuilt: s.Absence = replace(absent, span=span_of(meta), length=lasts)
         return rebuilt
 
     def until(self, meta: Any, children: list[Any]) -> tuple[s.Absence, ...]:

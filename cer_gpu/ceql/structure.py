@@ -34,11 +34,11 @@ class _Structure:
         self._ending(formula)
         for part in walk(formula):
             match part:
-                case s.Sequence(next=True):
-                    self._next(part.right, _is_step, "one event or an iteration of one")
                 case s.Preceded():
                     self._preceding(part)
                 case s.Sequence():
+                    if part.next:
+                        self._next(part.right, _is_step, "one event or an iteration of one")
                     self._check_absences(part.absent, [part.left, part.right])
                     for absence in part.absent:
                         if absence.length is not None:
@@ -63,7 +63,7 @@ class _Structure:
     # ---- absences -----------------------------------------------------------------------------------------------
 
     def _ending(self, formula: s.Formula) -> None:
-        """Refuse absences at the end of a part that nothing follows by ``;``, or of a pattern without a window."""
+        """Refuse absences at the end of a part that no ``;`` or ``->`` follows, or of a pattern without a window."""
         todo: list[tuple[s.Formula, _Context]] = [(formula, _END)]
         steps = {id(part) for part in _unconditional_parts(formula)}
         lasting: list[s.Absence] = []  # with FOR, in the middle of the pattern
@@ -78,7 +78,7 @@ class _Structure:
                     continue
                 self._end(part, context)
             match part:
-                case s.Sequence(contiguous=False, next=False):
+                case s.Sequence(contiguous=False):
                     left = ("an absence stands beside a formula that may be empty", _BESIDE_EMPTY)
                     todo += [(part.right, context), (part.left, left if id(part.right) in self._empty else _NEXT)]
                 case s.Iteration(contiguous=False, next=False) if context in (_NEXT, _AGAIN):
@@ -255,10 +255,8 @@ def _is_step(formula: s.Formula) -> bool:
 def _no_end(around: s.Formula) -> tuple[str, str]:
     """Return why nothing ends an absence at the end of a part of a formula, and a hint."""
     match around:
-        case s.Sequence(contiguous=True):
-            beside, hint = "a side of ':'", "an absence stands between two ';': A ; !B ; C"
         case s.Sequence():
-            beside, hint = "a side of '->'", "an absence stands between two ';': A ; !B ; C"
+            beside, hint = "a side of ':'", "an absence stands between two ';': A ; !B ; C"
         case s.Windowed():
             beside, hint = (
                 "a local window",
@@ -291,7 +289,7 @@ _NEXT_OF_ONE = "A -> B, A -> (B AS b FILTER b.k = A.k), A -> B+; of a longer par
 
 # ---- SELECT RECENT, which is for chains of steps ---------------------------------------------------------------
 
-_CHAINS = "RECENT is for chains of steps by ';'"
+_CHAINS = "RECENT is for chains of steps"
 _OTHER = "SELECT ALL, NEXT or LAST take it"
 
 
@@ -299,15 +297,9 @@ def check_recent(query: s.QuerySyntax, report: Report) -> None:
     """Report the parts of a query that have no meaning with SELECT RECENT."""
     for part in walk(query.formula):
         match part:
-            case s.Iteration() if part.contiguous or part.next:
-                sign = ":" if part.contiguous else "->"
-                report(f"{_CHAINS}, and '{sign}' joins these", part.span, f"write A{{3}} for three events; {_OTHER}")
             case s.Iteration() if part.n_min != part.n_max:
                 message = f"{_CHAINS}, and the number of events of this part is not fixed"
                 report(message, part.span, f"write A{{3}} for three events; {_OTHER}")
-            case s.Sequence() if part.contiguous or part.next:
-                sign = ":" if part.contiguous else "->"
-                report(f"{_CHAINS}, and '{sign}' joins these", part.span, f"write A ; B; {_OTHER}")
             case s.Conjunction():
                 report(f"{_CHAINS}, and the sides of ALL come in any order", part.span, f"write A ; B; {_OTHER}")
             case s.Disjunction() if not is_event(part):

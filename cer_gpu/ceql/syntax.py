@@ -199,7 +199,7 @@ class Absence(_OneEvent):
 class Sequence(Node):
     """``left ; right``; ``left : right`` when `contiguous`; ``left -> right`` when `next`.
 
-    `absent` are the events that must not come between the two: ``left ; !R ; right``.
+    `absent` are the events that must not come between the two: ``left ; !R ; right``, ``left ; !R -> right``.
     """
 
     left: Formula

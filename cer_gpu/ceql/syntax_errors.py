@@ -285,7 +285,15 @@ _FORMULA_HINTS: tuple[tuple[Callable[[_Stop], bool], str], ...] = (
     (lambda stop: "DOT" in stop.accepted <= {"DOT", "LPAR"}, QUALIFIED),
     (lambda stop: stop.word == "AND" and "FILTER" in stop.accepted, _ALL),
     (lambda stop: stop.token == "(" and "RANGE" in stop.accepted, "a set stands in braces: IN {1, 2}"),
+    (
+        lambda stop: stop.token == "!" and not stop.in_brackets and stop.before.rstrip().endswith("->"),
+        "the next C with no B before it: A ; !B -> C",
+    ),
     (lambda stop: stop.token == "!" and not stop.in_brackets, _ABSENCE),
+    (
+        lambda stop: stop.token == "->" and stop.accepted == {"SEMICOLON"},
+        "the next event follows another one: A ; !B -> C; back from the first event it is !B FOR 5 MINUTES ; C",
+    ),
     (lambda stop: stop.accepted == {"WITHIN"} and stop.word not in _CLAUSES, _JOINED),  # after THEN
     (lambda stop: stop.word == "AS" and "FILTER" in stop.accepted and "AS" not in stop.accepted, _ABSENCE),
     (_is_foreign_join, _JOINED),

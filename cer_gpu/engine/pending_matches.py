@@ -92,6 +92,9 @@ class PendingMatches:
     ----------
     labels : list of frozenset of str
         Selected variables of each mark, as reported.
+    latest_starts : tuple of int64
+        Ends of the matches that were pending when some were decided last, ascending, and the latest start of each,
+        where rows of one end are wanted together.
     """
 
     def __init__(
@@ -130,6 +133,7 @@ class PendingMatches:
         self._last_ordinals = np.empty(0, np.int64)  # in each partition, where a window counts its events
         self._events = _Events(np.empty(0, np.int64), self._clocks, self._partitions, np.empty(0, np.int64))
         self._trim_at = _TRIM_FROM
+        self.latest_starts: tuple[Int64, Int64] = (np.empty(0, np.int64), np.empty(0, np.int64))
 
     # ---- what the runtime finds -------------------------------------------------------------------------------
 
@@ -314,6 +318,9 @@ class PendingMatches:
         Ends are reported in the order of decision: pending matches are decided later than all that are decided now.
         """
         groups, group = np.unique(self._rows.spans[1], return_inverse=True)
+        starts = np.full(len(groups), -1)
+        np.maximum.at(starts, group, self._rows.spans[0])
+        self.latest_starts = groups, starts
         latest = np.full(len(groups), _UNDECIDED)
         np.maximum.at(latest, group[rows], ordinals)
         open_ = np.zeros(len(groups), np.bool_)
@@ -372,6 +379,10 @@ class PendingMatches:
     def ends(self) -> Int64:
         """Return the positions where the matches here end, ascending."""
         return np.unique(self._rows.spans[1])
+
+    def starts(self) -> Int64:
+        """Return the positions where the matches here, and those to come of the events read, may begin, ascending."""
+        return np.union1d(self._rows.spans[0], self._events.positions)
 
     def holds(self, n_partitions: int) -> Bools:
         """Return the mask of the partitions with pending matches."""

@@ -257,9 +257,17 @@ class PendingResults:
             return min(live, int(pending[0])) if len(pending) else live
         return np.union1d(live, pending)
 
-    def ends(self) -> Int64:
-        """Return the positions where pending matches end, ascending."""
-        return self._results.ends() if isinstance(self._results, PendingMatches) else np.empty(0, np.int64)
+    def measured(self, *, by_starts: bool) -> Int64:
+        """Return the positions where pending matches end, or where matches may begin, ascending."""
+        if not isinstance(self._results, PendingMatches):
+            return np.empty(0, np.int64)
+        return self._results.starts() if by_starts else self._results.ends()
+
+    @property
+    def latest_starts(self) -> tuple[Int64, Int64]:
+        """Ends of the matches that were decided last, ascending, and the latest start of each."""
+        assert isinstance(self._results, PendingMatches)
+        return self._results.latest_starts
 
     def holds(self, n_partitions: int) -> Bools:
         """Return the mask of the first partitions that have pending results."""

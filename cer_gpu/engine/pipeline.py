@@ -162,7 +162,8 @@ class Pipeline:
         return None if binding.derived and shared.device == CUDA else shared
 
     def _side_columns(self, binding: Binding) -> SideColumns | None:
-        bound = None if self.physical.output.by_starts else binding.compared  # a funnel has no join predicates
+        by_keys = self.physical.output.by_starts and not self.physical.plan.tests_starts
+        bound = None if by_keys else binding.compared  # keys of a funnel are no join predicates
         return None if bound is None else SideColumns(bound.columns, bound.binder.inputs, self._strings)
 
     def _check_compared(self, binding: Binding) -> None:
@@ -387,8 +388,12 @@ class Pipeline:
 
     def _end_throttled(self) -> None:
         """Drop the events in which no match ends that LIMIT n EVERY d may still select."""
-        if self._throttle is not None:
-            self._throttle.forget() if self._pending is None else self._throttle.forget(self._pending.ends())
+        if self._throttle is None:
+            return
+        by_starts = self._throttle.by_starts
+        if by_starts:
+            self._release_deferred()  # matches may begin in deferred events, too
+        self._throttle.forget(*([] if self._pending is None else [self._pending.measured(by_starts=by_starts)]))
 
     # ---- results ----------------------------------------------------------------------------------------------
 
@@ -452,6 +457,8 @@ class Pipeline:
 
     def _report_decided(self, pending: PendingResults) -> Iterator[tuple[Any, ResultBuffers]]:
         for matches, keys in pending.decided():
+            if self._throttle is not None and self._throttle.by_starts:
+                self._throttle.measure_from(*pending.latest_starts)
             if self._throttle is not None and not self.physical.limits_rows:
                 matches, keys = self._throttle.choose_with_keys(matches, keys)
                 if not len(matches):

@@ -407,18 +407,19 @@ class PipelineBuilder:
             limit=physical.limit,
             counted=output.counted,
             only_ends=output.most_at_an_end == 1,
-            grouped=whole,
+            grouped=whole or (plan.every is not None and plan.lasts is None),
             shard=None if whole or plan.every is not None else self._shard,
             options=options,
         )
 
     def throttle(self) -> Throttle | None:
         """Return the throttle of LIMIT n EVERY d, or None if the query has none."""
-        every, length = self._plan.every, self._binding.every
+        plan, every, length = self._plan, self._plan.every, self._binding.every
         if every is None or length is None:
             return None
-        counts = every.within.kind == "events" and bool(self._plan.partition)
-        return Throttle(every.n, *length, counts=counts, shard=self._shard)
+        counts = every.within.kind == "events" and bool(plan.partition)
+        by_starts = self._physical.waits and plan.lasts is None
+        return Throttle(every.n, *length, counts=counts, by_starts=by_starts, shard=self._shard)
 
     def output(self, pending: PendingResults | None, throttle: Throttle | None) -> tuple[Output, Retained | None]:
         """Return the output, and the attributes of events that it retains, or None if it shows none."""

@@ -1,8 +1,9 @@
 """LIMIT n EVERY d: at most n matches of each partition in any d, in the order of their ends.
 
 A match is selected if fewer than n of those selected before end at most d before it.  Those that wait for an absence
-behind their end are decided in the same order, and selected then.  Within one end the order is that
-in which they are listed, as for LIMIT n, which therefore holds, too.
+behind their end are decided in the same order, and selected then.  Those that wait until the window from their start
+has passed are decided in the order of their starts, and d is measured there: from the latest start of each end.
+Within one end the order is that in which they are listed, as for LIMIT n, which therefore holds, too.
 """
 
 from __future__ import annotations
@@ -44,18 +45,32 @@ class Throttle:
         In any such length, uint64 or float64.
     counts
         True: the length counts the events of a partition, whose clocks are numbers in it.
+    by_starts
+        True: matches are decided in the order of their starts, in which the length is measured.
     shard
         (k, n): shard k of n of the selected matches; None for all.
 
     Attributes
     ----------
+    by_starts : bool
     n_suppressed : int
         Matches suppressed here that LIMIT n alone would have reported.
     """
 
-    def __init__(self, n: int, column: str | None, length: Any, *, counts: bool, shard: tuple[int, int] | None) -> None:
+    def __init__(
+        self,
+        n: int,
+        column: str | None,
+        length: Any,
+        *,
+        counts: bool,
+        by_starts: bool,
+        shard: tuple[int, int] | None,
+    ) -> None:
         self._n, self._column, self._length = n, column, length
         self._counts, self._shard = counts, shard
+        self.by_starts: bool = by_starts
+        self._latest_starts = _NO_ENDS, _NO_ENDS
         self._clock: np.dtype[Any] = np.asarray(length).dtype
         self._now = earliest(self._clock)
         self._n_chosen = 0
@@ -75,26 +90,30 @@ class Throttle:
     def note(
         self, events: RelevantEvents, ending: Bools, block: EventBlock, clocks: dict[str, Clock], picked: SelectedRows
     ) -> None:
-        """Record the events of a block that may end matches, by their symbols."""
+        """Record the events of a block in which the length is measured, by their symbols: they may end matches."""
         if self._column is None:
             values = (events.ordinals if self._counts else events.positions).view(np.uint64)
         else:
             clock = clocks[self._column]
             values = clock.window_clocks(clock.at(picked.rows, block.times[self._column]))
-        chosen = np.flatnonzero(ending[events.symbols])
+        chosen = np.arange(len(values)) if self.by_starts else np.flatnonzero(ending[events.symbols])
         partitions = events.partitions[chosen] if len(events.partitions) else np.zeros(len(chosen), np.int32)
         self._noted.append((events.reported[chosen], partitions, values[chosen]))
         if len(values):
             self._now = max(self._now, values[-1])
 
     def forget(self, pending: Int64 = _NO_ENDS) -> None:
-        """End a batch: further matches end in other events, or in the `pending` ones, ascending."""
+        """End a batch: further matches are measured in other events, or in the `pending` ones, ascending."""
         remaining: list[tuple[Int64, Int32, Array]] = []
         if len(pending):
             positions, partitions, clocks = self._noted_events()
             at = np.searchsorted(positions, pending)
             remaining = [(positions[at], partitions[at], clocks[at])]
         self._noted = remaining
+
+    def measure_from(self, ends: Int64, starts: Int64) -> None:
+        """Measure the next matches from the latest start of each end; `ends` ascend."""
+        self._latest_starts = ends, starts
 
     def choose(self, matches: ResultBuffers) -> ResultBuffers:
         """Return the selected matches."""
@@ -131,8 +150,19 @@ class Throttle:
         chosen = np.zeros(len(ends), np.int64)
         if not len(ends):
             return chosen
+        if not self.by_starts:
+            return self._select_in_order(ends, ends, amounts)
+        all_ends, latest = self._latest_starts
+        measured = latest[np.searchsorted(all_ends, ends)]
+        order = np.lexsort((ends, measured))  # stable: rows of one end stay in their order
+        chosen[order] = self._select_in_order(ends[order], measured[order], amounts[order[: len(amounts)]])
+        return chosen
+
+    def _select_in_order(self, ends: Int64, measured: Int64, amounts: Int64) -> Int64:
+        """Return how many matches of each row are selected, in the order of the positions where they are measured."""
+        chosen = np.zeros(len(ends), np.int64)
         positions, partitions, clocks = self._noted_events()
-        at = np.searchsorted(positions, ends)
+        at = np.searchsorted(positions, measured)
         partitions, clocks = partitions[at], clocks[at]
         self._reserve_partitions(int(partitions.max()) + 1)
         begin, regs = 0, self._regs

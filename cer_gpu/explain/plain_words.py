@@ -283,16 +283,18 @@ def _outline(formula: NormalForm, streams: Sequence[str], one: str = _ONE) -> It
 def _step_lines(number: int, step: NormalForm, joint: Joint, optional: bool, streams: Sequence[str]) -> Iterator[str]:
     """Yield the lines of a step of a sequence, by its number from 0."""
     repeated = step.body if isinstance(step, Repeat) and step.absent == joint.absent else step
-    next_one = _is_next(repeated, joint.absent)
-    lines = _step_outline(step, streams, _NEXT_ONE if next_one else _ONE)
+    beside = _beside_next(repeated, joint.absent)
+    lines = _step_outline(step, streams, _ONE if beside is None else _NEXT_ONE)
     when = "" if number == 0 else f"{_NEXT}, " if joint.contiguous else f"{_LATER}, "
     event = "in this order:" if isinstance(step, Then) else next(lines)
     yield f"{number + 1}. {when}{'optionally, ' if optional else ''}{event}"
     yield from ("   " + line for line in lines)
-    if isinstance(step, Repeat) and not next_one and _is_next(step.body, joint.absent):
-        yield "   the first of them is the next such event"
-    elif not next_one:
-        yield from ("   " + line for line in _absence_lines(joint.absent, "with ", " since the previous step"))
+    if isinstance(step, Repeat) and beside is None:
+        beside = _beside_next(step.body, joint.absent)
+        if beside is not None:
+            yield "   the first of them is the next such event"
+    absent = joint.absent if beside is None else beside
+    yield from ("   " + line for line in _absence_lines(absent, "with ", " since the previous step"))
 
 
 def _item_lines(lines: Iterator[str], prefix: str = "") -> Iterator[str]:
@@ -315,7 +317,7 @@ def _repeat_lines(repeat: Repeat, streams: Sequence[str], one: str) -> Iterator[
         yield _event_words(atom, streams, f"the next {times} events")
     elif repeat.contiguous:
         yield _event_words(atom, streams, f"{times} events") + ", at consecutive positions"
-    elif _is_next(atom, repeat.absent):
+    elif _beside_next(atom, repeat.absent) == []:
         yield _event_words(atom, streams, f"{times} consecutive events")
     else:
         yield _event_words(atom, streams, f"{times} events") + ", not necessarily consecutive"
@@ -354,8 +356,8 @@ def _absence_lines(absent: Sequence[Absent], before: str, after: str = "") -> It
         yield f"{before}{event}{after}" + (f", such that {tests}" if tests else "")
 
 
-def _is_next(step: NormalForm, absent: Sequence[Absent]) -> bool:
-    """Return True if the absences before an event are just those with which the next such event is meant."""
+def _beside_next(step: NormalForm, absent: Sequence[Absent]) -> list[Absent] | None:
+    """Return the absences before an event except those of its kind, or None if it need not be the next of that kind."""
     events = []
     for choice in choices(step):
         event, predicates = choice, list[Predicate]()
@@ -363,9 +365,12 @@ def _is_next(step: NormalForm, absent: Sequence[Absent]) -> bool:
             predicates.insert(0, event.relation.predicate)
             event = event.body
         if not isinstance(event, Atom):
-            return False
+            return None
         events.append((event.guard, event.negated, predicates))
-    return events == [(each.guard, each.negated, [r.predicate for r in each.relations]) for each in absent]
+    kinds = [(each.guard, each.negated, [r.predicate for r in each.relations]) for each in absent]
+    if any(event not in kinds for event in events):
+        return None
+    return [each for each, kind in zip(absent, kinds, strict=True) if kind not in events]
 
 
 def _operands_of_all(formula: NormalForm) -> Iterator[tuple[NormalForm, bool]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from cer_gpu.automaton.chain import Rejection
+from cer_gpu.automaton.chain import MAX_STEPS, Rejection
 from cer_gpu.automaton.chain_sums import MAX_ROWS, n_sums
-from cer_gpu.automaton.normal_form import Both, Related, Repeat
+from cer_gpu.automaton.normal_form import Atom, Both, Guard, NormalForm, Related, Repeat, guards_of
 from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent
 from cer_gpu.automaton.strategies import ALL
 from cer_gpu.ceql.parser import parse_aggregate
@@ -22,20 +22,69 @@ from cer_gpu.output.reductions import Aggregation
 from cer_gpu.output.weights import Linear, linear
 from cer_gpu.planning.pattern_spans import same_clock
 from cer_gpu.planning.plan import LogicalPlan
-from cer_gpu.runtime.progress.table import FunnelStep, NoFunnelError, funnel_steps, relates
+from cer_gpu.runtime.progress.table import (
+    FunnelStep,
+    NoFunnelError,
+    first_events,
+    funnel_steps,
+    needs_tests,
+    relates,
+)
 
 _STRATEGIES = ("ALL", "RECENT")
 """Strategies that need nothing but the steps that each start reaches."""
 
 
-def funnel_of(plan: LogicalPlan) -> tuple[FunnelStep, ...]:
-    """Return the steps of a plan's pattern.
+def funnel_of(plan: LogicalPlan) -> tuple[FunnelStep, ...] | RecentPattern:
+    """Return the steps of a plan's pattern, or, where starts are to be tested one by one, its steps with their tests.
 
     Raises
     ------
     NoFunnelError
         When the query has no progress, with the reason, and a hint.
     """
+    if plan.tests_starts:
+        assert plan.recent is not None
+        return plan.recent
+    formula = _funnel_formula(plan)
+    if plan.step_keys is not None:
+        return funnel_steps(formula, plan.guards, _with_step_keys(plan.recent, plan.step_keys))
+    keyed = _keyed_steps(plan) if relates(formula) else None
+    if keyed is None and needs_tests(formula):
+        return _tested_steps(formula, _funnel_guards(plan, formula))
+    return funnel_steps(formula, plan.guards, keyed)
+
+
+def funnel_plan(plan: LogicalPlan) -> LogicalPlan:
+    """Return the plan that evaluates the funnel of a query: its own, or one whose starts are tested one by one."""
+    with suppress(NoFunnelError):
+        steps = funnel_of(plan)
+        if isinstance(steps, RecentPattern) and not plan.tests_starts:
+            guards = _funnel_guards(plan, _funnel_formula(plan))
+            return replace(plan, guards=guards, graph=None, parallel=None, chain=None, recent=steps, tests_starts=True)
+    return plan
+
+
+def _funnel_guards(plan: LogicalPlan, formula: NormalForm) -> tuple[Guard, ...]:
+    """Return the guards of a plan, and after them those that only the funnel reads."""
+    return tuple(dict.fromkeys([*plan.guards, *guards_of(first_events(formula))]))
+
+
+def _tested_steps(formula: NormalForm, guards: tuple[Guard, ...]) -> RecentPattern:
+    """Return the steps of a pattern with the tests of its join predicates."""
+    variables = frozenset[str]().union(*(part.labels for part in walk(formula) if isinstance(part, Atom)))
+    try:
+        pattern = build_recent(first_events(formula), guards, variables, keyed=False)
+    except NotRecentError as error:
+        reason = str(error).replace("RECENT is for chains of steps, and ", "").replace(" of RECENT", "")
+        raise NoFunnelError(reason, error.hint) from None
+    if len(pattern.steps) > MAX_STEPS:
+        raise NoFunnelError(f"it has more than {MAX_STEPS} steps", "a shorter chain")
+    return pattern
+
+
+def _funnel_formula(plan: LogicalPlan) -> NormalForm:
+    """Return the pattern whose steps are those of a funnel; raises NoFunnelError where the query has none."""
     if plan.head is not None:
         raise NoFunnelError(
             "it is a conjunctive query, whose atoms have no order", "write the chain in CEQL: A ; B ; C"
@@ -68,9 +117,7 @@ def funnel_of(plan: LogicalPlan) -> tuple[FunnelStep, ...]:
         formula = formula.body  # without the filter of EACH STEP
     if any(isinstance(part, Windowed) for part in walk(plan.syntax.formula)):
         raise NoFunnelError("it has a window within the pattern", "WITHIN for the whole pattern")
-    if plan.step_keys is not None:
-        return funnel_steps(formula, plan.guards, _with_step_keys(plan.recent, plan.step_keys))
-    return funnel_steps(formula, plan.guards, _keyed_steps(plan) if relates(formula) else None)
+    return formula
 
 
 def _with_step_keys(pattern: RecentPattern | None, keys: StepwiseKeys) -> RecentPattern:
@@ -94,23 +141,34 @@ def _key_columns(keys: OwnKeys) -> tuple[Attribute, ...]:
 
 
 def _keyed_steps(plan: LogicalPlan) -> RecentPattern | None:
-    """Return the steps with their keys, if all join predicates are equalities that all steps share."""
+    """Return the steps with their keys, if all join predicates are equalities that all steps, and absences, share."""
     pattern = plan.recent
     if pattern is None and not plan.trailing:
         with suppress(NotRecentError):
             pattern = build_recent(plan.pattern, plan.guards, frozenset())
-    if pattern is None or pattern.tests or not pattern.keys:
+    if pattern is None or pattern.tests or not pattern.keys or (plan.partition and plan.window == "events"):
         return None
-    if plan.partition and plan.window == "events":
-        raise NoFunnelError("WITHIN n EVENTS counts the events of PARTITION BY alone", "a window of time")
-    return pattern
+    unlike = any(absence.key is None for absence in pattern.absences)
+    return None if unlike or any(len(columns) > 1 for key in pattern.keys for columns in key) else pattern
 
 
 def funnel_names(plan: LogicalPlan) -> list[str]:
     """Return a name for each step of a plan's funnel: its variable, else the types that it may have."""
     names = []
-    for step in funnel_of(plan):
-        types = [plan.guards[guard].event_type or "any event" for guard in step.guards]
+    steps = funnel_of(plan)
+    guards = plan.guards
+    if isinstance(steps, RecentPattern):
+        guards = _funnel_guards(plan, _funnel_formula(plan))
+        steps = tuple(
+            FunnelStep(
+                tuple(event.guard for event in step.events),
+                (),
+                frozenset[str]().union(*(event.labels for event in step.events)),
+            )
+            for step in steps.steps
+        )
+    for step in steps:
+        types = [guards[guard].event_type or "any event" for guard in step.guards]
         of_streams = tuple(f"{stream}>" for stream in plan.streams)  # the same variables, of one stream
         aliases = sorted(label for label in step.labels if label not in types and not label.startswith(of_streams))
         names.append(aliases[0] if aliases else " OR ".join(dict.fromkeys(types)))

@@ -29,7 +29,7 @@ from cer_gpu.automaton.normal_form import (
     variable_name,
 )
 from cer_gpu.automaton.parallel_pattern import NotParallelError, ParallelPattern, build_parallel
-from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent
+from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent, in_gaps
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.functions import NO_EVENT_WITHIN
@@ -347,7 +347,9 @@ def _follow(draft: Draft) -> None:
 
 def _neighbours(draft: Draft) -> None:
     """Make join predicates over neighbours predicates over one event, which reads the others by LAG."""
-    if not STRATEGIES[draft.syntax.select.strategy].pending:
+    if STRATEGIES[draft.syntax.select.strategy].pending:
+        draft.pattern = in_gaps(draft.pattern)
+    else:
         draft.pattern, draft.moved_joins = without_neighbour_joins(draft.pattern, draft.spans.sites)
 
 
@@ -432,22 +434,6 @@ PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
 """Passes from a checked query to its plan, in their order; `cer_gpu.explain.facts` says what each did."""
 
 
-def _every(syntax: QuerySyntax, draft: Draft) -> Every | None:
-    """Return LIMIT n EVERY d."""
-    if syntax.every is None:
-        return None
-    if draft.trailing and draft.lasts is None:
-        raise QueryError(
-            "LIMIT n EVERY d chooses in the order of ends, and an absence up to the end of WITHIN is decided in the "
-            "order of starts",
-            syntax.text,
-            *syntax.every.span,
-            hint="count the absence from the end: ; !R FOR 5 MINUTES; or write LIMIT n without EVERY",
-        )
-    assert syntax.limit is not None
-    return Every(syntax.limit, syntax.every)
-
-
 def plan_of(
     syntax: QuerySyntax,
     type_column: str | None,
@@ -485,7 +471,7 @@ def plan_of(
         lasts=draft.lasts,
         consume=syntax.consume,
         limit=syntax.limit,
-        every=_every(syntax, draft),
+        every=None if syntax.every is None or syntax.limit is None else Every(syntax.limit, syntax.every),
         type_column=type_column,
         time_column=time_column,
         time_unit=time_unit,

@@ -15,11 +15,11 @@ from cer_gpu.automaton.atom_graph import AtomGraph, AtomTable, build_atom_graph
 from cer_gpu.automaton.chain import Chain, Rejection, are_neighbours, counts_windows
 from cer_gpu.automaton.chain_sums import MAX_ROWS, n_sums
 from cer_gpu.automaton.determinize import Determinization
-from cer_gpu.automaton.keyed_recent import KeyedRecentTable
+from cer_gpu.automaton.keyed_recent import KeyedRecentTable, RecentTable
 from cer_gpu.automaton.latest_starts import WindowTable
 from cer_gpu.automaton.normal_form import Repeat, Then, is_plain
 from cer_gpu.automaton.parallel_pattern import ParallelTable
-from cer_gpu.automaton.recent import RecentTable
+from cer_gpu.automaton.recent import RecentPattern
 from cer_gpu.automaton.recogniser import Recogniser, RecogniserTable, build_recogniser
 from cer_gpu.automaton.rma import SharedRegisterError
 from cer_gpu.automaton.rma_construction import UnboundedFilterError
@@ -220,6 +220,8 @@ class PhysicalPlan:
             return EventTable()
         if self.output.by_starts:
             steps = funnel_of(plan)
+            if isinstance(steps, RecentPattern):
+                return RecentTable(steps)
             return KeyedFunnelTable(steps) if steps[0].keys else FunnelTable(steps)
         if plan.recent is not None:
             keys = plan.step_keys
@@ -248,6 +250,11 @@ class _PlanRequest:
     plan: LogicalPlan
     output: type[Output]
     shard: bool
+
+    @property
+    def tests_starts(self) -> bool:
+        """True if starts are tested one by one."""
+        return self.output.by_starts and isinstance(funnel_of(self.plan), RecentPattern)
 
     @property
     def relates(self) -> bool:
@@ -342,10 +349,13 @@ _RECOGNISER = "only ends are requested, and one run with registers finds them"
 
 _FUNNEL = "the pattern is a chain; the starts of a partition that wait for the same step advance together"
 
+_TESTED = "each start that waits for a step is tested by the join predicates, or by what may lie in between"
+
 _EVENTS = "each event is passed on as it is read"
 
 CHOICES = (
     Choice("events", lambda request: request.output.each_event, _EVENTS, lambda request: False),
+    Choice("tested_funnel", lambda request: request.tests_starts, _TESTED, lambda request: False),
     Choice("funnel", lambda request: request.output.by_starts, _FUNNEL, lambda request: False),
     Choice("recent", lambda request: request.pends, _RECENT, lambda request: False),
     Choice("products", lambda request: request.gathers, _PRODUCTS, lambda request: request.finds_the_same, Model.PCEA),

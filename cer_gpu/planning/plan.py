@@ -106,6 +106,8 @@ class LogicalPlan:
         The terms of the aggregate, by which nothing need be listed, or the reason why matches are.
     step_keys : StepwiseKeys or None
         Keys of events by the steps of `recent`, in place of `partition`.
+    tests_starts : bool
+        True: the plan of a funnel whose starts are tested one by one, by the tests of `recent`.
     """
 
     text: str
@@ -145,6 +147,7 @@ class LogicalPlan:
     moved_joins: tuple[Predicate, ...] = ()
     reads_symbols: bool = False
     step_keys: StepwiseKeys | None = None
+    tests_starts: bool = False
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from cer_gpu.runtime.instances import InstanceGraph
 from cer_gpu.runtime.keyed_stacks import KeyedStackCounter, KeyedStacks
 from cer_gpu.runtime.neighbours import NeighbourCounter, NeighbourLister
 from cer_gpu.runtime.products import Products
-from cer_gpu.runtime.progress.funnel import Funnel
+from cer_gpu.runtime.progress.funnel import Funnel, TestedFunnel
 from cer_gpu.runtime.protocol import Length, Runtime
 from cer_gpu.runtime.reading.reader import EventReader
 from cer_gpu.runtime.recent.run import RecentRun
@@ -38,6 +38,7 @@ RUNTIMES: dict[str, type[Runtime]] = {
     "products": Products,
     "recogniser": Recognising,
     "funnel": Funnel,
+    "tested_funnel": TestedFunnel,
     "recent": RecentRun,
     "events": EventReader,
 }

@@ -21,6 +21,11 @@ SAME = [
     ("(D ; (A ; !B)) ; C", "D ; A ; !B ; C"),
     ("D ; (A ; (C ; !B))", "D ; A ; C ; !B"),
     ("((A ; !B) ; !D) ; C", "A ; !B ; !D ; C"),
+    ("(A ; !B) -> C", "A ; !B -> C"),
+    ("(A ; !B) -> C", "A ; !B ; !C ; C"),
+    ("((A ; !B) OR D) -> C", "(A ; !B -> C) OR (D -> C)"),
+    ("(A ; !B)+ -> C", "A+ UNTIL (B) ; !B -> C"),
+    ("A ; !B -> C+ ; D", "A ; !B ; !C ; C+ ; D"),
 ]
 
 
@@ -43,7 +48,6 @@ def test_the_gap_before_what_follows_is_meant(part, whole):
     ("formula", "message"),
     [
         ("(A ; !B) : C", "a side of ':'"),
-        ("(A ; !B) -> C", "a side of '->'"),
         ("(A ; !B) ALL C", "a side of ALL"),
         ("(A ; !B) OR C", "a branch of OR"),
         ("((A ; !B) OR C)+ ; D", "a branch of OR"),

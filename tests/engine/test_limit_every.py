@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pytest
 import reference as ref
 import rest_strategies as rest
 import strategies
-from answers import with_and_without_checkpoints
+from answers import survivors_of, with_and_without_checkpoints
 from cases import Case, assert_same, pushed
 from hypothesis import assume
 from hypothesis import strategies as st
@@ -45,8 +46,8 @@ def cases(draw):
 
 
 @st.composite
-def absent_behind(draw):
-    """Draw queries with an absence at the end, counted from the end of what stands before."""
+def absent_behind(draw, lasting=True):
+    """Draw queries with an absence at the end, counted from the end of what stands before, or up to the window's."""
     query, length = draw(rest.trailing_queries(related=draw(st.booleans()))), draw(lengths)
 
     def counted(formula):
@@ -54,18 +55,23 @@ def absent_behind(draw):
             return replace(formula, length=length)
         return replace(formula, body=counted(formula.body))
 
-    within = draw(st.sampled_from([query.within, query.within, None]))
+    within = draw(st.sampled_from([query.within, query.within, None])) if lasting else query.within
     limit, strategy = draw(st.sampled_from([1, 1, 2, 3])), draw(st.sampled_from(["ALL", "ALL", "NEXT", "MAX"]))
     every = draw(lengths)
-    formula = counted(query.formula)
+    formula = counted(query.formula) if lasting else query.formula
     return replace(query, formula=formula, within=within, limit=limit, every=every, strategy=strategy)
 
 
-def absent_cases():
-    return rest.full_cases(queries=absent_behind()).map(lambda case: (replace(case[0], chooses_first=False), case[1]))
+def absent_cases(*, lasting):
+    queries = absent_behind(lasting=lasting)
+    return rest.full_cases(queries=queries).map(lambda case: (replace(case[0], chooses_first=False), case[1]))
 
 
-KINDS = {"of all kinds": cases, "absent behind": absent_cases}
+KINDS = {
+    "of all kinds": cases,
+    "absent behind": partial(absent_cases, lasting=True),
+    "absent up to the window": partial(absent_cases, lasting=False),
+}
 
 
 def by_end(table):
@@ -83,9 +89,10 @@ def assert_right(case, answer, output):
         counts = sorted(Counter(limited.evaluate(case.whole, output=output)["end"].to_pylist()).items())
     else:
         counts = ref.counts(replace(case.query, every=None), case.events)
-    kept = ref.kept_at_ends(case.query, case.events, counts)
+    absent = ref.trails(case.query.formula)
+    kept = ref.kept_at_ends(case.query, case.events, counts, survivors_of(case) if absent else ())
     ends = answer["end"].to_pylist()
-    if ref.trails(case.query.formula):  # in the order in which they are decided
+    if absent:  # in the order in which they are decided
         assert [end for end in dict.fromkeys(limited.evaluate(case.whole)["end"].to_pylist()) if end in ends] == [
             *dict.fromkeys(ends)
         ]
@@ -142,6 +149,7 @@ TEXTS = (
     "HAVING total > 9 LIMIT 2 EVERY 15 SECONDS",
     "SELECT * FROM S WHERE A AS a ; !B FOR 2 SECONDS PARTITION BY [k] LIMIT 1 EVERY 12 SECONDS",
     "SELECT * FROM S WHERE A AS a ; B AS b ; !C FOR 2 EVENTS PARTITION BY [k] WITHIN 9 SECONDS LIMIT 2 EVERY 9 EVENTS",
+    "SELECT * FROM S WHERE A AS a ; !C PARTITION BY [k] WITHIN 2 SECONDS LIMIT 1 EVERY 15 SECONDS",
     "SELECT a, b, a.n + b.n AS total FROM S WHERE A AS a ; B AS b ; !C FOR 3 SECONDS PARTITION BY [k] "
     "WITHIN 20 SECONDS HAVING total > 6 LIMIT 1 EVERY 15 SECONDS",
 )
@@ -240,9 +248,19 @@ def test_keys_of_long_ago_are_forgotten():
     assert sizes[-1] < 2 * max(sizes[:4])
 
 
-def test_an_absence_up_to_the_end_of_the_window_is_refused():
-    with pytest.raises(
-        cer_gpu.QueryError, match="an absence up to the end of WITHIN is decided in the order of starts"
-    ) as refused:
-        compiled("SELECT * FROM S WHERE A ; !B WITHIN 9 SECONDS LIMIT 1 EVERY 5 SECONDS")
-    assert "^" * len("5 SECONDS") in str(refused.value)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_behind_an_absence_up_to_the_window_the_starts_are_that_far_apart(threads):
+    """The first A is long before the others, and its match is decided first although it ends last."""
+    events = pa.table(
+        {"type": ["A", "A", "B", "B", "A", "B", "D"], "ts": [0, 8, 9, 10, 14, 15, 40], "k": [1, 2, 2, 1, 1, 1, 3]}
+    )
+    text = "SELECT * FROM S WHERE A ; B ; !C PARTITION BY [k] WITHIN 12 SECONDS"
+    unlimited = compiled(text).evaluate(events, threads=threads)
+    assert unlimited.select(["start", "end"]).to_pylist() == [
+        {"start": 0, "end": 3},
+        {"start": 1, "end": 2},
+        {"start": 4, "end": 5},
+    ]
+    for length, ends in ((13, [3, 2, 5]), (14, [3, 2])):
+        limited = compiled(f"{text} LIMIT 1 EVERY {length} SECONDS")
+        assert limited.evaluate(events, threads=threads)["end"].to_pylist() == ends

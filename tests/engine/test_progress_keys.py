@@ -1,9 +1,10 @@
 """The output "funnel" of chains whose steps share a value in unlike columns, against plain Python."""
 
 import random
+from dataclasses import replace
 
 import pyarrow as pa
-import pytest
+import recent_strategies as drawn
 import reference_progress as ref
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
@@ -11,7 +12,6 @@ from sizes import scaled
 from small_sizes import small_sizes
 
 import cer_gpu
-from cer_gpu.errors import OptionError
 
 COLUMNS = ("x", "x", "y", "v")
 
@@ -74,6 +74,37 @@ def test_starts_go_on_with_equal_values(seed):
     assert together["one"].to_pylist() == found.to_pylist()
 
 
+@settings(max_examples=scaled(300), deadline=None)
+@given(st.integers(0, 2**32))
+def test_starts_go_on_with_events_that_pass_the_join_predicates(seed):
+    rnd = random.Random(seed)
+    query = drawn.Drawn(rnd, lengths=False).query
+    lengths = [None, *((kind, rnd.randint(0, 12)) for kind in ("events", "time", "attribute"))]
+    query = replace(query, selected=None, trailing=(), lasts=None, consume="NONE", within=rnd.choice(lengths))
+    text = drawn.text_of(query).replace("SELECT RECENT", rnd.choice(["SELECT", "SELECT RECENT"]))
+    note(text)
+    compiled = cer_gpu.compile(text, time_column="ts", time_unit="s")
+    stream = drawn.stream_of(rnd, 40)
+    table = drawn.table_of(stream)
+    found = compiled.evaluate(table, output="funnel")
+    rows = [ref.Progress(tuple(r["positions"]), r["stopped"], r["barred_by"]) for r in found.to_pylist()]
+    assert rows == ref.tested_progress(query, stream)
+    with small_sizes():
+        evaluator, pieces, begin = compiled.evaluator(output="funnel"), [], 0
+        while begin < table.num_rows:
+            n = rnd.randint(1, 12)
+            pieces += [evaluator.push(batch) for batch in table.slice(begin, n).combine_chunks().to_batches()]
+            begin += n
+            if rnd.random() < 0.3:
+                evaluator = compiled.restore(evaluator.checkpoint())
+        pieces.append(evaluator.finish())
+    assert pa.Table.from_batches(pieces).to_pylist() == found.to_pylist()
+    assert compiled.evaluate(table, output="funnel", threads=2).to_pylist() == found.to_pylist()
+    others = {"one": text, "other": "SELECT * FROM S WHERE A ; B PARTITION BY [g]"}
+    together = cer_gpu.compile_all(others, time_column="ts", time_unit="s").evaluate(table, output="funnel")
+    assert together["one"].to_pylist() == found.to_pylist()
+
+
 def test_keys_of_texts_and_of_partition_by():
     table = pa.table(
         {
@@ -89,18 +120,3 @@ def test_keys_of_texts_and_of_partition_by():
         {"host": "h", "positions": [0, 2], "stopped": "complete"},
         {"host": "i", "positions": [1], "stopped": "end"},
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("A AS a ; B AS b FILTER b.x > a.x", "not the equality of a column in all steps"),
-        ("A AS a ; B AS b ; C AS c FILTER b.x = a.x", "not the equality of a column in all steps"),
-        ("A AS a ; !D ; B AS b FILTER b.x = a.x", "what is absent has none of the keys"),
-        ("A AS a ; B AS b FILTER b.x = a.x AND b.y = a.x", "two columns of one event must be equal"),
-    ],
-)
-def test_other_filters_are_refused_with_the_reason(text, reason):
-    query = cer_gpu.compile(f"SELECT RECENT * FROM S WHERE {text}")
-    with pytest.raises(OptionError, match=reason):
-        query.evaluate(pa.table({"type": ["A"], "x": [1], "y": [1]}), output="funnel")

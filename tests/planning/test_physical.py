@@ -8,7 +8,7 @@ import pytest
 import cer_gpu
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.determinize import Determinization
-from cer_gpu.automaton.recent import RecentTable
+from cer_gpu.automaton.keyed_recent import RecentTable
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.physical import CHOICES, Model, physical_plan
 from cer_gpu.runtime.registry import RUNTIMES

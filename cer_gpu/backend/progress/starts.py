@@ -25,7 +25,22 @@ import numpy as np
 from cer_gpu.automaton.encoding import BARS
 from cer_gpu.backend.arguments import Events
 from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.joins.filters import Filters
 from cer_gpu.backend.operations import prefetch
+from cer_gpu.backend.recent.pending import (
+    BEGIN,
+    MOVE,
+    OP_CHOICE,
+    OP_KIND,
+    OP_STEP,
+    OP_TEST,
+    OP_TESTS_END,
+    Moves,
+    Rows,
+    SlotLayout,
+    keep_step,
+    passes_all,
+)
 
 # a start
 NEXT, INFO, CLOCK, PLACES = range(4)
@@ -231,6 +246,144 @@ def move_starts(events, clocks, lengths, actions, starts, begin, regs):
                     start = rows[row, NEXT]
             at += _U(1)
             action = np.int64(actions[symbol, at])
+        i += 1
+    regs[NEXT_ID] = next_id
+    return i
+
+
+@helper
+def _merge(rows, mask, base, one, other):
+    """Return the first of two lists of starts put together, from the latest to the earliest."""
+    first, last = np.int64(-1), np.int64(-1)
+    while one >= base or other >= base:
+        next_ = max(one, other)
+        if one >= other:
+            one = rows[_U(one & mask), NEXT]
+        else:
+            other = rows[_U(other & mask), NEXT]
+        if last < 0:
+            first = next_
+        else:
+            rows[_U(last & mask), NEXT] = next_
+        last = next_
+    if last >= 0:
+        rows[_U(last & mask), NEXT] = -1
+    return first
+
+
+@kernel
+def test_starts(
+    events, clocks, attributes, lengths, moves, layout, partials, filters, starts, slot, n_steps, begin, regs
+):  # fmt: skip
+    """Let each event move the starts of its partition that pass the tests of a step with it, bar some, and begin one.
+
+    Parameters
+    ----------
+    events : Events
+    clocks : clock, shape (n,)
+        Clocks of the events; within a partition they do not decrease.
+    attributes : int64, shape (n, columns)
+        The bits of the valid columns, then the columns.
+    lengths : Lengths
+    moves : Moves
+        Without keys.
+    layout : SlotLayout
+    partials : Rows
+        Those of `starts`, with nothing else.
+    filters : Filters
+    starts : Starts
+    slot : int
+        Word of a start where what is stored of its events begins.
+    n_steps : int
+    begin : int
+        Event to begin at.
+    regs : int64, shape (N_REGS,), written
+
+    Returns
+    -------
+    int
+        The event after the last one read: n, or where there may be no space for its start.
+    """
+    events, lengths, starts = Events(*events), Lengths(*lengths), Starts(*starts)
+    moves, layout, partials, filters = Moves(*moves), SlotLayout(*layout), Rows(*partials), Filters(*filters)
+    symbols, partitions, ordinals = events.symbols, events.partitions, events.ordinals
+    positions = events.places if events.places.shape[0] > 0 else events.positions
+    times, length, gap, gapped = events.times, lengths.window, lengths.gap, lengths.gapped
+    rows, clock_of, lists, lasts = starts.rows, starts.clocks, starts.lists, starts.lasts
+    timed, parted, counts = times.shape[0] > 0, partitions.shape[0] > 0, lasts.shape[0] > 0
+    stride, places_at = 1 + timed, PLACES + np.int64(gapped)
+    size = np.int64(rows.shape[0])
+    mask = size - 1
+    base, next_id = regs[BASE], regs[NEXT_ID]
+    i = begin
+    while i < symbols.shape[0] and next_id - base < size:
+        event = _U(i)
+        p = _U(partitions[event]) if parted else _U(0)
+        if counts:
+            lasts[p] = ordinals[event]
+        symbol, clock, position = _U(symbols[event]), clocks[event], positions[event]
+        begun = False
+        for o in range(moves.firsts[symbol], moves.firsts[symbol + _U(1)]):
+            op = _U(o)
+            kind, step, choice = moves.ops[op, OP_KIND], np.int64(moves.ops[op, OP_STEP]), moves.ops[op, OP_CHOICE]
+            first_test, last_test = moves.ops[op, OP_TEST], moves.ops[op, OP_TESTS_END]
+            place = _U(places_at + step * stride)
+            if kind == BEGIN:
+                row = _U(next_id & mask)
+                if begun or not passes_all(moves, layout, partials, filters, row, slot, step, choice, attributes, event,
+                                           first_test, last_test):  # fmt: skip
+                    continue
+                begun = True
+                clock_of[row, CLOCK] = clock
+                if gapped:
+                    clock_of[row, LAST_CLOCK] = clock
+                rows[row, place] = position
+                if timed:
+                    rows[row, place + _U(1)] = times[event]
+                keep_step(layout, partials, row, slot, step, choice, event, position, attributes)
+                rows[row, INFO] = info_of(p, COMPLETE if n_steps == 1 else WAITING, 1)
+                if n_steps > 1:
+                    rows[row, NEXT] = lists[p, 0]
+                    lists[p, 0] = next_id
+                next_id += 1
+                continue
+            bars = kind != MOVE
+            state = BARRED if bars else COMPLETE if step == n_steps - 1 else WAITING
+            start, passed = lists[p, _U(step - 1)], False
+            lists[p, _U(step - 1)] = -1
+            last, moved, last_moved = np.int64(-1), np.int64(-1), np.int64(-1)
+            while start >= base:
+                row, after = _U(start & mask), rows[_U(start & mask), NEXT]
+                passed = passed or clock - clock_of[row, CLOCK] > length
+                if passed or (gapped and clock - clock_of[row, LAST_CLOCK] > gap):
+                    rows[row, INFO] = info_of(p, WINDOW, step)
+                elif passes_all(moves, layout, partials, filters, row, slot, step, choice, attributes, event,
+                                first_test, last_test):  # fmt: skip
+                    if gapped:
+                        clock_of[row, LAST_CLOCK] = clock
+                    rows[row, INFO] = info_of(p, state, step if bars else step + 1)
+                    rows[row, place] = position
+                    if timed:
+                        rows[row, place + _U(1)] = times[event]
+                    if not bars:
+                        keep_step(layout, partials, row, slot, step, choice, event, position, attributes)
+                    if last_moved < 0:
+                        moved = start
+                    else:
+                        rows[_U(last_moved & mask), NEXT] = start
+                    last_moved = start
+                else:
+                    if last < 0:
+                        lists[p, _U(step - 1)] = start
+                    else:
+                        rows[_U(last & mask), NEXT] = start
+                    last = start
+                start = after
+            if last >= 0:
+                rows[_U(last & mask), NEXT] = -1
+            if last_moved >= 0 and state == WAITING:
+                rows[_U(last_moved & mask), NEXT] = -1
+                lists[p, _U(step)] = _merge(rows, mask, base, moved, lists[p, _U(step)])
         i += 1
     regs[NEXT_ID] = next_id
     return i

@@ -9,7 +9,11 @@ import numpy as np
 
 from cer_gpu.arrays import Bools, Int64
 from cer_gpu.automaton.encoding import COUNT_WINDOW, GLOBAL_WINDOW
+from cer_gpu.automaton.keyed_recent import RecentTable
+from cer_gpu.backend.arguments import plain
+from cer_gpu.backend.joins.filters import StringTables, check_sizes, with_strings
 from cer_gpu.backend.progress import starts as loops
+from cer_gpu.backend.recent.pending import Moves, Rows
 from cer_gpu.columnar.buffer_leases import leased_slots
 from cer_gpu.columnar.clocks import earliest
 from cer_gpu.columnar.memory import allocate
@@ -42,7 +46,7 @@ class Funnel(Runtime):
     reads_chain = False
     keeps_partitions = True
 
-    def __init__(self, table: FunnelTable, options: RunOptions, length: Length) -> None:
+    def __init__(self, table: FunnelTable | RecentTable, options: RunOptions, length: Length) -> None:
         self.options = options
         self._table = table
         self._counts = options.window == COUNT_WINDOW
@@ -52,9 +56,9 @@ class Funnel(Runtime):
         self._lengths = loops.Lengths(length, gap, options.gap is not None)
         self._now = earliest(self._clock)
         self._n_steps = len(table.steps)
+        self._width = loops.PLACES + self._lengths.gapped + self._n_steps * (1 + options.timed)
+        self._places = slice(loops.PLACES + self._lengths.gapped, self._width, 1 + options.timed)
         self._regs = np.zeros(loops.N_REGS, np.int64)
-        self._places = slice(loops.PLACES + self._lengths.gapped, None, 1 + options.timed)
-        self._width = self._places.start + self._n_steps * (1 + options.timed)
         self._rows = np.zeros((_INITIAL_SIZE, self._width), np.int64)
         self._lists = np.zeros((0, self._n_steps - 1), np.int64)
         self._lasts = np.zeros(0, np.int64)
@@ -70,12 +74,18 @@ class Funnel(Runtime):
     def feed(self, events: RelevantEvents) -> Iterator[ResultBuffers]:
         """Process relevant events; `take_decided` returns the starts that they decide."""
         begin, n = 0, len(events.symbols)
-        args = tuple(events.as_group), events.window_clocks, tuple(self._lengths), self._table.actions
         while begin < n:
-            begin = loops.move_starts(*args, tuple(self._starts), begin, self._regs)
+            begin = self._move(events, begin)
             if begin < n:
                 self._grow()
         yield from ()
+
+    def _move(self, events: RelevantEvents, begin: int) -> int:
+        """Move starts by the events from `begin` on, and return the first that there is no space for."""
+        assert isinstance(self._table, FunnelTable)
+        args = tuple(events.as_group), events.window_clocks, tuple(self._lengths), self._table.actions
+        n_read: int = loops.move_starts(*args, tuple(self._starts), begin, self._regs)
+        return n_read
 
     def pass_clock(self, clock: Any) -> None:
         """Note that the stream has come to a clock of the window."""
@@ -225,3 +235,69 @@ class Funnel(Runtime):
         ids = np.arange(self._regs[loops.BASE], self._regs[loops.NEXT_ID])
         rows[ids & (2 * size - 1)] = self._rows[ids & (size - 1)]
         self._rows = rows
+
+
+class TestedFunnel(Funnel):
+    """Runtime that tests each start that waits for a step, by join predicates with the events that it has reached.
+
+    Parameters
+    ----------
+    table
+        The steps of SELECT RECENT, without keys.
+    options
+        With `recent`.
+    length
+    """
+
+    keeps_strings = True
+
+    def __init__(self, table: RecentTable, options: RunOptions, length: Length) -> None:
+        tables = options.recent
+        assert tables is not None
+        super().__init__(table, options, length)
+        self._tables, self._recent = tables, table
+        self._layout = tables.layout(timed=False)
+        self._slot, self._width = self._width, self._width + int(self._layout.ends[-1])
+        self._rows = np.zeros((_INITIAL_SIZE, self._width), np.int64)
+        self._tests = tables.filters(self._string_tables)
+        self._n_symbols = 0
+        self._moves: Moves
+
+    @property
+    def _string_tables(self) -> StringTables:
+        assert self.options.strings is not None
+        return self.options.strings.tables(ranked=self._tables.bound.ranked)
+
+    def _move(self, events: RelevantEvents, begin: int) -> int:
+        if self._n_symbols != self._recent.n_symbols:
+            self._n_symbols = self._recent.n_symbols
+            self._moves = self._tables.moves(self._recent)
+        starts, nothing = self._starts, np.zeros((0, 0), np.int64)
+        no_keys = np.zeros(1, np.int64), np.zeros(1, np.uint64), nothing[0:0].ravel(), nothing.view(np.uint64), nothing
+        partials = Rows(starts.rows, starts.clocks, *no_keys, nothing, nothing.ravel())
+        groups = plain(self._moves, self._layout, partials, with_strings(self._tests, self._string_tables), starts)
+        args = tuple(events.as_group), events.window_clocks, events.attributes, tuple(self._lengths)
+        n_read: int = loops.test_starts(*args, *groups, self._slot, self._n_steps, begin, self._regs)
+        check_sizes(self._tests)
+        return n_read
+
+    def strings_in(self, columns: list[int]) -> Int64:
+        """Return the ids of the buffered strings of some columns of `RelevantEvents.attributes`."""
+        ids = [self._rows[rows, word] for rows, word in self._strings(columns)]
+        return np.concatenate([np.empty(0, np.int64), *ids])
+
+    def renumber_strings(self, columns: list[int], renumbered: Int64) -> None:
+        """Replace the ids of the buffered strings of some columns, given the new id for each old one."""
+        for rows, word in self._strings(columns):
+            self._rows[rows, word] = renumbered[self._rows[rows, word]]
+
+    def _strings(self, columns: list[int]) -> Iterator[tuple[Int64, int]]:
+        """Yield the words that hold values of some columns, and the rows of the pending starts that have one."""
+        pending = self._pending_rows
+        n_reached = self._rows[pending, loops.INFO] % loops.REACHED
+        for step, stored in enumerate(self._layout.stored):
+            rows = pending[n_reached > step]
+            for column in columns:
+                if stored[column] >= 0:
+                    valid = self._rows[rows, self._slot + stored[0]] >> (column - 1) & 1 == 1
+                    yield rows[valid], self._slot + int(stored[column])

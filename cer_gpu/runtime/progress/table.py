@@ -19,16 +19,18 @@ from cer_gpu.automaton.encoding import BARS, END_OF_LIST, MOVES
 from cer_gpu.automaton.normal_form import (
     Absent,
     Atom,
+    Either,
     Guard,
     NormalForm,
     Related,
     Repeat,
+    Then,
     Trailing,
     absences,
     choices,
     sequence,
 )
-from cer_gpu.automaton.recent import RecentPattern
+from cer_gpu.automaton.recent import RecentPattern, in_gaps
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import children, fold, walk, with_children
 
@@ -79,13 +81,8 @@ def funnel_steps(
     NoFunnelError
         When it is no chain of steps of one event each, with the reason.
     """
-    if relates(formula) and keyed is None:
-        raise NoFunnelError(
-            "it has a join predicate that is not the equality of a column in all steps",
-            "for events of equal values, PARTITION BY their column",
-        )
     if isinstance(formula, Trailing):
-        raise NoFunnelError("it ends with an absence", "leave out the absence: `stopped` tells what ends each way")
+        raise NoFunnelError(*_TRAILING)
     number = {guard: i for i, guard in enumerate(guards)}
     if keyed is not None:
         formula = fold(formula, _without_filter, children)
@@ -95,6 +92,52 @@ def funnel_steps(
     if keyed is None:
         return tuple(steps)
     return tuple(_with_keys(step, keyed, k) for k, step in enumerate(steps))
+
+
+def needs_tests(formula: NormalForm) -> bool:
+    """Return True if whether a start goes on depends on more than the type and the filter of an event by itself."""
+    atoms = (part.negated for part in walk(formula) if isinstance(part, Atom))
+    joints = (part.contiguous for part in walk(formula) if isinstance(part, Then))
+    repeats = (part.contiguous and part.n_min > 1 for part in walk(formula) if isinstance(part, Repeat))
+    return relates(formula) or any(atoms) or any(a.negated for a in absences(formula)) or any(joints) or any(repeats)
+
+
+def first_events(formula: NormalForm) -> NormalForm:
+    """Return a pattern with as many repetitions as it needs, and with the absence of any event in place of each ``:``.
+
+    Raises
+    ------
+    NoFunnelError
+        When it is no chain of steps of one event each, with the reason.
+    """
+    return fold(in_gaps(formula), _first_events, children)
+
+
+def _first_events(part: NormalForm, below: list[NormalForm]) -> NormalForm:
+    part = with_children(part, below)
+    match part:
+        case Then():
+            if any(part.optional):
+                raise NoFunnelError(*_MISSING)
+        case Repeat():
+            return replace(part, n_max=part.n_min)
+        case Trailing():
+            raise NoFunnelError(*_TRAILING)
+        case Either():
+            for each in choices(part):
+                while isinstance(each, Related):
+                    each = each.body
+                if not isinstance(each, Atom):
+                    raise NoFunnelError(
+                        "OR is between longer parts",
+                        "alternatives of a step are single events, (A OR B); a filter is one predicate: "
+                        "b[x = a.x OR y > 3]",
+                    )
+    return part
+
+
+_MISSING = "a step may be missing", "write the step without `?` or `*`"
+_TRAILING = "it ends with an absence", "leave out the absence: `stopped` tells what ends each way"
 
 
 def _without_filter(part: NormalForm, below: list[NormalForm]) -> NormalForm:
@@ -111,8 +154,6 @@ def relates(formula: NormalForm) -> bool:
 def _with_keys(step: FunnelStep, keyed: RecentPattern, number: int) -> FunnelStep:
     """Return a step with the columns of its keys."""
     own = keyed.steps[number]
-    if any(len(key[number]) > 1 for key in keyed.keys):
-        raise NoFunnelError("two columns of one event must be equal", "a filter of that event alone: a[x = y]")
     if any(absence.key is None for absence in own.absent):
         raise NoFunnelError("what is absent has none of the keys that the steps share", "give it the keys of the steps")
     barring_keys = [
@@ -131,13 +172,9 @@ def _steps(formula: NormalForm, number: dict[Guard, int], barring: tuple[Absent,
     steps: list[FunnelStep] = []
     for part, joint in sequence(formula):
         if any(joint.optional):
-            raise NoFunnelError("a step may be missing", "write the step without `?` or `*`")
-        if joint.contiguous:
-            raise NoFunnelError("':' asks for neighbouring events", "`;` allows others between")
+            raise NoFunnelError(*_MISSING)
         before = joint.absent if steps else barring
         if isinstance(part, Repeat):
-            if part.contiguous and part.n_min > 1:
-                raise NoFunnelError("':' asks for neighbouring events", "`;` allows others between")
             for k in range(part.n_min):  # the earliest events that suffice
                 steps += _steps(part.body, number, part.absent if k else before)
                 if len(steps) > MAX_STEPS:
@@ -153,8 +190,6 @@ def _funnel_step(part: NormalForm, number: dict[Guard, int], barring: tuple[Abse
         if not isinstance(each, Atom):
             raise NoFunnelError("a step is more than one event", "alternatives of a step are single events: (A OR B)")
         atoms.append(each)
-    if any(atom.negated for atom in atoms) or any(absent.negated for absent in barring):
-        raise NoFunnelError("a step, or an absence, is NOT(...)", "name the types that it may have: (A OR B)")
     return FunnelStep(
         tuple(dict.fromkeys(number[atom.guard] for atom in atoms)),
         tuple(dict.fromkeys(number[absent.guard] for absent in barring)),

@@ -9,7 +9,7 @@ import numpy as np
 
 from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.automaton.encoding import CONSUME_NONE
-from cer_gpu.automaton.recent import RecentTable
+from cer_gpu.automaton.keyed_recent import RecentTable
 from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.joins.filters import StringTables, check_sizes, with_strings
 from cer_gpu.backend.recent import moving as loops

@@ -10,7 +10,8 @@ import numpy as np
 
 from cer_gpu.automaton import encoding as codes
 from cer_gpu.automaton.encoding import NOW
-from cer_gpu.automaton.recent import RecentPattern, RecentTable, RecentTest
+from cer_gpu.automaton.keyed_recent import RecentTable
+from cer_gpu.automaton.recent import RecentPattern, RecentTest
 from cer_gpu.backend.joins.filters import COLUMN, Filters, StringTables, filters_of
 from cer_gpu.backend.recent import pending as p
 from cer_gpu.expressions.relation_terms import Comparison
