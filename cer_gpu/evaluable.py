@@ -358,6 +358,11 @@ class CompiledQuery(Evaluable):
         """The types of the events that it needs if a column has their positions, or None for all events."""
         return None
 
+    @property
+    def _counts_events(self) -> bool:
+        """True if numbers of events may decide matches: windows of events, and events that follow one another."""
+        return True
+
     def _window_units(self, schema: pa.Schema) -> int | float | None:
         """Return the length of the window, in events or in units of its column, or None if there is no WITHIN."""
         return None

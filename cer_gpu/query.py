@@ -255,11 +255,18 @@ class Query(CompiledQuery):
         types = [guard.event_type for guard in plan.guards]
         if plan.type_column is None or plan.negates or plan.looks_back or plan.counts_positions:
             return None
-        lengths = [plan.within, None if plan.every is None else plan.every.within]
-        counts = any(length is not None and length.kind == "events" for length in lengths)
-        if plan.partition and (counts or physical_plan(plan, OUTPUTS["positions"]).table().has_gaps):
+        if plan.partition and self._counts_events:
             return None
         return None if None in types else tuple(dict.fromkeys(filter(None, types)))
+
+    @property
+    def _counts_events(self) -> bool:
+        """True if numbers of events decide matches: windows of events, and events that follow one another."""
+        plan = self._plan
+        lengths = [plan.within, None if plan.every is None else plan.every.within]
+        if plan.counts_positions or any(length is not None and length.kind == "events" for length in lengths):
+            return True
+        return physical_plan(plan, OUTPUTS["positions"]).table().has_gaps
 
     def with_aggregate(self, aggregate: str, output: str | None = "count") -> Query:
         """Return the query whose output "count" shows an aggregate, as the argument of `evaluate` requests."""

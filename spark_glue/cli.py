@@ -72,6 +72,9 @@ _source_option = click.option(
     show_default=True,
     help="Whether tasks read the files directly, or Spark sends them rows.",
 )
+_row_numbers_option = click.option(
+    "--row-numbers", is_flag=True, help="Report row numbers as positions also of rows that Spark sends; may sort twice."
+)
 _tasks_option = click.option(
     "--tasks", type=click.IntRange(min=1), metavar="N", help="Number of tasks.  [default: one per core]"
 )
@@ -158,6 +161,7 @@ session has its settings, and --cores and --conf have no effect.""",
 @click.option("--overwrite", is_flag=True, help="Replace OUT once the new one is complete.")
 @_distribution_option
 @_source_option
+@_row_numbers_option
 @_tasks_option
 @query_options
 @skip_invalid_option
@@ -180,6 +184,7 @@ def _run_command(
     overwrite: bool,
     distribution: str,
     source: str,
+    row_numbers: bool,
     tasks: int | None,
     compiling: QueryOptions,
     skip_invalid: bool,
@@ -216,6 +221,7 @@ def _run_command(
                 tasks=tasks,
                 output=output,
                 source=source,
+                row_numbers=row_numbers,
                 format=out_format,
                 partition_by=partition_by,
                 overwrite=overwrite,

@@ -1,6 +1,6 @@
 """Distributions of the rows of a stream to the tasks of a job, which together find the matches of one process.
 
-Every row gets its position in the whole stream first.  Then:
+Each task gets the rows of a part, sorted, and counts them from the position of the first one:
 
 * *key*: a task gets all rows of some keys of PARTITION BY.
 * *range*: a task gets a range of positions and the window before it, and reports what ends in its range.
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import math
 import resource
 import sys
 import time
@@ -34,7 +33,7 @@ from cer_gpu.engine.evaluation_options import EvaluationOptions, check_positions
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.planning.distribution import at_or_before
 from spark_glue.stage import plain_batch
-from spark_glue.survey import Stream
+from spark_glue.survey import LEAST_INT64, Ranges
 
 if TYPE_CHECKING:
     from spark_glue.work import Work, WorkEvaluator
@@ -50,9 +49,6 @@ PART_ROWS = 1 << 44
 PART_MATCHES = 1 << 44
 """Upper bound of the matches of a part."""
 MAX_SHARDS = 1 << 18
-
-LEAST_INT64, MAX_INT64 = -(2**63), 2**63 - 1
-"""Smallest and largest 64-bit integers."""
 
 DISTRIBUTIONS = ("auto", "key", "range", "broadcast")
 """Distributions of the events of a job to its tasks."""
@@ -81,6 +77,10 @@ class JobOptions:
     source
         "files": tasks read the files by themselves, and only results pass through Spark; "rows": Spark reads the rows
         and sends them to tasks; "auto": "files" where tasks can (`explain` gives the reason where they cannot).
+    row_numbers
+        True: positions by rows are the numbers of the rows in the stream, as in one process, which by key takes a sort
+        of all rows.  By default each identifies an event, and they ascend in the order of the stream, by key within
+        each key; they count only the events that tasks need.  By files they are always row numbers.
     """
 
     order_by: str | Sequence[str] | None = None
@@ -88,6 +88,7 @@ class JobOptions:
     tasks: int | None = None
     output: str | None = None
     source: str = "auto"
+    row_numbers: bool = False
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -210,26 +211,6 @@ def way_of_rows(work: Work, distribution: str) -> str:
     }[distribution]
 
 
-@dataclass(frozen=True)
-class Ranges:
-    """Ranges of a stream, each with the window before it.
-
-    A row of range k goes to range k, and to every later range j up to k + `reach` with ``begins[j] <= where``, where
-    `where` is the position of the row for a window of events, and the value that measures the window otherwise.
-
-    Attributes
-    ----------
-    firsts : tuple of int
-        The first position of each range, ascending.
-    begins : tuple of int or float
-    reach : int
-    """
-
-    firsts: tuple[int, ...]
-    begins: tuple[int | float, ...]
-    reach: int
-
-
 def cut_into_ranges(
     firsts: Sequence[int], lows: Sequence[int | float], highs: Sequence[int | float], length: int | float
 ) -> Ranges:
@@ -251,19 +232,6 @@ def cut_into_ranges(
     last_of = [bisect.bisect_right(begins, high) - 1 for high in highs]
     reach = max((last - k for k, last in enumerate(last_of)), default=0)
     return Ranges(tuple(firsts), tuple(begins), max(reach, 0))
-
-
-def even_ranges(stream: Stream, n_parts: int, length: int | float, *, by_position: bool) -> Ranges:
-    """Return ranges of similar size of a sorted stream; range k begins at ``ceil(k * n_rows / n_parts)``."""
-    firsts = [-(-k * stream.n_rows // n_parts) for k in range(n_parts)]
-    ends = [*firsts[1:], stream.n_rows]
-    if by_position or not stream.n_rows:
-        return cut_into_ranges(firsts, firsts, [end - 1 for end in ends], length)
-    wheres = stream.wheres
-    at = np.searchsorted(stream.positions, firsts, "right") - 1
-    after = np.searchsorted(stream.positions, ends, "left")
-    highs = [wheres[i] if i < len(wheres) else math.inf for i in after]
-    return cut_into_ranges(firsts, [wheres[i] for i in at], highs, length)
 
 
 @dataclass(frozen=True)
@@ -303,9 +271,9 @@ class ReportsOfParts:
 class Task:
     """Evaluation of the rows of a task: part after part, each in the order of the stream.
 
-    Rows come with `PLACE`, which encodes part and position.  The task counts rows itself if a part has
-    all of the stream: they come with `PART`, or without, where there is only one part.  It is a class because pickle
-    refers to it by name.
+    Rows come with `PART`, or without, where there is only one part, and the task counts them; or with `PLACE`, which
+    encodes part and position.  By key, the rows of part k are counted from k times `PART_ROWS`, so that a position
+    belongs to one event.  It is a class because pickle refers to it by name.
 
     Attributes
     ----------
@@ -319,11 +287,13 @@ class Task:
     firsts : tuple of int
         First position of each part, which reports no match that ends before; empty if parts report all.
     n_parts : int
+    starts : tuple of int
+        Position of the first row of each part that the task counts; empty if they begin at 0, or by key.
     report
         Accumulator, or None; its ``add`` is called with {number: `TaskReport`} at the end of each part.
     counted_by : (str, str) or None
         Column of the rows that must not be NULL, and the name of the first column of the order, for the message; None:
-        the rows come with `PLACE`, and were checked.
+        the rows were checked.
     """
 
     work: Work
@@ -332,6 +302,7 @@ class Task:
     results: pa.Schema
     firsts: tuple[int, ...]
     n_parts: int
+    starts: tuple[int, ...] = ()
     report: Any = None
     counted_by: tuple[str, str] | None = None
 
@@ -355,7 +326,7 @@ class Task:
                 if part is None or numbers[begin] != part.number:
                     if part is not None:
                         yield from self._finish_part(part)
-                    part = self._open_part(int(numbers[begin]))
+                    part = self._open_part(int(numbers[begin]), placed=PLACE in batch.schema.names)
                 yield from part.timed(part.evaluator.push_batches(rows.slice(begin, end - begin)))
         if part is not None:
             yield from self._finish_part(part)
@@ -388,27 +359,37 @@ class Task:
             n_nulls += values.null_count
         raise null_error(name, n_nulls, n_rows)
 
-    def _open_part(self, number: int) -> _OpenPart:
+    def _open_part(self, number: int, *, placed: bool) -> _OpenPart:
         shard = (number, self.n_parts) if self.distribution == "broadcast" and self.n_parts > 1 else None
-        first = self.firsts[number] if self.firsts else 0
-        position = POSITION if self.counted_by is None else None
-        options = EvaluationOptions(shard=shard, report_from=first, position_column=position)
-        return _OpenPart(number, self.work.evaluator(options, self.results), numbered=self.work.numbered)
+        options = EvaluationOptions(
+            shard=shard,
+            report_from=self.firsts[number] if self.firsts else 0,
+            position_column=POSITION if placed else None,
+            start_position=0 if placed else self._start(number),
+        )
+        evaluator = self.work.evaluator(options, self.results)
+        return _OpenPart(number, evaluator, options.start_position, numbered=self.work.numbered)
+
+    def _start(self, number: int) -> int:
+        """Return the position of the first row of a part whose rows are counted."""
+        if self.distribution == "key":
+            return number * PART_ROWS
+        return self.starts[number] if self.starts else 0
 
     def _finish_part(self, part: _OpenPart) -> Iterator[pa.RecordBatch]:
         yield from part.timed(part.evaluator.finish_batches())
         if self.report is not None:
             evaluator = part.evaluator
-            self.report.add(
-                {part.number: TaskReport(evaluator.n_events, evaluator.total_matches, part.seconds, peak_memory())}
-            )
+            n_rows = evaluator.n_events - part.start
+            self.report.add({part.number: TaskReport(n_rows, evaluator.total_matches, part.seconds, peak_memory())})
 
 
 class _OpenPart:
     """Part under evaluation."""
 
-    def __init__(self, number: int, evaluator: WorkEvaluator, *, numbered: bool) -> None:
+    def __init__(self, number: int, evaluator: WorkEvaluator, start: int, *, numbered: bool) -> None:
         self.number = number
+        self.start = start
         self.evaluator = evaluator
         self.seconds = 0.0
         self._numbered = numbered

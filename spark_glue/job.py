@@ -21,14 +21,15 @@ from cer_gpu.cli.tally import FORMS
 from cer_gpu.errors import EventsError, OptionError, did_you_mean
 from cer_gpu.io.tables.names import TableName, is_table_name
 from cer_gpu.io.tables.opening import open_table
-from cer_gpu.io.tables.table import PlainFile, TableSnapshot
+from cer_gpu.io.tables.table import PlainFile, PlainFiles, TableSnapshot
 from cer_gpu.printable import counted
 from cer_gpu.rules.alerts import ALERTS
 from spark_glue.distribution import JobOptions, ReportsOfParts, TaskReport, taking_job_options
 from spark_glue.errors import plain_errors
 from spark_glue.files.folders import folder_values
+from spark_glue.files.read_plan import StoredTable, remember_table
 from spark_glue.files.stored_events import DirectReadError
-from spark_glue.match import plan_match
+from spark_glue.match import MatchJob, plan_match
 from spark_glue.result import Result
 from spark_glue.sessions import active_session, is_connect, job_description, require_classic, short
 from spark_glue.watch import Stage, cancelling, next_stage, progress, stages_since
@@ -59,40 +60,60 @@ def table_frame(spark: SparkSession, name: str) -> DataFrame:
     table = open_table(name)
     schema = to_spark(table.schema)
     plain = _plain_files(table, to_arrow(schema))
-    if plain:
-        return _parquet(spark, plain, schema)
+    if plain and not plain.stored and _found_by_spark(plain.files, to_arrow(schema)):
+        return _parquet(spark, plain.files, schema)
     n_files = len(table.files())
     if not n_files:
         return spark.createDataFrame([], schema)
     numbers = spark.range(n_files, numPartitions=min(n_files, _MAX_TASKS))
-    return numbers.mapInArrow(_files_of(table.pinned, table.schema, to_arrow(schema)), schema)
+    df = numbers.mapInArrow(_files_of(table.pinned, table.schema, to_arrow(schema)), schema)
+    if plain:
+        folders = tuple(plain.files[0].folders)
+        remember_table(
+            df,
+            StoredTable(
+                paths=tuple(file.path for file in plain.files),
+                stored=plain.stored,
+                folders=folders,
+                values={file.path: tuple((key, file.folders[key]) for key in folders) for file in plain.files},
+                deleted={file.path: file.deleted for file in plain.files if file.deleted is not None},
+            ),
+        )
+    return df
 
 
-def _plain_files(table: TableSnapshot, schema: pa.Schema) -> list[PlainFile] | None:
-    """Return the files of a snapshot if Spark's reader of Parquet finds the rows of the table in them."""
+def _plain_files(table: TableSnapshot, schema: pa.Schema) -> PlainFiles | None:
+    """Return the files of a snapshot, some at least, if a reader of Parquet finds the rows of the table in them."""
     kinds = zip(table.schema.types, schema.types, strict=True)
     if any(kind != own and not pa.types.is_nested(kind) for kind, own in kinds):
         return None
     if len({name.lower() for name in schema.names}) < len(schema.names):  # names are the same in any case to Spark
         return None
-    files = table.plain_files()
-    for path, folders in files or ():
+    plain = table.plain_files()
+    return plain if plain and plain.files else None
+
+
+def _found_by_spark(files: Sequence[PlainFile], schema: pa.Schema) -> bool:
+    """Return True if Spark's reader of Parquet finds the same rows in files."""
+    for path, folders, deleted in files:
         own = {name: schema.field(name).type for name in folders}
-        if any(map(pa.types.is_timestamp, own.values())) or any(letter in path for letter in _OF_PATTERNS):
-            return None
+        if deleted is not None or any(map(pa.types.is_timestamp, own.values())):
+            return False
+        if any(letter in path for letter in _OF_PATTERNS):
+            return False
         try:
             if dict(folder_values(path, own)) != folders:
-                return None
+                return False
         except DirectReadError:
-            return None
-    return files
+            return False
+    return True
 
 
 def _parquet(spark: SparkSession, files: list[PlainFile], schema: StructType) -> DataFrame:
     """Return the rows of files of Parquet, with the columns encoded in their folders."""
     reader = spark.read.schema(schema)
     if files[0].folders:
-        above = {str(Path(path).parents[len(folders)]) for path, folders in files}
+        above = {str(Path(path).parents[len(folders)]) for path, folders, _ in files}
         reader = reader.option("basePath", _local_address(os.path.commonpath(above)))
     paths = [_local_address(file.path) for file in files]
     names = [name.replace("`", "``") for name in schema.names]
@@ -301,7 +322,7 @@ def run(
     return Summary(
         out=out,
         output=match.work.output if match.work.rules is None else ALERTS,
-        n_rows=_n_rows_of(parts) if match.n_rows is None else match.n_rows,
+        n_rows=_n_rows_of(match, parts),
         n_matches=sum(part.n_matches for part in parts),
         seconds=seconds,
         planning_seconds=planned_at - begun,
@@ -318,9 +339,13 @@ def run(
     )
 
 
-def _n_rows_of(parts: Sequence[TaskReport]) -> int:
-    """Return the number of rows of a stream, all of which each part has."""
-    return max((part.n_rows for part in parts), default=0)
+def _n_rows_of(match: MatchJob, parts: Sequence[TaskReport]) -> int:
+    """Return the number of rows of the stream of a job that is done."""
+    if match.n_rows is not None:
+        return match.n_rows
+    if match.observed is not None:
+        return int(match.observed.get["n"])
+    return max((part.n_rows for part in parts), default=0)  # each part has all
 
 
 def read(

@@ -22,7 +22,7 @@ from spark_glue.distribution import (
     way_of_rows,
 )
 from spark_glue.files.stored_events import DirectReadError, Scan
-from spark_glue.row_distribution import distribute_rows
+from spark_glue.row_distribution import RowJob, distribute_rows
 from spark_glue.row_positions import ADDED
 from spark_glue.sessions import active_session, job_description, settings, short, tasks_at_once
 from spark_glue.work import Work, holds_times, work_of
@@ -57,9 +57,9 @@ def match(events: Any, query: CompiledQuery | Mapping[str, Any] | None = None, *
     DataFrame
         The rows of ``query.evaluate``, in any order; of a set, as in `QuerySet.stream`, with the column ``query``
         (string) before the columns of all queries.  By files, positions are the numbers of the rows in the files in
-        the order of their paths; by rows, they count the rows of the whole stream in its order.  The call reads the
-        footers of the files; by rows, where tasks do not get all events, it reads the ordering columns, to count the
-        rows and cut them into ranges.  The rest runs when the result is requested.
+        the order of their paths; by rows, numbers that identify events, unless ``row_numbers=True``.  The call reads
+        the footers of the files; by rows and by range, it reads the first ordering column, to cut the stream into
+        ranges.  The rest runs when the result is requested.
 
     Raises
     ------
@@ -99,11 +99,13 @@ class MatchJob:
     n_rows : int or None
         Number of rows in the stream, in files before filters, or None if they were not counted.
     presorted
-        True if the rows needed no sort, so far as is known before they are read: no two row groups overlap.
+        True if the rows need no sort, so far as is known before they are read: no two row groups of files overlap.
     input_plan
         Words on the order of the rows.
     plan : FilePlan or None
         Plan of the job by files.
+    observed : Observation or None
+        Number of rows in the stream as "n", once the matches were read, if no task and no pass counts all of them.
     """
 
     df: DataFrame
@@ -117,6 +119,7 @@ class MatchJob:
     presorted: bool
     input_plan: str
     plan: FilePlan | None = None
+    observed: Any = None
 
 
 @dataclass(frozen=True)
@@ -324,9 +327,12 @@ def plan_match(
         )
     assert way.df is not None
     _check_names(way.df)
-    with job_description(way.spark, f"{short(way.work.text)}: count the events"):
-        distributed = distribute_rows(way.df, way.work, way.order, way.distribution, way.n_parts, way.events, report)
-    input_plan = "the rows lie in order" if distributed.presorted else "the rows are sorted"
+    with job_description(way.spark, f"{short(way.work.text)}: cut the stream into ranges"):
+        job = RowJob(
+            *(way.work, way.order, way.distribution, way.n_parts, way.events, report), row_numbers=options.row_numbers
+        )
+        distributed = distribute_rows(way.df, job)
+    input_plan = "the rows are sorted"
     if distributed.n_heavy:
         input_plan += f"; those of {counted(distributed.n_heavy, 'key')} with many are cut by time"
     return MatchJob(
@@ -338,8 +344,9 @@ def plan_match(
         source_reason=way.source_reason,
         n_parts=distributed.n_parts,
         n_rows=distributed.n_rows,
-        presorted=distributed.presorted,
+        presorted=False,
         input_plan=input_plan,
+        observed=distributed.observed,
     )
 
 

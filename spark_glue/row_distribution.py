@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,7 +15,6 @@ from spark_glue.distribution import (
     PART_ROWS,
     PLACE,
     POSITION,
-    Ranges,
     Task,
     times_beside,
     why_not_distributions,
@@ -22,18 +22,25 @@ from spark_glue.distribution import (
 from spark_glue.row_positions import (
     Cut,
     Numbered,
+    comparable_key,
+    count_rows,
     hash_of_key,
-    located_by_path,
+    is_read_cheaply,
+    located,
     number,
     order_key,
     part_of_key,
     quoted,
+    range_of,
     sort_columns,
+    type_name_of,
+    values_of_key,
     wire_column,
     wire_names,
+    without_partitions,
 )
 from spark_glue.stage import plain_schema
-from spark_glue.survey import WHERE
+from spark_glue.survey import WHERE, Ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -42,13 +49,15 @@ if TYPE_CHECKING:
 
 _NULL = "$null"
 LEAST_SKEWED = 1 << 17
-"""Fewest rows of a stream whose keys with many of them are looked for."""
+"""About the fewest rows of a stream whose keys with many of them are cut by time."""
+LEAST_SAMPLE = 100
+"""Rows of so many that are looked at to find these keys."""
+LEAST_OF_PART = 20
+"""Fewest rows of the sample for each part that show a key with many."""
 HEAVY_PART = 0.5
 """Share of the rows of an even part from which on a key has many: its rows are cut by time."""
 MAX_COMPARED = 8
 """Most ranges that a window reaches over to compare a row with each of them."""
-SAMPLED_A_PART = 1000
-"""Rows whose keys are looked at for each part."""
 
 
 @dataclass(frozen=True)
@@ -60,37 +69,28 @@ class Distributed:
     df
         The matches.
     n_rows : int or None
-        Number of rows in the stream, or None if each task counts them.
-    presorted : bool
-        True if the rows needed no sort.
+        Number of rows in the stream, or None if tasks count them.
     n_parts : int
     n_heavy : int
         Number of heavy keys, whose rows are cut by time.
+    observed : Observation or None
+        Observation of the number of rows, if each task gets some that others do not, and no pass counted them.
     """
 
     df: DataFrame
     n_rows: int | None
-    presorted: bool
     n_parts: int
     n_heavy: int = 0
+    observed: Any = None
 
 
-def distribute_rows(
-    df: DataFrame,
-    work: Work,
-    order: Sequence[str],
-    distribution: str,
-    n_parts: int,
-    events: pa.Schema,
-    report: Any = None,
-) -> Distributed:
-    """Distribute the rows of a DataFrame to tasks.
+@dataclass(frozen=True)
+class RowJob:
+    """Job over rows that Spark sends.
 
-    The rows are counted and cut into ranges before, unless each task gets all of them: it counts them itself then.
-
-    Parameters
+    Attributes
     ----------
-    df, work
+    work
     order
         The columns that order the stream.
     distribution
@@ -100,6 +100,80 @@ def distribute_rows(
         Schema of the DataFrame.
     report
         That of `spark_glue.distribution.Task`.
+    row_numbers
+        That of `spark_glue.distribution.JobOptions`.
+    """
+
+    work: Work
+    order: tuple[str, ...]
+    distribution: str
+    n_parts: int
+    events: pa.Schema
+    report: Any = None
+    row_numbers: bool = False
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """Columns and fields that tasks read."""
+        return self.work.columns(self.events)
+
+    @cached_property
+    def results(self) -> pa.Schema:
+        """Columns of the results, in the types of Spark."""
+        return plain_schema(self.work.output_schema(self.events))
+
+    @property
+    def types(self) -> tuple[str, ...] | None:
+        """Types of events that tasks need if rows come with their positions, or None for all.
+
+        Irrelevant events must be in order, too; a sort by the time column ensures that without sending them.
+        """
+        return None if times_beside(self.work, self.order[0]) else self.work.needed_types
+
+    @property
+    def counts_stream(self) -> bool:
+        """True if positions must be those in the whole stream."""
+        return self.row_numbers or self.work.counts_stream
+
+    def window_cut(self) -> Cut:
+        """Return the window to cut the stream into ranges by."""
+        window, length = self.work.window, self.work.window_units(self.events)
+        assert window is not None
+        assert length is not None
+        return Cut(window.column, length)
+
+    def cuts_keys(self) -> bool:
+        """Return True if the rows of one key can be cut by time, like a stream without keys."""
+        work, first = self.work, self.order[0]
+        return (
+            self.distribution == "key"
+            and why_not_distributions(work, first)["range"] is None
+            and work.window is not None
+            and work.window.column == first
+            and 1 < self.n_parts < MAX_SHARDS
+        )
+
+    def tasks_count(self, df: DataFrame) -> bool:
+        """Return True if tasks count the rows of their parts, which need no positions before."""
+        if self.n_parts == 1 or not self.columns:
+            return bool(self.columns)
+        if self.distribution == "key":
+            return not self.counts_stream
+        if self.distribution == "broadcast":
+            return not self.counts_stream or self.types is None
+        window = self.work.window
+        if window is None or window.column not in (None, self.order[0]):
+            return False
+        # a decimal of more than 18 digits is not compared exactly as a number of 64 bits
+        return window.column is None or type_name_of(df, order_key(df, self.order[0])) != "decimal"
+
+
+def distribute_rows(df: DataFrame, job: RowJob) -> Distributed:
+    """Distribute the rows of a DataFrame to tasks.
+
+    By key, and where each task gets all rows, there is no pass over them before the job: each task sorts and counts
+    its own.  By range, one pass counts them by the first column of the order.  Only where positions in the whole
+    stream decide the matches of a task that does not get all rows does a sort of all rows come first.
 
     Raises
     ------
@@ -108,41 +182,35 @@ def distribute_rows(
     """
     from spark_glue.schema import to_spark
 
-    columns, results = work.columns(events), plain_schema(work.output_schema(events))
-    types = _types_for_tasks(work, order[0])
-    if columns and (n_parts == 1 or (distribution == "broadcast" and types is None)):
-        return _counted_by_tasks(df, work, order, distribution, n_parts, columns, results, report)
-    cut = (
-        _range_cut(work, events) if distribution == "range" or _cuts_keys(work, order, distribution, n_parts) else None
-    )
-    numbered = number(df, order, columns, n_parts, cut)
-    heavy = NO_HEAVY
-    if numbered.ranges is not None and distribution == "key":
-        heavy = _heavy_keys(df, work, columns, n_parts, numbered.n_rows)
-        numbered = _merge_ranges(numbered, n_parts, heavy.n_parts)
-    firsts = numbered.ranges.firsts if numbered.ranges is not None and (heavy.keys or distribution == "range") else ()
-    n_light = max(n_parts - heavy.n_parts, 1)
+    df, heavy = without_partitions(df), NO_HEAVY
+    if job.cuts_keys() and is_read_cheaply(df):
+        heavy = _heavy_keys(df, job)
+    if not heavy.keys and job.tasks_count(df):
+        return _counted_by_tasks(df, job)
+    n_parts, columns = job.n_parts, job.columns
+    cut = job.window_cut() if job.distribution == "range" or heavy.keys else None
+    numbered = number(df, job.order, columns, n_parts, cut)
+    if heavy.keys:
+        numbered = _merge_ranges(numbered, heavy.n_parts)
+    firsts = () if numbered.ranges is None else numbered.ranges.firsts
+    n_light = max(n_parts - heavy.n_parts, 1) if heavy.keys else n_parts
     total = n_light + heavy.n_parts if heavy.keys else n_parts
     if heavy.keys:
         firsts = (*(0,) * n_light, *firsts)
-    task = Task(work, distribution, tuple(columns), results, firsts, total, report)
-    distributed = _assign_parts(
-        numbered, work, columns, distribution, n_light if heavy.keys else n_parts, types, heavy.keys
-    )
-    parts = _partition_rows(distributed, [PLACE, *wire_names(columns)], total)
-    matches = parts.sortWithinPartitions(PLACE).mapInArrow(task, to_spark(results))
-    return Distributed(matches, numbered.n_rows, numbered.presorted, total, len(heavy.keys))
+    task = Task(job.work, job.distribution, tuple(columns), job.results, firsts, total, report=job.report)
+    distributed = _assign_parts(numbered, job, n_light, heavy.keys)
+    parts = _partition_rows(distributed, total, wire_names(columns))
+    matches = parts.sortWithinPartitions(PLACE).mapInArrow(task, to_spark(job.results))
+    return Distributed(matches, numbered.n_rows, total, len(heavy.keys))
 
 
-def _cuts_keys(work: Work, order: Sequence[str], distribution: str, n_parts: int) -> bool:
-    """Return True if the rows of one key can be cut by time, like a stream without keys."""
-    return (
-        distribution == "key"
-        and why_not_distributions(work, order[0])["range"] is None
-        and work.window is not None
-        and work.window.column == order[0]
-        and n_parts < MAX_SHARDS
-    )
+def observe(rows: DataFrame) -> tuple[DataFrame, Any]:
+    """Return rows whose number is observed by the job that reads them, and the observation, which has it as "n"."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sf
+
+    observation = Observation()
+    return rows.observe(observation, sf.count(sf.lit(1)).alias("n")), observation
 
 
 @dataclass(frozen=True)
@@ -164,32 +232,36 @@ class HeavyKeys:
 NO_HEAVY = HeavyKeys()
 
 
-def _heavy_keys(df: DataFrame, work: Work, columns: Sequence[str], n_parts: int, n_rows: int) -> HeavyKeys:
+def _heavy_keys(df: DataFrame, job: RowJob) -> HeavyKeys:
     """Find the keys with many rows in a sample of the rows."""
     from pyspark.sql import functions as sf
 
-    if n_rows < LEAST_SKEWED:
-        return NO_HEAVY
-    fraction = min(1.0, SAMPLED_A_PART * n_parts / n_rows)
+    work, columns, n_parts = job.work, job.columns, job.n_parts
+    fraction = min(1.0, LEAST_SAMPLE / LEAST_SKEWED)
     selected = df.select(
         *(sf.col(quoted(name)).alias(alias) for name, alias in zip(columns, wire_names(columns), strict=True))
     )
-    selected = selected.sample(fraction=fraction, seed=0)
-    sample = selected.select(hash_of_key(selected, work, columns).alias("key")).groupBy("key").count()
-    of_part = fraction * n_rows / n_parts
-    many = sample.filter(sf.col("key").isNotNull() & (sf.col("count") > HEAVY_PART * of_part)).collect()
+    keys = selected.sample(fraction=fraction, seed=0).select(hash_of_key(selected, work, columns).alias("key"))
+    groups = keys.rollup("key").agg(sf.grouping("key").alias("all"), sf.count(sf.lit(1)).alias("n"))
+    # more keys cannot have many; the first row is that of all rows
+    largest = groups.orderBy(sf.desc("n"), sf.desc("all")).limit(2 + int(n_parts / HEAVY_PART)).collect()
+    n_sampled = largest[0]["n"] if largest else 0
+    of_part = n_sampled / n_parts
+    if n_sampled < LEAST_SAMPLE or of_part < LEAST_OF_PART:
+        return NO_HEAVY
+    many = [row for row in largest[1:] if row["key"] is not None and row["n"] > HEAVY_PART * of_part]
     if not many:
         return NO_HEAVY
-    n_filled = round(sum(row["count"] for row in many) / of_part)
+    n_filled = round(sum(row["n"] for row in many) / of_part)
     return HeavyKeys(tuple(row["key"] for row in many), min(max(n_filled, 1), n_parts))
 
 
-def _merge_ranges(numbered: Numbered, n_ranges: int, n_wanted: int) -> Numbered:
+def _merge_ranges(numbered: Numbered, n_most: int) -> Numbered:
     """Return rows with fewer ranges, each of some that follow one another."""
     narrow = numbered.ranges
     assert narrow is not None
-    if not n_wanted:
-        return numbered
+    n_ranges = len(narrow.firsts)
+    n_wanted = min(n_most, n_ranges)
     begins = [-(-k * n_ranges // n_wanted) for k in range(n_wanted)]
     # a row that reaches over some ranges reaches over no more of these
     ranges = Ranges(
@@ -201,96 +273,112 @@ def _merge_ranges(numbered: Numbered, n_ranges: int, n_wanted: int) -> Numbered:
     return replace(numbered, ranges=ranges, range_of=own)
 
 
-def _partition_rows(df: DataFrame, columns: Sequence[str], n_parts: int) -> DataFrame:
-    """Return columns of rows that have a `PART`, each part in one task; `PLACE` encodes part and position."""
+def _partition_rows(df: DataFrame, n_parts: int, columns: Sequence[str] = ()) -> DataFrame:
+    """Return rows that have a `PART`, each part in one task, or `columns` and `PLACE` in place of part and position."""
     from pyspark.sql import functions as sf
 
-    if PLACE in columns:
-        place = sf.col(quoted(PART)).cast("long") * PART_ROWS + sf.col(quoted(POSITION))
-        df = df.select(place.alias(PLACE), *columns[1:])
+    part = sf.col(quoted(PART))
+    if POSITION in df.columns:
+        place = part.cast("long") * PART_ROWS + sf.col(quoted(POSITION))
+        df = df.select(place.alias(PLACE), *columns)
         part = sf.expr(f"CAST(shiftright({quoted(PLACE)}, {PART_ROWS.bit_length() - 1}) AS int)")
-    else:
-        df, part = df.select(*map(quoted, columns)), sf.col(quoted(PART))
     if hasattr(df, "repartitionById"):  # since Spark 4.1; before, two parts with equal hashes were in one task
         return df.repartitionById(n_parts, part)
     return df.repartition(n_parts, part)
 
 
-def _counted_by_tasks(
-    df: DataFrame,
-    work: Work,
-    order: Sequence[str],
-    distribution: str,
-    n_parts: int,
-    columns: Sequence[str],
-    results: pa.Schema,
-    report: Any,
-) -> Distributed:
-    """Give all rows to each task, sorted by the order: one pass in all."""
+def _counted_by_tasks(df: DataFrame, job: RowJob) -> Distributed:
+    """Give each task the rows of its parts, sorted by the order, in one shuffle; the tasks count them."""
     from pyspark.sql import functions as sf
 
     from spark_glue.schema import to_spark
 
+    order, n_parts, columns = job.order, job.n_parts, job.columns
     order_key(df, order[0])  # checks its type
     names = dict(zip(columns, wire_names(columns), strict=True))
-    df = located_by_path(df)
+    df, observed, n_rows = located(df), None, None
+    types = None if job.counts_stream else job.types
+    everywhere = job.distribution == "broadcast" or n_parts == 1
+    needed, rows = _of_types(df, job, types), df
+    if job.report is not None and (types is not None or not everywhere):
+        rows, observed = observe(df)
+    rows = _of_types(rows, job, types)
     moved = [sf.col(quoted(name)).alias(alias) for name, alias in names.items()]
     shown, keys = list(names.values()), []
-    if order[0] not in names:  # tasks need only see that it is not NULL
-        moved.append(sf.when(sf.col(quoted(order[0])).isNotNull(), sf.lit(True)).alias(_NULL))
-        shown.insert(0, _NULL)
+    ranges, span = Ranges((), (), 0), None
+    checked: tuple[str, str] | None = None
+    if job.distribution == "range" and n_parts > 1:
+        cut, counts = job.window_cut(), count_rows(needed, order[0], n_parts)
+        ranges = counts.ranges(n_parts, cut.length, by_position=cut.column is None)
+        n_rows = counts.n_rows if types is None else None
+        moved.append(comparable_key(df, order[0]).alias(WHERE))
+        bounds, begins = (values_of_key(df, order[0], each) for each in (ranges.bounds, ranges.begins[1:]))
+        span = range_of(sf.col(WHERE), bounds), range_of(sf.col(WHERE), begins)
+    else:
+        checked = names.get(order[0], _NULL), order[0]
+        if order[0] not in names:  # tasks need only see that it is not NULL
+            moved.append(sf.when(sf.col(quoted(order[0])).isNotNull(), sf.lit(True)).alias(_NULL))
+            shown.insert(0, _NULL)
     for i, (name, column) in enumerate(sort_columns(df, order, columns)):
         keys.append(names.get(name or "", f"$by{i}"))
         if name not in names:
             moved.append(column.alias(keys[-1]))
+    rows = rows.select(*moved)
     if n_parts == 1:
-        parts = df.select(*moved).repartition(1)
+        parts = rows.repartition(1)
     else:
-        everywhere = sf.explode(sf.sequence(sf.lit(0), sf.lit(n_parts - 1))).alias(PART)
-        whole = df.select(*moved).select("*", everywhere)
-        parts = _partition_rows(whole, whole.columns, n_parts)
+        parts = _partition_rows(_with_parts(rows, job, span, None if checked is None else checked[0]), n_parts)
         shown.insert(0, PART)
-        keys.insert(0, PART)
+        if not hasattr(parts, "repartitionById"):  # two parts may be in one task
+            keys.insert(0, PART)
     ordered = parts.sortWithinPartitions(*map(quoted, keys)).select(*map(quoted, shown))
-    first = names.get(order[0], _NULL)
-    task = Task(work, distribution, tuple(columns), results, (), n_parts, report, (first, order[0]))
-    return Distributed(ordered.mapInArrow(task, to_spark(results)), None, False, n_parts)
+    task = Task(
+        *(job.work, job.distribution, tuple(columns), job.results, ranges.firsts, n_parts, ranges.starts),
+        *(job.report, checked),
+    )
+    return Distributed(ordered.mapInArrow(task, to_spark(job.results)), n_rows, n_parts, observed=observed)
 
 
-def _range_cut(work: Work, events: pa.Schema) -> Cut:
-    window, length = work.window, work.window_units(events)
-    assert window is not None
-    assert length is not None
-    return Cut(window.column, length)
+def _of_types(df: DataFrame, job: RowJob, types: Sequence[str] | None) -> DataFrame:
+    """Return the rows of some types, and those whose time is NULL, which are an error."""
+    from pyspark.sql import functions as sf
+
+    if types is None:
+        return df
+    assert job.work.type_column is not None
+    has_no_time = sf.col(quoted(job.order[0])).isNull()
+    return df.filter(sf.col(quoted(job.work.type_column)).isin(*types) | has_no_time)
 
 
-def _types_for_tasks(work: Work, first: str) -> tuple[str, ...] | None:
-    """Return the types of events that tasks need, or None for all.
+def _with_parts(rows: DataFrame, job: RowJob, span: tuple[Column, Column] | None, checked: str | None) -> DataFrame:
+    """Return rows with the `PART` that each goes to, a copy for each of its parts.
 
-    Irrelevant events must be in order, too; a sort by the time column ensures that without sending them.
+    `span` is the first and the last range of a row, and `checked` the column that must not be NULL.
     """
-    return None if times_beside(work, first) else work.needed_types
+    from pyspark.sql import functions as sf
+
+    if span is not None:
+        return rows.select("*", sf.explode(sf.sequence(*span)).alias(PART))
+    if job.distribution == "broadcast":
+        return rows.select("*", sf.explode(sf.sequence(sf.lit(0), sf.lit(job.n_parts - 1))).alias(PART))
+    assert checked is not None
+    part = part_of_key(rows, job.work, job.columns, job.n_parts)
+    # a row whose time is NULL is sent, so that a task sees it
+    part = sf.when(sf.col(quoted(checked)).isNull(), sf.lit(0)).otherwise(part)
+    return rows.withColumn(PART, part).filter(sf.col(PART).isNotNull())
 
 
-def _assign_parts(
-    numbered: Numbered,
-    work: Work,
-    columns: Sequence[str],
-    distribution: str,
-    n_parts: int,
-    types: tuple[str, ...] | None,
-    heavy: Sequence[int] = (),
-) -> DataFrame:
-    """Return the rows of the given types with the part that each goes to, a copy for each of its parts.
+def _assign_parts(numbered: Numbered, job: RowJob, n_parts: int, heavy: Sequence[int] = ()) -> DataFrame:
+    """Return the rows of the needed types with the part that each goes to, a copy for each of its parts.
 
     Rows of `heavy` keys, by their hashes, go to parts from `n_parts` on, by range.
     """
     from pyspark.sql import functions as sf
 
-    df = numbered.df
-    if types is not None:
+    df, work, columns, distribution = numbered.df, job.work, job.columns, job.distribution
+    if job.types is not None:
         assert work.type_column is not None
-        df = df.filter(wire_column(work.type_column, columns).isin(*types))
+        df = df.filter(wire_column(work.type_column, columns).isin(*job.types))
     if distribution == "broadcast":
         return df.withColumn(PART, sf.explode(sf.sequence(sf.lit(0), sf.lit(n_parts - 1))))
     if distribution == "key" and not heavy:

@@ -1,38 +1,34 @@
-"""Positions of the rows of a DataFrame in the stream, and ranges of the stream.
-
-Rows that are in order in Parquet files are counted (`spark_glue.survey`); others are sorted, in one shuffle, as are all
-on Spark Connect.
-"""
+"""Order of the rows of a DataFrame: what sorts them, the ranges of their stream, and their positions in it."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial, reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
+from urllib.parse import unquote
 
 from cer_gpu.ceql.paths import dotted, names_of, path_of
 from cer_gpu.errors import QueryTypeError
-from spark_glue.distribution import MAX_INT64, PART, PLACE, POSITION, Ranges, cut_into_ranges, even_ranges, null_error
-from spark_glue.sessions import is_connect
+from spark_glue.distribution import PART, PLACE, POSITION, cut_into_ranges, null_error
+from spark_glue.sessions import PARTITIONING, is_connect
 from spark_glue.survey import (
+    BUCKET,
+    BUCKET_SHIFT,
+    COUNT,
     FILE,
-    FIRST_COLUMN,
-    IN_ORDER_COLUMN,
-    LAST_COLUMN,
-    LOCATION,
-    N_ROWS,
+    MAX_INT64,
+    MAX_PASSES,
     ROW,
-    SURVEY_FILE_ROWS,
     WHERE,
-    Stream,
-    stream_of_survey,
-    survey,
+    BucketCounts,
+    Ranges,
+    count_by_bucket,
+    counts_of,
+    max_buckets,
 )
 
 if TYPE_CHECKING:
@@ -40,11 +36,12 @@ if TYPE_CHECKING:
 
     from spark_glue.work import Work
 
+LOCATION = "$location"
+"""Column of the place of a row: the number of its file times `LOCATED_ROWS`, plus the row's number there."""
+LOCATED_ROWS = 1 << 40
+"""Upper bound of the rows of a file."""
 ADDED = (POSITION, PART, PLACE, FILE, ROW, LOCATION, WHERE)
 """Columns that are added to the events before the tasks evaluate them."""
-
-SAMPLES = 10_000
-"""Accuracy of the quantiles that cut the stream into ranges of like size: the relative error is 1 / SAMPLES."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +53,6 @@ class Numbered:
     df
         The columns that are read, as `wire_names` names them, and `POSITION`; and `WHERE`, where there are ranges.
     n_rows
-    presorted
-        True if the rows needed no sort.
     ranges
         The ranges of the stream, or None unless `number` was given a `cut`.
     range_of
@@ -66,7 +61,6 @@ class Numbered:
 
     df: DataFrame
     n_rows: int
-    presorted: bool
     ranges: Ranges | None
     range_of: Column
 
@@ -110,32 +104,128 @@ def number(
     QueryTypeError
         If the first column of the order is NULL in some row, or of another type than times and numbers.
     """
+    from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
-    key = order_key(df, order[0])
     measure = None if cut is None or cut.column is None else order_key(df, cut.column)
     selected = [sf.col(quoted(name)).alias(alias) for name, alias in zip(columns, wire_names(columns), strict=True)]
     if cut is not None:
         selected.append((sf.col(POSITION) if measure is None else measure).alias(WHERE))
-    located = None if is_connect(df) else _with_locations(df)
-    if located is None:
-        df = located_by_path(df)
-    else:
-        decimal = "decimal" in df.schema[order[0]].dataType.simpleString()
-        same = cut is None or (cut.column == order[0] and not decimal)
-        stream = _stream(located, order, None if same else measure)
-        if stream is not None:
-            numbered = _with_counted_positions(located, stream).select(POSITION, *selected)
-            ranges = None if cut is None else even_ranges(stream, n_parts, cut.length, by_position=measure is None)
-            own = sf.expr(f"CAST({quoted(POSITION)} * {n_parts} DIV {max(stream.n_rows, 1)} AS int)")
-            return Numbered(numbered, stream.n_rows, True, ranges, own)
-        df = located
-    placed, lows, highs, firsts, n_rows = _sort_into_ranges(df, key, order, columns, n_parts, measure)
-    numbered = placed.select(POSITION, PART, *selected)
+    df = located(df)
+    counts = count_rows(df, order[0], n_parts)
+    firsts = counts.ranges(n_parts, None, by_position=True)
+    own = range_of(comparable_key(df, order[0]), values_of_key(df, order[0], firsts.bounds))
+    window = Window.partitionBy(PART).orderBy(*(column for _, column in sort_columns(df, order, columns)))
+    offset = sf.element_at(sf.array(*map(sf.lit, firsts.firsts)), sf.col(PART) + 1)
+    placed = df.withColumn(PART, own)
+    if hasattr(placed, "repartitionById"):
+        placed = placed.repartitionById(n_parts, PART)
+    placed = placed.withColumn(POSITION, (sf.row_number().over(window) - 1 + offset).cast("long"))
     ranges = None
     if cut is not None:
-        ranges = cut_into_ranges(firsts, lows, highs, cut.length)
-    return Numbered(numbered, n_rows, False, ranges, sf.col(PART))
+        ranges = cut_into_ranges(firsts.firsts, *_bounds_of_windows(df, own, measure, firsts, counts), cut.length)
+    return Numbered(placed.select(POSITION, PART, *selected), counts.n_rows, ranges, sf.col(PART))
+
+
+def _bounds_of_windows(
+    df: DataFrame, own: Column, measure: Column | None, ranges: Ranges, counts: BucketCounts
+) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Return lower and upper bounds of what measures the window in each range."""
+    from pyspark.sql import functions as sf
+
+    firsts = ranges.firsts
+    if measure is None:
+        return firsts, [first - 1 for first in [*firsts[1:], counts.n_rows]]
+    least: dict[int, Any] = dict(df.groupBy(own.alias(PART)).agg(sf.min(measure)).collect())
+    end = math.inf if any(isinstance(low, float) for low in least.values()) else MAX_INT64
+    # a range without values begins with the next one; the evaluation refuses a range of NULLs only
+    lows = [end if least.get(k) is None else least[k] for k in range(len(firsts))]
+    for k in range(len(lows) - 1, 0, -1):
+        lows[k - 1] = min(lows[k - 1], lows[k])
+    return lows, [*lows[1:], end]
+
+
+def count_rows(df: DataFrame, name: str, n_parts: int) -> BucketCounts:
+    """Count the rows by the first column of their order, in one pass over it, or a few where values are uneven.
+
+    Raises
+    ------
+    QueryTypeError
+        If the column is NULL in some row, or of another type than times and numbers.
+    """
+    from pyspark.sql import types as st
+
+    read = df.select(comparable_key(df, name).alias(WHERE))
+    floating = isinstance(read.schema[0].dataType, st.DoubleType)
+    kinds = {BUCKET_SHIFT: st.IntegerType(), BUCKET: st.LongType(), COUNT: st.LongType()}
+    schema = st.StructType([st.StructField(each, kind) for each, kind in kinds.items()])
+
+    def counted(within: Sequence[tuple[int, int]] = ()) -> BucketCounts:
+        count = partial(count_by_bucket, n_max=max_buckets(n_parts), within=tuple(within))
+        return counts_of(read.mapInArrow(count, schema).toArrow(), floating=floating)
+
+    counts = counted()
+    if counts.n_nulls:
+        raise null_error(name, counts.n_nulls, counts.n_nulls + counts.n_rows)
+    for _ in range(MAX_PASSES - 1):
+        wide = counts.too_wide(n_parts) if n_parts > 1 else []
+        if not wide:
+            break
+        counts = counts.refined(counted(wide))
+    return counts
+
+
+def range_of(key: Column, bounds: Sequence[Column]) -> Column:
+    """Return the number of bounds at or before a key: a tree of comparisons, as many as its depth for a row."""
+    from pyspark.sql import functions as sf
+
+    def between(low: int, high: int) -> Column:
+        if low == high:
+            return sf.lit(low)
+        middle = (low + high) // 2
+        return sf.when(key >= bounds[middle], between(middle + 1, high)).otherwise(between(low, middle))
+
+    return between(0, len(bounds))
+
+
+def comparable_key(df: DataFrame, name: str) -> Column:
+    """Return an ordering column as a time, an integer of 64 bits or a float: what `values_of_key` is compared with.
+
+    Raises
+    ------
+    QueryTypeError
+        If it is of another type than times and numbers.
+    """
+    from pyspark.sql import functions as sf
+
+    key, kind = order_key(df, name), type_name_of(df, sf.col(quoted(name)))
+    if kind in ("timestamp", "timestamp_ntz", "date"):
+        return sf.col(quoted(name))
+    return key.cast("double" if kind in ("float", "double") or type_name_of(df, key) == "decimal" else "long")
+
+
+def values_of_key(df: DataFrame, name: str, values: Sequence[int | float]) -> list[Column]:
+    """Return values of `BucketCounts` as literals of the type of `comparable_key`."""
+    from pyspark.sql import functions as sf
+
+    kind = type_name_of(df, sf.col(quoted(name)))
+    if kind == "timestamp":
+        return [sf.timestamp_micros(sf.lit(value)) for value in values]
+    if kind == "timestamp_ntz":
+        begin, literals = sf.expr("TIMESTAMP_NTZ '1970-01-01 00:00:00'"), []
+        for value in values:
+            days, micros = divmod(int(value), 86_400_000_000)
+            seconds = sf.lit(Decimal(micros).scaleb(-6))
+            literals.append(begin + sf.make_dt_interval(sf.lit(days), sf.lit(0), sf.lit(0), seconds))
+        return literals
+    if kind == "date":
+        return [sf.date_from_unix_date(sf.lit(int(value))) for value in values]
+    return [sf.lit(value) for value in values]
+
+
+def type_name_of(df: DataFrame, column: Column) -> str:
+    """Return the name of the type of a column."""
+    return str(df.select(column).schema[0].dataType.typeName())
 
 
 def wire_names(columns: Sequence[str]) -> list[str]:
@@ -152,147 +242,108 @@ def wire_column(attribute: str, columns: Sequence[str]) -> Column:
     return sf.col(quoted(path_of([aliases[path_of(names[:n])], *names[n:]])))
 
 
-def _with_counted_positions(df: DataFrame, stream: Stream) -> DataFrame:
-    """Add the positions to rows that are in order in their files."""
-    from pyspark.sql import functions as sf
-
-    offsets = sf.array(*(sf.lit(offset).cast("long") for offset in stream.offsets or (0,)))
-    offset = sf.element_at(offsets, sf.col(quoted(FILE)) + 1)
-    return df.withColumn(POSITION, (sf.col(quoted(ROW)) + offset).cast("long"))
-
-
-def _sort_into_ranges(
-    df: DataFrame, key: Column, order: Sequence[str], columns: Sequence[str], n_parts: int, measure: Column | None
-) -> tuple[DataFrame, list[Any], list[Any], list[int], int]:
-    """Sort the rows and count them, in ranges of like size; each begins with another value of the first column.
-
-    Return the rows with `POSITION` and the range in `PART`, lower and upper bounds of `where` in each range, the first
-    position of each range, and the number of rows.
-    """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as sf
-
-    fractions = [k / n_parts for k in range(1, n_parts)]
-    quantiles = sf.percentile_approx(key, fractions, SAMPLES) if fractions else sf.lit(None)
-    bounds, n_rows, n_valid = df.agg(quantiles, sf.count(sf.lit(1)), sf.count(key)).collect()[0]
-    if n_valid < n_rows:
-        raise null_error(order[0], n_rows - n_valid, n_rows)
-    own = sf.lit(0)
-    for bound in sorted(set(bounds or [])):
-        own = own + (key >= sf.lit(bound)).cast("int")
-    of_range = df.groupBy(own.alias(PART)).agg(sf.count(sf.lit(1)), sf.min(sf.lit(0) if measure is None else measure))
-    counts = {row[0]: (row[1], row[2]) for row in of_range.collect()}
-
-    firsts = list(itertools.accumulate((counts.get(k, (0, None))[0] for k in range(n_parts)), initial=0))[:-1]
-    if measure is None:
-        lows, highs = firsts, [first - 1 for first in [*firsts[1:], n_rows]]
-    else:
-        end = math.inf if any(isinstance(low, float) for _, low in counts.values()) else MAX_INT64
-        # a range without rows begins with the next one; the evaluation refuses a range of NULLs only
-        least = [end if k not in counts or counts[k][1] is None else counts[k][1] for k in range(n_parts)]
-        lows = list(itertools.accumulate(reversed(least), min))[::-1]
-        highs = [*lows[1:], end]
-
-    placed = df.withColumn(PART, own)
-    if hasattr(placed, "repartitionById"):
-        placed = placed.repartitionById(n_parts, PART)
-    window = Window.partitionBy(PART).orderBy(*(column for _, column in sort_columns(df, order, columns)))
-    offset = sf.element_at(sf.array(*map(sf.lit, firsts)), sf.col(PART) + 1)
-    position = (sf.row_number().over(window) - 1 + offset).cast("long")
-    return placed.withColumn(POSITION, position), lows, highs, firsts, n_rows
-
-
 def sort_columns(df: DataFrame, order: Sequence[str], columns: Sequence[str]) -> list[tuple[str | None, Column]]:
     """Return what sorts the rows of a stream, first to last, each with the name of the column that it is, if it is one.
 
-    Rows that agree on the order follow the order of their files, where `FILE` and `ROW` give it, and else their other
+    Rows that agree on the order follow the order of their files, where `located` gives it, and else their other
     columns that are read.
     """
     from pyspark.sql import functions as sf
 
-    ties = [name for name in (FILE, ROW) if name in df.columns]
+    ties = [name for name in (LOCATION, FILE, ROW) if name in df.columns]
     ties += [name for name in columns if name not in order]
     return [(name, sf.col(quoted(name))) for name in order] + [_tie(df, name) for name in ties]
 
 
-def located_by_path(df: DataFrame) -> DataFrame:
-    """Return the rows with `FILE` and `ROW`, the path of their file and their number in it, where Spark knows them."""
+def located(df: DataFrame) -> DataFrame:
+    """Return the rows with their places in the files, where Spark knows them.
+
+    These are in `LOCATION`, or on Spark Connect the path of the file in `FILE` and the number of the row in `ROW`.
+    """
     from pyspark.sql import functions as sf
 
-    if not _has_row_positions(df):
+    if not has_row_positions(df):
         return df
-    uri = sf.col("_metadata.file_path")
-    # files are in the order of their paths, as in `as_path`, in which a blank is no %20
-    path = sf.url_decode(sf.replace(uri, sf.lit("+"), sf.lit("%2B")))
-    path = sf.when(uri.startswith("file:"), path).otherwise(uri)
-    return df.withColumn(ROW, sf.col("_metadata.row_index")).withColumn(FILE, path)
-
-
-def _with_locations(df: DataFrame) -> DataFrame | None:
-    """Return the rows with `FILE` and `ROW`, their file by its number, or None if Spark does not know them."""
-    from pyspark.sql import functions as sf
-
-    if not _has_row_positions(df):
-        return None
-    df = located_by_path(df)
-    if len(df.inputFiles()) < 2:
-        return df.withColumn(FILE, sf.lit(0))
-    paths = sorted(row[0] for row in df.select(quoted(FILE)).distinct().collect())
+    row, uri = sf.col("_metadata.row_index"), sf.col("_metadata.file_path")
+    if is_connect(df):
+        # files are in the order of their paths, as in `as_path`, in which a blank is no %20
+        path = sf.url_decode(sf.replace(uri, sf.lit("+"), sf.lit("%2B")))
+        path = sf.when(uri.startswith("file:"), path).otherwise(uri)
+        return df.withColumn(ROW, row).withColumn(FILE, path)
+    paths = sorted(df.inputFiles(), key=lambda path: unquote(path) if path.startswith("file:") else path)
+    if len(paths) < 2:
+        return df.withColumn(LOCATION, row)
     # as rows: PySpark cuts an Arrow table into batches, and fails where the session's batches have no limit
-    numbers = [(path, i) for i, path in enumerate(paths)]
-    files = df.sparkSession.createDataFrame(numbers, f"`{FILE}` string, `$number` int")
-    joined = df.join(sf.broadcast(files), on=FILE)
-    return joined.withColumn(FILE, sf.col(quoted("$number"))).drop("$number")
+    numbers = [(path, i * LOCATED_ROWS) for i, path in enumerate(paths)]
+    files = sf.broadcast(df.sparkSession.createDataFrame(numbers, f"`{FILE}` string, `{PLACE}` long"))
+    # a join that leaves out no row: a file that came after the list was made is an error
+    joined = (
+        df.withColumn(ROW, row).withColumn(LOCATION, uri).join(files, on=sf.col(LOCATION) == sf.col(FILE), how="left")
+    )
+    new = sf.raise_error(sf.concat(sf.lit("a file that was not there when the job was planned: "), sf.col(LOCATION)))
+    first = sf.when(sf.col(PLACE).isNull(), new.cast("long")).otherwise(sf.col(PLACE))
+    return joined.withColumn(LOCATION, first + sf.col(ROW)).drop(FILE, ROW, PLACE)
 
 
 _KEEP_ROWS = ("Project", "Filter", "SubqueryAlias", "View")
 """Nodes of a plan that pass on rows of a file, and neither join nor generate rows."""
 
 
-def _has_row_positions(df: DataFrame) -> bool:
+def has_row_positions(df: DataFrame) -> bool:
     """Return True if Spark knows the number of a row in its file; requesting it outright would log an error."""
     if is_connect(df):
         from spark_glue.files.connect import reads_files
 
         return reads_files(df)
+    if _is_cached(df):
+        return False
     try:
         plan = df._jdf.queryExecution().analyzed()
         metadata = plan.metadataOutput()
         if metadata.size() != 1 or "row_index" not in metadata.apply(0).dataType().simpleString():
             return False
-        while plan.children().size() == 1 and plan.nodeName() in _KEEP_ROWS:
-            plan = plan.children().apply(0)
-        return bool(plan.children().size() == 0)
+        return _source(plan) is not None
     except Exception:  # other implementations of DataFrames have other internals
         return False
 
 
-def _stream(df: DataFrame, order: Sequence[str], measure: Column | None) -> Stream | None:
-    """Return the stream of the rows if they are in order, else None, in one pass over the columns of the order."""
-    from pyspark.sql import functions as sf
-    from pyspark.sql import types as st
-
-    read = df.select(
-        (sf.col(quoted(FILE)).cast("long") * SURVEY_FILE_ROWS + sf.col(quoted(ROW))).alias(LOCATION),
-        *(sf.col(quoted(name)).alias(alias) for name, alias in zip(order, wire_names(order), strict=True)),
-        *([] if measure is None else [measure.alias(WHERE)]),
-    )
-    kind = (order_key(df, order[0]) if measure is None else measure).alias(WHERE)
-    fields = [
-        st.StructField(FILE, st.LongType()),
-        st.StructField(ROW, st.LongType()),
-        st.StructField(WHERE, df.select(kind).schema[0].dataType),
-        st.StructField(N_ROWS, st.LongType()),
-        st.StructField(IN_ORDER_COLUMN, st.BooleanType()),
-    ]
-    for end in (FIRST_COLUMN, LAST_COLUMN):
-        fields += [st.StructField(f"{end}{i}", df.schema[name].dataType) for i, name in enumerate(order)]
-    stretches = read.mapInArrow(partial(_survey, wire_names(order)), st.StructType(fields))
-    return stream_of_survey(stretches.toArrow(), len(order))
+def without_partitions(df: DataFrame) -> DataFrame:
+    """Return a DataFrame with the same rows, without what it does last to their partitions and order, if it can be."""
+    if is_connect(df):
+        return df
+    try:
+        java: Any = df._jdf
+        plan, cached = java.queryExecution().analyzed(), java.queryExecution().withCachedData()
+        own = plan
+        while plan.nodeName() in PARTITIONING and plan.nodeName() == cached.nodeName():
+            plan, cached = plan.children().apply(0), cached.children().apply(0)
+        if plan is own:
+            return df
+        jvm: Any = df.sparkSession.sparkContext._jvm
+        return type(df)(jvm.org.apache.spark.sql.classic.Dataset.ofRows(java.sparkSession(), plan), df.sparkSession)
+    except Exception:  # other implementations of DataFrames have other internals
+        return df
 
 
-def _survey(order: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    return survey(batches, order)
+def is_read_cheaply(df: DataFrame) -> bool:
+    """Return True if a pass over some columns reads these from files or from memory, and computes nothing before."""
+    return _is_cached(df) or has_row_positions(df)
+
+
+def _is_cached(df: DataFrame) -> bool:
+    """Return True if the rows are read from memory; asking for their places would read the files instead."""
+    try:
+        source = _source(df._jdf.queryExecution().withCachedData())
+        return source is not None and bool(source.nodeName() == "InMemoryRelation")
+    except Exception:  # other implementations of DataFrames have other internals
+        return False
+
+
+def _source(plan: Any) -> Any:
+    """Return the node of a plan of Spark whose rows, some of them, it passes on, or None if there is no such node."""
+    while plan.children().size() == 1 and plan.nodeName() in _KEEP_ROWS:
+        plan = plan.children().apply(0)
+    return plan if plan.children().size() == 0 else None
 
 
 def quoted(name: str) -> str:

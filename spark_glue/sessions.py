@@ -12,6 +12,8 @@ from cer_gpu.errors import OptionError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+PARTITIONING = ("Repartition", "RepartitionByExpression", "RebalancePartitions", "Sort")
+"""Nodes of a plan that change the partitions and the order of rows only."""
 _DESCRIPTION = "spark.job.description"
 _SHORT = 60
 _tasks_at_once: WeakKeyDictionary[Any, int] = WeakKeyDictionary()

@@ -1,4 +1,4 @@
-"""The bare stage: queries over one stream, as the function that ``DataFrame.mapInArrow`` takes; keys to sort by.
+"""The bare stage: queries over one stream, as the function that ``DataFrame.mapInArrow`` takes.
 
 The stage retains only the state of its queries from batch to batch: it takes one batch at a time, and yields the
 matches of a batch in pieces before it requests the next one.
@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from cer_gpu.engine.evaluation_options import OF_ARRIVALS, EvaluationOptions, options_by_name
@@ -22,34 +21,6 @@ from spark_glue.work import Work, WorkEvaluator, work_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
-
-_MAX_INT64 = np.int64(2**63 - 1)
-
-
-def sort_key(values: pa.Array) -> pa.Array:
-    """Return values that ascend as Spark orders a column; NULL stays NULL.
-
-    Parameters
-    ----------
-    values
-        Numbers, times, booleans or strings (also with a dictionary).
-
-    Returns
-    -------
-    pyarrow.Array
-        Integers for booleans and floats; other values as they are.
-    """
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if pa.types.is_boolean(values.type):
-        return values.cast(pa.int8())
-    if not pa.types.is_floating(values.type):
-        return values
-    floats = values.cast(pa.float64()).fill_null(0).to_numpy() + 0.0  # -0.0 + 0.0 is 0.0
-    bits = np.where(np.isnan(floats), np.float64(np.nan), floats).view(np.int64)
-    # a negative float has a greater magnitude the less it is
-    keys = np.where(bits < 0, bits ^ _MAX_INT64, bits)
-    return pa.array(keys, mask=values.is_null().to_numpy(zero_copy_only=False))
 
 
 @options_by_name

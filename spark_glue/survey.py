@@ -1,226 +1,258 @@
-"""Survey of a stored stream: a pass that counts its rows, checks their order, and finds where its ranges begin.
+"""Counts of the rows of a stream by the first column of its order, by which the stream is cut into ranges.
 
-Rows that are in order already need no sort: the position of a row is its number in its file, plus the rows in the
-files before it.  This module needs no Spark.
+One pass over that column alone counts the rows of each bucket of values.  The width of the buckets is a power of two,
+which each task of the pass doubles as it needs, so that the counts of all tasks add up exactly: a range that begins
+where a bucket does has a position in the stream that is known before any row is sorted.  This module needs no Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-LOCATION, WHERE = "$location", "$where"
-"""Columns that the pass reads besides the order columns (each costs more than all the rest of the pass): the
-number of the row's file times `SURVEY_FILE_ROWS`, plus its number there; and the column of the window, as a number."""
-SURVEY_FILE_ROWS = 1 << 40
-"""Upper bound of the rows of a file."""
+from cer_gpu.arrays import Int64
+from cer_gpu.planning.distribution import at_or_before
+
+WHERE = "$where"
+"""Column that measures the window, as a number."""
 FILE, ROW = "$file", "$row"
-N_ROWS, IN_ORDER_COLUMN, FIRST_COLUMN, LAST_COLUMN = "$n", "$in_order", "$first", "$last"
-"""Columns of a run: number of rows, whether they are in order, and first and last values of each order column."""
+"""Columns of the file of a row, and of its number there."""
+BUCKET_SHIFT, BUCKET, COUNT = "$shift", "$bucket", "$count"
+"""Columns of the counts of a task: the logarithm of the width of buckets, the value of the bucket's first number
+divided by the width (NULL for rows without a value), and the number of rows."""
+LEAST_INT64, MAX_INT64 = -(2**63), 2**63 - 1
+"""Smallest and largest 64-bit integers."""
+MIN_BUCKETS, MAX_BUCKETS, BUCKETS_A_PART = 1 << 10, 1 << 12, 16
+"""Most buckets that a task reports: at least, at most, and for each part."""
+EVEN = 0.1
+"""Share of the rows of an even part above which a bucket is counted again, in narrower buckets."""
+MAX_PASSES = 3
 
-MAX_SURVEY_RUNS = 256
-"""Largest number of runs that one task reports; more of them let a range read less beyond its window."""
-SHORTEST = 64
-"""Initial length of a run, in rows."""
+
+@dataclass(frozen=True)
+class Ranges:
+    """Ranges of a stream, each with the window before it.
+
+    A row of range k goes to range k, and to every later range j up to k + `reach` with ``begins[j] <= where``, where
+    `where` is the position of the row for a window of events, and the value that measures the window otherwise.
+
+    Attributes
+    ----------
+    firsts : tuple of int
+        The first position of each range, ascending.
+    begins : tuple of int or float
+    reach : int
+    bounds : tuple of int or float
+        Least value of the first column of the order of each range but the first.
+    starts : tuple of int
+        Position of the first row that goes to each range, or none if rows come with their positions.
+    """
+
+    firsts: tuple[int, ...]
+    begins: tuple[int | float, ...]
+    reach: int
+    bounds: tuple[int | float, ...] = ()
+    starts: tuple[int, ...] = ()
 
 
-def survey(batches: Iterable[pa.RecordBatch], order: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the runs of a stream: rows that follow one another in a file.
+def max_buckets(n_parts: int) -> int:
+    """Return the most buckets that a task reports for a number of parts."""
+    return min(max(MIN_BUCKETS, BUCKETS_A_PART * n_parts), MAX_BUCKETS)
+
+
+def sort_key(values: pa.Array) -> pa.Array:
+    """Return values that ascend as Spark orders a column; NULL stays NULL.
+
+    Parameters
+    ----------
+    values
+        Numbers, times, booleans or strings (also with a dictionary).
+
+    Returns
+    -------
+    pyarrow.Array
+        Integers for booleans and floats; other values as they are.
+    """
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if pa.types.is_boolean(values.type):
+        return values.cast(pa.int8())
+    if not pa.types.is_floating(values.type):
+        return values
+    floats = values.cast(pa.float64()).fill_null(0).to_numpy() + 0.0  # -0.0 + 0.0 is 0.0
+    bits = np.where(np.isnan(floats), np.float64(np.nan), floats).view(np.int64)
+    # a negative float has a greater magnitude the less it is
+    keys = np.where(bits < 0, bits ^ MAX_INT64, bits)
+    return pa.array(keys, mask=values.is_null().to_numpy(zero_copy_only=False))
+
+
+def count_by_bucket(
+    batches: Iterable[pa.RecordBatch], n_max: int, within: Sequence[tuple[int, int]] = ()
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of each bucket of values.
 
     Parameters
     ----------
     batches
-        Rows with `LOCATION` (int64), the columns of `order`, and perhaps `WHERE` (a number); without `WHERE`, the first
-        column of the order, a number or a time, replaces it.
-    order
-        The columns that order the stream.
+        Batches whose only column has integers, floats, timestamps or dates.
+    n_max
+        Maximum number of buckets.
+    within
+        Bounds (first, last) of the values to count, as `sort_key` gives them, ascending; empty for all.
 
     Yields
     ------
     pyarrow.RecordBatch
-        One row for a run: `FILE`, `ROW` and `WHERE` of its first row, `N_ROWS`, `IN_ORDER_COLUMN`, and for column i
-        of the order ``$first{i}`` and ``$last{i}``.  The batch of the first run out of order is the last one.
+        One batch with `BUCKET_SHIFT`, `BUCKET` and `COUNT`, or none if there are no rows.
     """
-    table: pa.Table | None = None
-    length, n_rows = SHORTEST, 0
+    shift, n_nulls = 0, 0
+    buckets, counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    lows, highs = (np.array([pair[i] for pair in within], np.int64) for i in (0, 1))
     for batch in batches:
-        if not batch.num_rows:
-            continue
-        n_rows += batch.num_rows
-        runs = _rows_in_runs(batch, order, length)
-        table = runs if table is None else pa.concat_tables([table, runs])
-        if not pc.all(runs[IN_ORDER_COLUMN]).as_py():
-            break
-        while len(table) > MAX_SURVEY_RUNS and length < n_rows:
-            length *= 2
-            table = _merge_ranges(table, length, len(order))
-    if table is not None:
-        yield from table.combine_chunks().to_batches()
+        column = batch.column(0)
+        if pa.types.is_temporal(column.type):
+            column = column.view(pa.int64() if column.type.bit_width == 64 else pa.int32())
+        column = sort_key(column)
+        n_nulls += column.null_count
+        values = column.drop_null().to_numpy().astype(np.int64, copy=False)
+        if len(lows):
+            at = np.searchsorted(lows, values, "right") - 1
+            values = values[(at >= 0) & (values <= highs[at])]
+        own, n_own = np.unique(values >> shift, return_counts=True)
+        buckets, counts = _added(np.concatenate([buckets, own]), np.concatenate([counts, n_own]))
+        while len(buckets) > n_max:
+            shift += 1
+            buckets, counts = _added(buckets >> 1, counts)
+    if not len(buckets) and not n_nulls:
+        return
+    yield pa.record_batch(
+        {
+            BUCKET_SHIFT: pa.array(np.full(len(buckets) + 1, shift, np.int32)),
+            BUCKET: pa.array(np.append(buckets, 0), mask=np.arange(len(buckets) + 1) == len(buckets)),
+            COUNT: pa.array(np.append(counts, n_nulls)),
+        }
+    )
 
 
-def _rows_in_runs(batch: pa.RecordBatch, order: list[str], length: int) -> pa.Table:
-    """Return the runs of a batch, of at most `length` rows."""
-    n = batch.num_rows
-    files, rows = np.divmod(batch.column(LOCATION).to_numpy(), SURVEY_FILE_ROWS)
-    columns = [batch.column(name) for name in order]
-    same_file = files[1:] == files[:-1]
-    rises = _is_not_after([c.slice(0, n - 1) for c in columns], [c.slice(1) for c in columns])
-    begins = np.union1d(np.arange(0, n, length), np.flatnonzero(~same_file) + 1)
-    ends = np.append(begins[1:], n)
-    # rises[i] compares rows i and i + 1, both in a run except at its last row; a gap in the rows counts as a fall
-    follows = rows[1:] == rows[:-1] + 1
-    n_falls = np.concatenate([[0], np.cumsum(~(rises & follows))])
-    in_order = n_falls[ends - 1] == n_falls[begins]
-    in_order &= np.logical_and.reduce([c.is_valid().to_numpy(zero_copy_only=False)[begins] for c in columns])
-    wheres = batch.column(WHERE) if WHERE in batch.schema.names else columns[0]
-    firsts = {f"{FIRST_COLUMN}{i}": c.take(pa.array(begins)) for i, c in enumerate(columns)}
-    lasts = {f"{LAST_COLUMN}{i}": c.take(pa.array(ends - 1)) for i, c in enumerate(columns)}
-    runs = {
-        FILE: files[begins],
-        ROW: rows[begins],
-        WHERE: as_number(wheres.take(pa.array(begins))),
-        N_ROWS: ends - begins,
-        IN_ORDER_COLUMN: in_order,
-    }
-    return pa.table({**runs, **firsts, **lasts})
-
-
-def as_number(column: pa.Array) -> pa.Array:
-    """Return times as numbers of their units, and numbers unchanged."""
-    if not pa.types.is_temporal(column.type):
-        return column
-    if column.type.bit_width == 64:
-        return column.view(pa.int64())
-    return column.view(pa.int32())
-
-
-def _merge_ranges(table: pa.Table, length: int, n_order: int) -> pa.Table:
-    """Return the runs with neighbours joined in pairs, where a pair has at most `length` rows.
-
-    A pair is in order if both runs are, and the last row of one is not after the first row of the other.
-    """
-    table = table.combine_chunks()
-    n = len(table)
-    links, rises = _links(table, n_order)
-    sizes = table[N_ROWS].to_numpy()
-    may = links & (sizes[1:] + sizes[:-1] <= length)
-    # in a run of joints, every second one is merged, beginning with the first: a run joins one neighbour only
-    starts = np.flatnonzero(may & ~np.concatenate([[False], may[:-1]]))
-    run_start = np.zeros(n - 1, np.int64)
-    run_start[starts] = starts
-    run_start = np.maximum.accumulate(run_start)
-    merged = may & ((np.arange(n - 1) - run_start) % 2 == 0)
-    left = np.flatnonzero(np.concatenate([[True], ~merged]))
-    right = np.flatnonzero(np.concatenate([~merged, [True]]))
-    in_order = table[IN_ORDER_COLUMN].to_numpy()
-    joined_rises = np.where(left == right, True, np.append(rises, True)[left])
-    columns = {
-        name: table[name].take(pa.array(right if name.startswith(LAST_COLUMN) else left)) for name in table.column_names
-    }
-    columns[N_ROWS] = pa.array(np.add.reduceat(sizes, left))
-    columns[IN_ORDER_COLUMN] = pa.array(in_order[left] & in_order[right] & joined_rises)
-    return pa.table(columns)
-
-
-def _links(table: pa.Table, n_order: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return, for each run but the first, whether it continues the one before in its file, and in the order."""
-    files, rows, sizes = (table[name].to_numpy() for name in (FILE, ROW, N_ROWS))
-    links = (files[1:] == files[:-1]) & (rows[1:] == (rows + sizes)[:-1])
-    return links, _is_not_after(*_neighbours(table, n_order))
-
-
-def _neighbours(table: pa.Table, n_order: int) -> tuple[list[pa.Array], list[pa.Array]]:
-    """Return the last rows of all runs but the last, and the first rows of all runs but the first."""
-    lasts = [table[f"{LAST_COLUMN}{i}"].combine_chunks().slice(0, len(table) - 1) for i in range(n_order)]
-    firsts = [table[f"{FIRST_COLUMN}{i}"].combine_chunks().slice(1) for i in range(n_order)]
-    return lasts, firsts
-
-
-def _is_not_after(before: list[pa.Array], after: list[pa.Array]) -> np.ndarray[Any, Any]:
-    """Return, row by row, whether `before` is at or before `after` in the lexicographic order of their columns.
-
-    The result is False if a NULL or a NaN decides.
-    """
-    decided = np.zeros(len(before[0]), bool)
-    before_or_at = np.zeros(len(before[0]), bool)
-    for left, right in zip(before, after, strict=True):
-        try:
-            less = _flags(pc.less(left, right))
-            equal = _flags(pc.equal(left, right))
-        except pa.ArrowNotImplementedError:
-            return before_or_at
-        before_or_at |= ~decided & less
-        decided |= ~equal
-    return before_or_at | ~decided
-
-
-def _flags(flags: pa.Array) -> np.ndarray[Any, Any]:
-    return flags.fill_null(False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+def _added(buckets: Int64, counts: Int64) -> tuple[Int64, Int64]:
+    """Return each bucket once, ascending, with the sum of its counts."""
+    distinct, at = np.unique(buckets, return_inverse=True)
+    sums = np.zeros(len(distinct), np.int64)
+    np.add.at(sums, at, counts)
+    return distinct, sums
 
 
 @dataclass(frozen=True)
-class Stream:
-    """Stream whose rows are in order in their files.
+class BucketCounts:
+    """Rows of a stream by buckets of the first column of its order.
 
     Attributes
     ----------
-    n_rows : int
-    offsets : tuple of int
-        Position of a row minus its number in its file, for each file by its number.
-    positions : ndarray, shape (n_stretches,), int64
-        Position of the first row of each run, ascending.
-    wheres : list of int, float or Decimal
-        Value that measures the window at these rows.
+    lows, highs : ndarray, shape (n_buckets,), int64
+        First and last value of each bucket as `sort_key` gives them, ascending.
+    counts : ndarray, shape (n_buckets,), int64
+    n_nulls : int
+        Number of rows without a value.
+    floating : bool
+        True if the values are floats.
     """
 
-    n_rows: int
-    offsets: tuple[int, ...]
-    positions: np.ndarray[Any, Any]
-    wheres: list[Any]
+    lows: Int64
+    highs: Int64
+    counts: Int64
+    n_nulls: int
+    floating: bool
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, without those that have no value."""
+        return int(self.counts.sum())
+
+    def too_wide(self, n_parts: int) -> list[tuple[int, int]]:
+        """Return the bounds of the buckets of several values that have too many rows for parts of like size."""
+        many = (self.counts > EVEN * self.n_rows / n_parts) & (self.highs > self.lows)
+        return list(zip(self.lows[many].tolist(), self.highs[many].tolist(), strict=True))
+
+    def refined(self, finer: BucketCounts) -> BucketCounts:
+        """Return the counts with those of narrower buckets in place of the buckets that these divide."""
+        undivided = np.ones(len(self.lows), bool)
+        undivided[np.searchsorted(self.lows, finer.lows, "right") - 1] = False
+        columns = [
+            np.concatenate([getattr(self, name)[undivided], getattr(finer, name)])
+            for name in ("lows", "highs", "counts")
+        ]
+        order = np.argsort(columns[0], kind="stable")
+        lows, highs, counts = (column[order] for column in columns)
+        return BucketCounts(lows, highs, counts, self.n_nulls, self.floating)
+
+    def ranges(self, n_parts: int, length: int | float | None, *, by_position: bool) -> Ranges:
+        """Return ranges of like size, each of which begins where a bucket does; there may be fewer of them.
+
+        Parameters
+        ----------
+        n_parts
+        length
+            Length of the window, in events or in units of the column; None for ranges without the window before them.
+        by_position
+            True for a window of events.
+        """
+        firsts = np.cumsum(self.counts) - self.counts
+        edges = [0]
+        for k in range(1, n_parts):
+            wanted = k * self.n_rows / n_parts
+            edge = int(np.searchsorted(firsts, wanted))
+            if edge and (edge == len(firsts) or firsts[edge] - wanted > wanted - firsts[edge - 1]):
+                edge -= 1
+            if edge > edges[-1] and math.isfinite(self._value(edge)):
+                edges.append(edge)
+        own = tuple(int(firsts[edge]) if len(firsts) else 0 for edge in edges)
+        bounds = tuple(self._value(edge) for edge in edges[1:])
+        if length is None:
+            return Ranges(own, (), 0, bounds)
+        begins = [0]
+        for edge, first in zip(edges[1:], own[1:], strict=True):
+            if by_position:
+                begin = int(np.searchsorted(firsts, first - length, "right")) - 1
+            else:
+                begin = int(np.searchsorted(self.lows, self._key_before(self._value(edge), length), "right")) - 1
+            begins.append(max(begin, 0))
+        reach = max(
+            (sum(begin < end for begin in begins[k + 1 :]) for k, end in enumerate([*edges[1:], len(firsts)])),
+            default=0,
+        )
+        starts = tuple(int(firsts[begin]) if len(firsts) else 0 for begin in begins)
+        return Ranges(own, tuple(self._value(begin) for begin in begins), reach, bounds, starts)
+
+    def _value(self, bucket: int) -> int | float:
+        """Return a value that is not after the rows of a bucket, and after those of all buckets before it."""
+        if not len(self.lows) or (self.floating and not bucket):
+            return -math.inf if self.floating else 0
+        low = int(self.lows[bucket])
+        if not self.floating:
+            return low
+        return float(np.int64(low if low >= 0 else low ^ MAX_INT64).view(np.float64))
+
+    def _key_before(self, value: int | float, length: int | float) -> int:
+        """Return, as `sort_key` gives it, a value that is at or before all that are at most a length before a value."""
+        if isinstance(value, int) and isinstance(length, int):
+            return max(value - length, LEAST_INT64)
+        begin = at_or_before(value, length)
+        if not self.floating:
+            return LEAST_INT64 if begin <= LEAST_INT64 else math.floor(begin)
+        return int(sort_key(pa.array([begin], pa.float64()))[0].as_py())
 
 
-def stream_of_survey(table: pa.Table, n_order: int) -> Stream | None:
-    """Return the stream of the runs of all tasks, or None if its rows are not in order.
-
-    Files are read in the order of their first rows.  Equal rows of two files must be in the order of the files'
-    numbers, as after a sort.
-    """
-    if not len(table):
-        return Stream(0, (), np.zeros(0, np.int64), [])
-    if not all(table[IN_ORDER_COLUMN].to_pylist()) or table[WHERE].null_count:
-        return None
-    table = table.sort_by([(FILE, "ascending"), (ROW, "ascending")]).combine_chunks()
-    files = table[FILE].to_numpy()
-    heads = np.flatnonzero(np.append(True, files[1:] != files[:-1]))
-    tails = np.append(heads[1:], len(table)) - 1
-    links, _ = _links(table, n_order)
-    if (~links & (files[1:] == files[:-1])).any():
-        return None  # rows are missing or duplicated
-    ends = {f"{FIRST_COLUMN}{i}": table[f"{FIRST_COLUMN}{i}"].take(pa.array(heads)) for i in range(n_order)}
-    ends |= {f"{LAST_COLUMN}{i}": table[f"{LAST_COLUMN}{i}"].take(pa.array(tails)) for i in range(n_order)}
-    by_time = pc.sort_indices(
-        pa.table({**ends, FILE: files[heads]}), [(name, "ascending") for name in [*ends, FILE]]
-    ).to_numpy()
-    spans = np.concatenate([np.arange(heads[i], tails[i] + 1) for i in by_time])
-    table = table.take(pa.array(spans)).combine_chunks()
-    _, rises = _links(table, n_order)
-    if not rises.all() or _tied_backwards(table, n_order):
-        return None
-    sizes = table[N_ROWS].to_numpy()
-    positions = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
-    offsets = np.zeros(int(files.max()) + 1, np.int64)
-    firsts = np.flatnonzero(np.append(True, np.diff(table[FILE].to_numpy()) != 0))
-    offsets[table[FILE].to_numpy()[firsts]] = positions[firsts] - table[ROW].to_numpy()[firsts]
-    return Stream(int(sizes.sum()), tuple(offsets.tolist()), positions, table[WHERE].to_pylist())
-
-
-def _tied_backwards(table: pa.Table, n_order: int) -> bool:
-    """Return True if the last row of a file equals the first row of the next file, and that has a smaller number."""
-    lasts, firsts = _neighbours(table, n_order)
-    files = table[FILE].to_numpy()
-    return bool((_is_not_after(firsts, lasts) & (files[1:] < files[:-1])).any())
+def counts_of(table: pa.Table, *, floating: bool) -> BucketCounts:
+    """Return the counts of all tasks together, in the widest of their buckets."""
+    columns = [table[name].combine_chunks() for name in (BUCKET_SHIFT, BUCKET, COUNT)]
+    valid = columns[1].is_valid().to_numpy(zero_copy_only=False)
+    shifts, counts = (columns[i].to_numpy().astype(np.int64) for i in (0, 2))
+    buckets = columns[1].fill_null(0).to_numpy()[valid]
+    shift = int(shifts[valid].max(initial=0))
+    buckets, sums = _added(buckets >> (shift - shifts[valid]), counts[valid])
+    lows = buckets << shift
+    return BucketCounts(lows, lows + ((1 << shift) - 1), sums, int(counts[~valid].sum()), floating)

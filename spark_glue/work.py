@@ -191,6 +191,11 @@ class Work:
         )
 
     @property
+    def counts_stream(self) -> bool:
+        """True if numbers of events in the whole stream decide matches, not only those of the events of a key."""
+        return not self.partition_keys and any(query._counts_events for query in self.queries.values())
+
+    @property
     def endless(self) -> bool:
         """True if results come before the end of the stream."""
         return not any(query.reads_whole_table for query in self.queries.values())

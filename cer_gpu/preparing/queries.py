@@ -213,6 +213,10 @@ class PreparedQuery(CompiledQuery):
     def _needed_types(self) -> tuple[str, ...] | None:
         return self.compiled._needed_types
 
+    @property
+    def _counts_events(self) -> bool:
+        return self.compiled._counts_events
+
     def _window_units(self, schema: pa.Schema) -> int | float | None:
         return self.compiled._window_units(schema)
 

@@ -138,7 +138,10 @@ def _hive_columns(files: list[str], roots: list[str]) -> set[str]:
     return columns
 
 
-_PASSED = ("project", "filter", "subquery_alias", "with_columns_renamed", "drop")
+_PASSED = (
+    *("project", "filter", "subquery_alias", "with_columns_renamed", "drop"),
+    *("repartition", "repartition_by_expression", "sort"),
+)
 
 
 class _Walker:

@@ -177,7 +177,8 @@ class _Footers:
         """
         with _reading_errors():
             size, stamp = self.opener.stat(path)  # before the footer: a change after it will be noticed
-            footer = _Footer(path, size, stamp, folder_values(path, self.folders), self._bucket(path))
+            values = self.scan.values.get(path) or folder_values(path, self.folders)
+            footer = _Footer(path, size, stamp, values, self._bucket(path))
             with reading(path):
                 parts, lacks = self.readers[self.opener.format(path)].read(path, dict(footer.values))
         footer.parts.extend(parts)

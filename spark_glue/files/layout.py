@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from spark_glue.distribution import LEAST_INT64, MAX_INT64
 from spark_glue.files.stored_events import Group
+from spark_glue.survey import LEAST_INT64, MAX_INT64
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,11 @@ from cer_gpu.columnar.fields import array_of
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.io.source import Source
 from cer_gpu.order.sorting import sort_source
-from spark_glue.distribution import LEAST_INT64, MAX_INT64, POSITION
+from spark_glue.distribution import POSITION
 from spark_glue.files.layout import SplitRange, Unit
 from spark_glue.files.row_groups import RowGroups
-from spark_glue.stage import plain_batch, sort_key
+from spark_glue.stage import plain_batch
+from spark_glue.survey import LEAST_INT64, MAX_INT64, sort_key
 
 _KEY = "$key"
 """Column added for a sort on disk: the first column of the order, as integers."""

@@ -20,20 +20,13 @@ from cer_gpu.columnar.columns import BOOLEAN, FLOAT, INTEGER, STRING, TEMPORAL, 
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import QueryTypeError
 from cer_gpu.order.row_column import ROW_COLUMN
-from spark_glue.distribution import (
-    DISTRIBUTIONS,
-    LEAST_INT64,
-    MAX_INT64,
-    MAX_SHARDS,
-    POSITION,
-    choose_distribution,
-    times_beside,
-)
+from spark_glue.distribution import DISTRIBUTIONS, MAX_SHARDS, POSITION, choose_distribution, times_beside
 from spark_glue.files.file_plan import FilePlan, Limits, Part, Piece
 from spark_glue.files.layout import CutPoint, Layout, SplitRange, Unit, unit_of
 from spark_glue.files.opening import Opener
 from spark_glue.files.stored_events import DirectReadError, FileFooters
 from spark_glue.stage import plain_schema
+from spark_glue.survey import LEAST_INT64, MAX_INT64
 
 if TYPE_CHECKING:
     from spark_glue.work import Work
@@ -258,7 +251,7 @@ def plan(
         reason=reason,
         way="; ".join(each.way for each in distributed),
         presorted=not layout.overlaps,
-        in_order=_order_words(layout, pieces, bool(footers.scan.filters)),
+        in_order=_order_words(layout, pieces, footers.scan.drops_rows),
         pieces=tuple(pieces),
         schema=plain_schema(work.output_schema(schema)),
         limits=limits,
@@ -269,7 +262,7 @@ def plan(
 def _pieces_of(distributed: _SplitPlan, footers: FileFooters, order: Sequence[str]) -> list[Piece]:
     """Return the pieces of some work."""
     work = distributed.work
-    may_skip = not footers.scan.filters and not times_beside(work, order[0])
+    may_skip = not footers.scan.drops_rows and not times_beside(work, order[0])
     part = Part(
         work=work,
         columns=tuple(work.columns(footers.scan.schema)),
@@ -292,7 +285,7 @@ def _check_order(footers: FileFooters, order: Sequence[str]) -> None:
         if kind_of(kind) not in allowed or is_length:
             raise DirectReadError(f"the stream is ordered by {dotted(name)!r}, which is {kind}")
     n_nulls = sum(group.n_nulls for group in footers.groups)
-    if n_nulls and not footers.scan.filters:
+    if n_nulls and not footers.scan.drops_rows:
         raise QueryTypeError(
             f"the stream is ordered by {dotted(order[0])!r}, which is NULL in {n_nulls:,} of {footers.n_rows:,} rows",
             hint="leave such events out, or give them a value",
@@ -368,7 +361,7 @@ def why_not_ranges(footers: FileFooters, work: Work, order: Sequence[str]) -> st
     reasons = work.distribution.why_not_ranges
     if reasons is not None:
         return reasons
-    first, filters = order[0], bool(footers.scan.filters)
+    first, filters = order[0], footers.scan.drops_rows
     assert work.window is not None
     column = work.window.column
     if column is None and filters:
@@ -409,7 +402,7 @@ def _distribute(
             int(length),
             counts=work.window.column is None,
             after_one=bool(times_beside(work, order[0])),
-            presorted=not footers.scan.filters,
+            presorted=not footers.scan.drops_rows,
             max_buffered_rows=limits.buffered_rows,
             times_read=limits.times_read,
         )
@@ -428,7 +421,9 @@ def _distribute(
 
 def _whole_stream(layout: Layout, footers: FileFooters, limits: Limits) -> SplitRange:
     """Return the whole of a stream."""
-    split_range = SplitRange(layout.units, presorted=layout.presorted and not footers.scan.filters, flows=layout.flows)
+    split_range = SplitRange(
+        layout.units, presorted=layout.presorted and not footers.scan.drops_rows, flows=layout.flows
+    )
     on_disk = layout.max_buffered_rows(layout.units, split_range.begin, split_range.end) > limits.buffered_rows
     return SplitRange(layout.units, presorted=split_range.presorted, flows=split_range.flows, on_disk=on_disk)
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_glue.files.folders import folder_values
 from spark_glue.files.stored_events import DirectReadError, Scan
 from spark_glue.files.stored_filters import FileFilter, conjuncts, expression, filter_columns
+from spark_glue.sessions import is_connect
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql import types as st
 
 SETTINGS: dict[str, tuple[str, ...]] = {
@@ -58,7 +61,7 @@ class ReadPlan:
         On stored columns.
     paths : tuple of str
         As Spark lists them: URIs with %-escapes.
-    folders, bucket_by, options
+    folders, bucket_by, options, values, deleted
         As in `Scan`.
     """
 
@@ -69,6 +72,49 @@ class ReadPlan:
     folders: tuple[str, ...] = ()
     bucket_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, tuple[tuple[str, Any], ...]] = field(default_factory=dict)
+    deleted: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StoredTable:
+    """Table whose rows are in Parquet files, though a function of Python reads them for Spark.
+
+    Attributes
+    ----------
+    paths : tuple of str
+    stored : mapping from str to str
+        The name that a column has in the files, where that is another one.
+    folders, values, deleted
+        As in `Scan`.
+    """
+
+    paths: tuple[str, ...]
+    stored: Mapping[str, str]
+    folders: tuple[str, ...]
+    values: Mapping[str, tuple[tuple[str, Any], ...]]
+    deleted: Mapping[str, npt.NDArray[np.int64]]
+
+
+_STORED_TABLES: dict[str, StoredTable] = {}
+"""Tables by the number of the first column of the plan that reads them."""
+
+
+def remember_table(df: DataFrame, table: StoredTable) -> None:
+    """Let tasks read the files of a table wherever a DataFrame is a choice of its columns and rows."""
+    if not is_connect(df):
+        _STORED_TABLES[_id_of(df._jdf.queryExecution().analyzed())] = table
+
+
+def stored_table(plan: Any) -> StoredTable | None:
+    """Return the table that a plan of Spark reads by a function of Python, or None."""
+    return _STORED_TABLES.get(_id_of(plan)) if plan.nodeName() == "MapInArrow" else None
+
+
+def _id_of(plan: Any) -> str:
+    """Return the number of the first column of a plan, which no other plan has."""
+    number = plan.output().apply(0).exprId()
+    return f"{number.jvmId().toString()} {number.id()}"
 
 
 def check_modes(spark: SparkSession, options: Mapping[str, str]) -> None:
@@ -131,7 +177,7 @@ def scan_of_plan(plan: ReadPlan, schema: st.StructType) -> Scan:
             filters.append(file_filter)
             compared |= read
         elif in_folders == read:
-            paths = _select_files(paths, file_filter, {name: types[name] for name in in_folders})
+            paths = _select_files(paths, file_filter, {name: types[name] for name in in_folders}, plan.values)
         else:
             raise DirectReadError(
                 f"one condition is on {sorted(in_folders)[0]!r}, of the folders, and on other columns"
@@ -147,6 +193,8 @@ def scan_of_plan(plan: ReadPlan, schema: st.StructType) -> Scan:
         bucket_by=plan.bucket_by,
         options=plan.options,
         null_if_lacking=True,
+        values=plan.values,
+        deleted=plan.deleted,
     )
 
 
@@ -158,11 +206,16 @@ def as_path(uri: str) -> str:
     return uri
 
 
-def _select_files(paths: list[str], condition: pc.Expression, types: Mapping[str, pa.DataType]) -> list[str]:
+def _select_files(
+    paths: list[str],
+    condition: pc.Expression,
+    types: Mapping[str, pa.DataType],
+    values: Mapping[str, tuple[tuple[str, Any], ...]],
+) -> list[str]:
     """Return the files whose folders satisfy a condition."""
     if not paths:
         return paths
-    in_folders = [dict(folder_values(path, types)) for path in paths]
-    columns = {name: pa.array([values[name] for values in in_folders], kind) for name, kind in types.items()}
+    in_folders = [dict(values.get(path) or folder_values(path, types)) for path in paths]
+    columns = {name: pa.array([own[name] for own in in_folders], kind) for name, kind in types.items()}
     table = pa.table({"path": paths, **columns})
     return [str(path) for path in table.filter(condition)["path"].to_pylist()]

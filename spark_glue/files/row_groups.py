@@ -115,6 +115,7 @@ class RowGroups:
                 table = self._with_folders(raw, file, names)
                 if numbered:
                     table = table.append_column(POSITION, pa.array(np.arange(row, row + n_rows, dtype=np.int64)))
+                table = self._not_deleted(table, file, row - file.first)
                 row += n_rows
                 if self._filter is not None:
                     table = self._passing(table)
@@ -187,6 +188,18 @@ class RowGroups:
         ]
         passes = acero.Declaration.from_sequence(steps).to_table(use_threads=False)["passes"].combine_chunks()
         return batch if passes.true_count == batch.num_rows else batch.filter(passes)
+
+    def _not_deleted(self, batch: pa.RecordBatch, file: File, first: int) -> pa.RecordBatch:
+        """Return the rows of a batch that are not deleted; `first` is the number of its first row in the file."""
+        deleted = self._scan.deleted.get(file.path)
+        if deleted is None:
+            return batch
+        begin, end = np.searchsorted(deleted, [first, first + batch.num_rows])
+        if begin == end:
+            return batch
+        stays = np.ones(batch.num_rows, bool)
+        stays[deleted[begin:end] - first] = False
+        return batch.filter(pa.array(stays))
 
     # ---- batches --------------------------------------------------------------------------------------------
 

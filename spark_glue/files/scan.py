@@ -18,7 +18,7 @@ from pyspark.sql import types as st
 from cer_gpu.errors import EventsError
 from spark_glue.files.folders import folder_values
 from spark_glue.files.opening import Opener
-from spark_glue.files.read_plan import ReadPlan, check_modes, scan_of_plan, settings_of
+from spark_glue.files.read_plan import ReadPlan, check_modes, scan_of_plan, settings_of, stored_table
 from spark_glue.files.stored_events import DirectReadError, Scan
 from spark_glue.files.stored_filters import (
     MIRRORED_OPS,
@@ -35,7 +35,7 @@ from spark_glue.files.stored_filters import (
 )
 from spark_glue.files.stores import address_of
 from spark_glue.schema import to_arrow
-from spark_glue.sessions import is_connect, settings
+from spark_glue.sessions import PARTITIONING, is_connect, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,13 +51,9 @@ _CALLED = {
     "MapInArrow": "its rows come from a function of Python, as those of tables do",
     "Sample": "it is a sample",
     "Union": "it is a union",
-    "Sort": "it is sorted",
     "InMemoryRelation": "it is cached",
     "LogicalRDD": "its rows are in memory, or come from an RDD",
     "LocalRelation": "its rows are in memory",
-    "Repartition": "it is repartitioned",
-    "RepartitionByExpression": "it is repartitioned",
-    "RebalancePartitions": "it is repartitioned",
     "Window": "it has window functions",
     "Generate": "it generates rows",
 }
@@ -77,30 +73,44 @@ def read_plan(df: DataFrame) -> ReadPlan:
     Raises
     ------
     DirectReadError
-        With the reason, if it is anything but stored Parquet, filters and a choice of its columns.
+        With the reason, if it is anything but stored Parquet, filters and a choice of its columns, in any order and
+        partitions.
     """
     if df.storageLevel.useMemory or df.storageLevel.useDisk:
         raise DirectReadError(_CALLED["InMemoryRelation"])
     plan = df._jdf.queryExecution().optimizedPlan()
     output = [attribute.exprId().id() for attribute in _items(plan.output())]
     projections, conditions = [], []
-    while (node := str(plan.nodeName())) in ("Project", "Filter"):
+    while (node := str(plan.nodeName())) in ("Project", "Filter", *PARTITIONING):
         if node == "Project":
             projections.append(plan.projectList())
-        else:
+        elif node == "Filter":
             conditions.append(plan.condition())
         plan = plan.child()
-    relation = _relation(plan)
-    schema = st.StructType.fromJson(json.loads(relation.schema().json()))
-    walker = _Walker({attribute.exprId().id(): str(attribute.name()) for attribute in _items(plan.output())}, schema)
+    table = stored_table(plan)
+    if table is not None:
+        stored = [table.stored.get(str(attribute.name()), str(attribute.name())) for attribute in _items(plan.output())]
+        schema = st.StructType.fromJson(json.loads(plan.schema().json()))
+        schema = st.StructType([st.StructField(name, each.dataType) for name, each in zip(stored, schema, strict=True)])
+    else:
+        relation = _relation(plan)
+        schema = st.StructType.fromJson(json.loads(relation.schema().json()))
+        stored = [str(attribute.name()) for attribute in _items(plan.output())]
+    ids = [attribute.exprId().id() for attribute in _items(plan.output())]
+    walker = _Walker(dict(zip(ids, stored, strict=True)), schema)
     for projection in reversed(projections):
         walker.project(projection)
-    pushed = [walker.condition(condition) for condition in conditions]
+    columns = tuple(walker.columns[number] for number in output)
+    pushed = tuple(walker.condition(condition) for condition in conditions)
+    if table is not None:
+        return ReadPlan(
+            *(columns, schema, pushed, table.paths, table.folders), values=table.values, deleted=table.deleted
+        )
     buckets = relation.bucketSpec()
     return ReadPlan(
-        columns=tuple(walker.columns[number] for number in output),
+        columns=columns,
         schema=schema,
-        conditions=tuple(pushed),
+        conditions=pushed,
         paths=tuple(relation.location().inputFiles()),
         folders=tuple(relation.partitionSchema().fieldNames()),
         bucket_by=tuple(map(str, _items(buckets.get().bucketColumnNames()))) if buckets.isDefined() else (),

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -44,6 +46,10 @@ class Scan:
         Settings of file systems, such as Hadoop's ("fs.s3a.access.key").
     null_if_lacking : bool
         True if a column that a Parquet file lacks is NULL there, as in Spark; False if that is an error.
+    values : mapping from str to tuple of (str, Any)
+        Values of the columns `folders` of each file by its path, or empty if its folders tell them.
+    deleted : mapping from str to ndarray of int64
+        Numbers of the deleted rows of files, ascending, by their paths.
     """
 
     paths: tuple[str, ...]
@@ -55,6 +61,13 @@ class Scan:
     bucket_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     null_if_lacking: bool = False
+    values: Mapping[str, tuple[tuple[str, Any], ...]] = field(default_factory=dict, repr=False)
+    deleted: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict, repr=False)
+
+    @property
+    def drops_rows(self) -> bool:
+        """True if some rows of the files are no events."""
+        return bool(self.filters or self.deleted)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.errors import CheckpointError, QueryTypeError
 from cer_gpu.order.reorder_buffer import ReorderBuffer, parse_lateness
 from spark_glue.distribution import PART_MATCHES
-from spark_glue.stage import plain_batch, sort_key
+from spark_glue.stage import plain_batch
+from spark_glue.survey import sort_key
 
 if TYPE_CHECKING:
     from spark_glue.work import Work, WorkEvaluator

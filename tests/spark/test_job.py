@@ -54,10 +54,11 @@ def read(folder, schema):
 def test_a_job_over_a_file_gives_the_rows_of_a_single_process(df, flights, query, tmp_path, distribution, source):
     """Positions too: events of equal times keep the order of their file."""
     expected = query.evaluate(flights, output="events")
-    summary = run(df, query, str(tmp_path / "found"), order_by="ts", distribution=distribution, tasks=3, source=source)
+    options = {"distribution": distribution, "tasks": 3, "source": source, "row_numbers": True}
+    summary = run(df, query, str(tmp_path / "found"), order_by="ts", **options)
     assert rows_of(pq.read_table(tmp_path / "found").cast(expected.schema)) == rows_of(expected)
     assert (summary.n_rows, summary.n_matches) == (pq.read_metadata(flights).num_rows, expected.num_rows)
-    assert summary.presorted
+    assert summary.presorted == (source == "files")
     assert len(summary.parts) == 3
     assert summary.peak_memory > 50e6
     assert summary.stages
@@ -78,8 +79,8 @@ def test_several_files_in_any_order_of_their_names(spark, flights, query, tmp_pa
     paths = [str(tmp_path / f"{name}.parquet") for name in "abc"]
     for source, expected in (("rows", query.evaluate(flights)), ("files", query.evaluate(paths, sort=True))):
         options = {"order_by": "ts", "distribution": "range", "tasks": 4, "output": "positions"}
-        found = plan_match(df, query, **options, source=source)
-        assert found.presorted
+        found = plan_match(df, query, **options, source=source, row_numbers=True)
+        assert found.presorted == (source == "files")
         assert found.n_parts == 4
         assert rows_of(found.df.toArrow().cast(expected.schema)) == rows_of(expected)
 
@@ -93,7 +94,8 @@ def test_events_that_are_not_in_order_are_sorted(spark, flights, query, tmp_path
     # by rows, positions count the rows in the order of time; by files, they are the numbers of the rows in the file
     in_order = query.evaluate(mixed.take(pc.sort_indices(mixed["ts"])))
     for source, expected in (("rows", in_order), ("files", query.evaluate(path, sort=True))):
-        found = plan_match(df, query, order_by="ts", distribution="range", tasks=3, output="positions", source=source)
+        options = {"order_by": "ts", "distribution": "range", "tasks": 3, "output": "positions", "row_numbers": True}
+        found = plan_match(df, query, **options, source=source)
         assert not found.presorted
         assert expected.num_rows > 10
         assert rows_of(found.df.toArrow().cast(expected.schema)) == rows_of(expected)
@@ -103,7 +105,7 @@ def test_events_that_are_not_in_order_are_sorted(spark, flights, query, tmp_path
 def test_one_task_counts_its_events(df, flights, query, tmp_path, distribution):
     """Rows that Spark sends: no pass counts them before."""
     expected = query.evaluate(flights, output="events")
-    options = {"order_by": "ts", "distribution": distribution, "tasks": 1, "source": "rows"}
+    options = {"order_by": "ts", "distribution": distribution, "tasks": 1, "source": "rows", "row_numbers": True}
     summary = run(df, query, str(tmp_path / "found"), **options)
     assert rows_of(pq.read_table(tmp_path / "found").cast(expected.schema)) == rows_of(expected)
     n_rows = pq.read_metadata(flights).num_rows

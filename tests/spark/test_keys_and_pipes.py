@@ -40,7 +40,7 @@ def events():
 )
 def test_tasks_find_what_one_process_finds(spark, events, query, distribution):
     df = spark.createDataFrame(events.take(random.Random(1).sample(range(len(events)), len(events)))).repartition(3)
-    found = match(df, query, order_by="ts", distribution=distribution, tasks=3, output="positions")
+    found = match(df, query, order_by="ts", distribution=distribution, tasks=3, output="positions", row_numbers=True)
     expected = query.evaluate(events, output="positions")
     rows = [row.asDict() for row in found.collect()]
     assert sorted(tuple(row["positions"]) for row in rows) == sorted(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import random
+from collections import Counter
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -54,6 +55,32 @@ def df(spark, events):
     return spark.createDataFrame(events.take(shuffled)).repartition(4).cache()
 
 
+POSITIONS = ("start", "end", "positions")
+
+
+def assert_rows_of_one_process(df, query, expected, **options):
+    """Match with row numbers, and without: then positions are others, one for each event."""
+    found = match(df, query, **options, row_numbers=True).toArrow()
+    assert found.column_names == expected.column_names
+    assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
+    found = match(df, query, **options).toArrow().cast(expected.schema)
+    if "positions" in expected.column_names:
+        for positions in found["positions"].to_pylist():
+            assert positions == sorted(set(positions))
+    left = [name for name in POSITIONS if name in expected.column_names]
+    others = [name for name in expected.column_names if options["output"] == "bindings" and name not in left]
+    if not others:
+        assert sorted_rows(found.drop_columns(left)) == sorted_rows(expected.drop_columns(left))
+    ids = [position for column in left for position in found[column].to_pylist()]
+    wanted = [position for column in left for position in expected[column].to_pylist()]
+    flat, expected_flat = (
+        [each for value in values for each in (value if isinstance(value, list) else [value])]
+        for values in (ids, wanted)
+    )
+    # as many times as each event is in a result, whatever its number
+    assert sorted(Counter(flat).values()) == sorted(Counter(expected_flat).values())
+
+
 CASES = [
     ("SELECT * FROM S WHERE A ; B+ ; C PARTITION BY [k] WITHIN 8 EVENTS", "key", 3, "events"),
     ("SELECT MAX * FROM S WHERE A ; B ; C PARTITION BY [k] WITHIN 30 EVENTS", "key", 2, "count"),
@@ -80,8 +107,8 @@ def test_the_rows_of_a_single_process(df, events, text, distribution, tasks, out
     query = cer_gpu.compile(text, time_column="ts")
     expected = query.evaluate(events, output=output)
     assert expected.num_rows > 10
-    found = match(df, query, order_by=["ts", "id"], distribution=distribution, tasks=tasks, output=output).toArrow()
-    assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
+    options = {"distribution": distribution, "tasks": tasks, "output": output}
+    assert_rows_of_one_process(df, query, expected, order_by=["ts", "id"], **options)
 
 
 def test_the_flights_by_aircraft(spark, flights):
@@ -146,7 +173,9 @@ def test_ranges_of_a_stream_that_another_column_than_the_time_orders(spark):
     expected = query.evaluate(table)
     assert expected.num_rows > 10
     df = spark.createDataFrame(table)
-    found = match(df, query, order_by="id", distribution="range", tasks=4, output="positions").toArrow()
+    found = match(
+        df, query, order_by="id", distribution="range", tasks=4, output="positions", row_numbers=True
+    ).toArrow()
     assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
 
 
@@ -170,7 +199,7 @@ def test_rows_that_are_not_those_of_files(spark, tmp_path, change):
         rows = [("A", 3), ("A", 3), ("B", 4), ("B", 4)]
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
     expected = query.evaluate(pa.table({"type": [t for t, _ in rows], "id": [i for _, i in rows]}))
-    found = match(df, query, order_by="id", tasks=2, output="positions").toArrow()
+    found = match(df, query, order_by="id", tasks=2, output="positions", row_numbers=True).toArrow()
     assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
 
 
@@ -194,9 +223,8 @@ def test_columns_may_have_dots_and_blanks_in_their_names(spark, tmp_path, events
     query = cer_gpu.compile(text, type_column="we ird.type", time_column="t.s")
     expected = query.evaluate(named, output=output)
     assert expected.num_rows > 10
-    found = match(df, query, order_by=["t.s", "i`d"], distribution=distribution, tasks=3, output=output).toArrow()
-    assert found.column_names == expected.column_names
-    assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
+    options = {"distribution": distribution, "tasks": 3, "output": output}
+    assert_rows_of_one_process(df, query, expected, order_by=["t.s", "i`d"], **options)
 
 
 @pytest.mark.parametrize(
@@ -228,8 +256,7 @@ def test_fields_of_structs(spark, tmp_path, events, text, distribution, output, 
     if distribution == "key":  # a window over another column than the first of the order needs all events together
         query = cer_gpu.compile(f"{text} WITHIN 7 SECONDS", time_column="ts")
         expected = query.evaluate(table, output=output)
-    found = match(df, query, order_by=order, distribution=distribution, tasks=3, output=output).toArrow()
-    assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
+    assert_rows_of_one_process(df, query, expected, order_by=order, distribution=distribution, tasks=3, output=output)
 
 
 @pytest.mark.parametrize("rows", [0, -1])
@@ -241,7 +268,7 @@ def test_batches_of_spark_without_a_limit(spark, tmp_path, events, rows):
     expected = query.evaluate(events, output="positions")
     with setting(spark, BATCH_ROWS, rows):
         df = spark.read.parquet(str(tmp_path))
-        found = match(df, query, order_by=["ts", "id"], tasks=3, output="positions").toArrow()
+        found = match(df, query, order_by=["ts", "id"], tasks=3, output="positions", row_numbers=True).toArrow()
     assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
 
 
@@ -287,7 +314,7 @@ def test_files_and_rows_give_the_rows_of_a_single_process(spark, tmp_path, seed)
     for source, rows in expected.items():
         for distribution in ("auto", "broadcast"):
             tasks = rng.choice([1, 2, 5])
-            options = {"order_by": "ts", "distribution": distribution, "tasks": tasks}
+            options = {"order_by": "ts", "distribution": distribution, "tasks": tasks, "row_numbers": True}
             made = plan_match(df, query, **options, output=output, source=source)
             assert made.source == source
             found = made.df.toArrow().cast(rows.schema)

@@ -36,8 +36,12 @@ def test_each_distribution_gives_the_rows_of_one_process(spark, events, text, di
     expected = query.evaluate(events)
     assert expected.num_rows > 10
     df = spark.createDataFrame(events.take(list(range(len(events)))[::-1])).repartition(3)
-    found = match(df, query, order_by="ts", distribution=distribution, tasks=2, output="positions").toArrow()
+    options = {"order_by": "ts", "distribution": distribution, "tasks": 2, "output": "positions"}
+    found = match(df, query, **options, row_numbers=True).toArrow()
     assert rows_of(found.cast(expected.schema)) == rows_of(expected)
+    found = match(df, query, **options).toArrow()  # a number of its own for each event
+    assert rows_of(found.cast(expected.schema), without=POSITIONS) == rows_of(expected, without=POSITIONS)
+    assert max(found["end"].to_pylist()) >= len(events) if distribution == "key" else found.num_rows
 
 
 def test_files_are_read_by_tasks(spark, events, tmp_path):

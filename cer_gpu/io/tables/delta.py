@@ -26,7 +26,7 @@ from cer_gpu.io.formats import format_of
 from cer_gpu.io.source import READ_ERRORS, ColumnBounds, Source
 from cer_gpu.io.stores import Address, StoredFile, open_store, path_in_store, s3_endpoint
 from cer_gpu.io.tables.names import DELTA_LOG, TableName, natural, package_of, parse_timestamp
-from cer_gpu.io.tables.table import DataFile, PlainFile, TableSnapshot, conformed, reading_file
+from cer_gpu.io.tables.table import DataFile, PlainFile, PlainFiles, TableSnapshot, conformed, reading_file
 from cer_gpu.io.text_options import USUAL
 
 _FILE: Mapping[str, tuple[type, ...]] = {"path": (str,), "dataChange": (bool, type(None))}
@@ -281,17 +281,23 @@ class DeltaSnapshot(TableSnapshot):
         ]
         return self.data_files(logged, masks)
 
-    def plain_files(self) -> list[PlainFile] | None:
-        """Return the files if a Parquet reader finds exactly the rows of the table in them, or None."""
+    def plain_files(self) -> PlainFiles | None:
+        """Return the files if a Parquet reader finds the rows of the table in them, or None."""
         features = set(self._table.protocol().reader_features or ())
-        by_name = self._metadata.configuration.get(_MAPPING, "none") == "none"
-        if not self._address.is_local or not by_name or features & _TYPES_ELSEWHERE:
+        stored = {name: physical for name, physical in self._physical.items() if name != physical}
+        nested = any(map(pa.types.is_nested, self.schema.types))  # their fields have physical names, too
+        if not self._address.is_local or features & _TYPES_ELSEWHERE or (stored and nested):
             return None
         with wrapping_delta_errors(self.name):
             rows, masks = self._added(), self._masks()
-        if masks or any("://" in row["path"] for row in rows):
+        if any("://" in row["path"] for row in rows):
             return None
-        return [PlainFile(self._path(row["path"]), row.get("partition") or {}) for row in rows]
+        files = []
+        for row in rows:
+            path, values = self._path(row["path"]), row.get("partition") or {}
+            mask = masks.get(path)
+            files.append(PlainFile(path, values, None if mask is None else np.flatnonzero(~mask)))
+        return PlainFiles(files, stored)
 
     def _added(self) -> list[dict[str, Any]]:
         """Return the add actions of the files of the version."""

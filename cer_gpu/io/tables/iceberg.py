@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import struct
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -19,7 +21,7 @@ from cer_gpu.errors import CerError, EventsError, did_you_mean
 from cer_gpu.io.source import ColumnBounds
 from cer_gpu.io.stores import Address
 from cer_gpu.io.tables.names import TableName, natural, package_of, parse_timestamp
-from cer_gpu.io.tables.table import DataFile, PlainFile, TableSnapshot, conformed, reading_file
+from cer_gpu.io.tables.table import DataFile, PlainFile, PlainFiles, TableSnapshot, conformed, reading_file
 
 
 @contextmanager
@@ -174,41 +176,71 @@ class IcebergSnapshot(TableSnapshot):
             }
         return self.data_files(tasks, order)
 
-    def plain_files(self) -> list[PlainFile] | None:
-        """Return the files if a Parquet reader finds exactly the rows of the table in them, or None."""
+    def plain_files(self) -> PlainFiles | None:
+        """Return the files if a Parquet reader finds the rows of the table in them, or None."""
         if self._snapshot is None:
-            return []
+            return PlainFiles([], {})
         if any(field.initial_default is not None or pa.types.is_nested(self.schema.field(field.name).type)
                for field in self._fields.fields):  # fmt: skip
             return None
         with wrapping_iceberg_errors(self.name):
             tasks = list(self._scan.plan_files())
-        if any(task.delete_files or task.file.file_format.name != "PARQUET" for task in tasks):
-            return None
+            deleted = self._deleted_rows(tasks)
         paths = [_path_of(task.file.file_path) for task in tasks]
-        if None in paths:
+        if deleted is None or None in paths or any(task.file.file_format.name != "PARQUET" for task in tasks):
             return None
         in_folders = {field.source_id for spec in self._table.metadata.partition_specs for field in spec.fields}
         with ThreadPoolExecutor() as pool:
-            are_plain = all(pool.map(lambda path: self._has_table_columns(path, in_folders), paths))
-        return [PlainFile(str(path), {}) for path in paths] if are_plain else None
+            names_by_file = list(pool.map(lambda path: self._stored_names(path, in_folders), paths))
+        stored: dict[str, str] = {}
+        for each in names_by_file:
+            if each is None or any(stored.setdefault(name, own) != own for name, own in each.items() if own):
+                return None
+        # a column that a file lacks, by its id, must not be found there by its name
+        for each, path in zip(names_by_file, paths, strict=True):
+            assert each is not None
+            missing = {stored.get(name, name) for name, own in each.items() if not own}
+            if missing and missing & set(pq.read_schema(path).names):
+                return None
+        files = [
+            PlainFile(str(path), {}, deleted.get(task.file.file_path)) for path, task in zip(paths, tasks, strict=True)
+        ]
+        return PlainFiles(files, {name: own for name, own in stored.items() if name != own})
 
-    def _has_table_columns(self, path: str, in_folders: set[int]) -> bool:
-        """Return True if the columns of a file, matched by field id, have the names and types of the table.
+    def _deleted_rows(self, tasks: Sequence[Any]) -> dict[str, npt.NDArray[np.int64]] | None:
+        """Return the numbers of the deleted rows of files that have some, or None if they are not known by number."""
+        read = getattr(package_of("iceberg", "io.pyarrow"), "_read_all_delete_files", None)
+        if not any(task.delete_files for task in tasks):
+            return {}
+        if read is None:
+            return None
+        deleted: Mapping[str, Sequence[pa.ChunkedArray]] = read(self._table.io, tasks)
+        return {
+            path: np.unique(np.concatenate([rows.to_numpy() for rows in chunks]).astype(np.int64))
+            for path, chunks in deleted.items()
+        }
 
-        Columns with the ids `in_folders` may be missing in a file whose folders contain them.
+    def _stored_names(self, path: str, in_folders: set[int]) -> dict[str, str] | None:
+        """Return the name of each column of the table in a file ("" if it lacks it), or None if types differ.
+
+        Columns are matched by their ids.  Those with the ids `in_folders` may be missing in a file whose folders
+        contain them.
         """
         with reading_file(path):
             there = pq.read_schema(path)
         own = {int((field.metadata or {}).get(b"PARQUET:field_id", -1)): field for field in there}
+        names = {}
         for field in self._fields.fields:
             stored = own.get(field.field_id)
             if stored is None:
-                if field.field_id in in_folders or field.name in there.names:
-                    return False
-            elif stored.name != field.name or _without_large_offsets(stored.type) != self.schema.field(field.name).type:
-                return False
-        return True
+                if field.field_id in in_folders:
+                    return None
+                names[field.name] = ""
+                continue
+            if _without_large_offsets(stored.type) != self.schema.field(field.name).type:
+                return None
+            names[field.name] = stored.name
+        return names
 
     def data_files(self, tasks: Iterable[Any], order: dict[str, int | None] | None = None) -> list[DataFile]:
         """Return files with their rows, sorted by the sequence numbers of their paths, then by name."""

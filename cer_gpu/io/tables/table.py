@@ -10,6 +10,8 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.columnar.validation import validated
@@ -19,17 +21,35 @@ from cer_gpu.io.tables.names import TableName
 
 
 class PlainFile(NamedTuple):
-    """A Parquet file on this machine whose rows are exactly rows of a table, with the same column names.
+    """A Parquet file on this machine whose rows, except deleted ones, are exactly rows of a table.
 
     Attributes
     ----------
     path
     folders
-        Values of Hive partition columns, which are not in the file.
+        Values of partition columns by their stored names, which are not in the file.
+    deleted : ndarray of int64, or None
+        Numbers of the deleted rows, ascending, or None if there are none.
     """
 
     path: str
     folders: Mapping[str, Any]
+    deleted: npt.NDArray[np.int64] | None = None
+
+
+class PlainFiles(NamedTuple):
+    """The Parquet files of a snapshot.
+
+    Attributes
+    ----------
+    files : list of PlainFile
+        Unordered.
+    stored : mapping from str to str
+        The name that a column has in the files, where that is another one.
+    """
+
+    files: list[PlainFile]
+    stored: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -126,11 +146,10 @@ class TableSnapshot(ABC):
         """Return the files of the snapshot, in the order of their commits, and within a commit sorted by name."""
 
     @abstractmethod
-    def plain_files(self) -> list[PlainFile] | None:
-        """Return the files, unordered, if a Parquet reader finds exactly the rows of the table in them, or None.
+    def plain_files(self) -> PlainFiles | None:
+        """Return the files if a Parquet reader finds the rows of the table in them, or None.
 
-        None for files in a store, and if rows were deleted, columns were renamed, or values or types are only in the
-        metadata.
+        None for files in a store, and if values of other than partition columns, or types, are only in the metadata.
         """
 
     def source(self) -> Source:
