@@ -1,10 +1,13 @@
 """Measure queries over stored events on Spark, read by the tasks and as rows of Spark, against a single process.
 
-    python benchmarks/spark.py [--events N] [--row-events N] [--cores N] [--folder FOLDER] [--save]
+    python benchmarks/spark.py [--events N] [--row-events N] [--frame-events N] [--cores N] [--folder FOLDER]
+                               [--frames-only] [--save]
 
 The events are generated once, in the folder (default: among the temporary files), in Parquet files in the order of
 time.  Jobs whose tasks read the files get all of them; those over rows of Spark get `--row-events`, in files of their
 own, as they are slow.  The time that the same job takes over a thousand events is its start, and is distinguished.
+DataFrames of several kinds, of `--frame-events`, are measured beside Spark's floor: the same columns, shuffled and
+sorted, and sent to a `mapInArrow` that drops all; seconds are the least of several runs of both in turn.
 """
 
 from __future__ import annotations
@@ -17,8 +20,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -29,7 +33,7 @@ from rich.console import Console
 
 import cer_gpu
 from cer_gpu import Query
-from spark_glue import Summary, run, session
+from spark_glue import Summary, match, run, session
 
 TYPES = ("A", "B", "C", "D", "E", "F", "G", "H", "I")
 RARE = 1e-6
@@ -199,11 +203,91 @@ def jobs(folder: Path, n_events: int, cores: int, source: str, chosen: Sequence[
     return rows
 
 
+def frames_of(spark: Any, events: Path) -> dict[str, Any]:
+    """Return DataFrames of the events that are no plain reads of files, by how they come about."""
+    from pyspark.sql import functions as sf
+
+    stored = spark.read.parquet(str(events))
+    names = spark.range(N_KEYS).select(
+        sf.col("id").cast("int").alias("k"), sf.concat(sf.lit("key "), "id").alias("name")
+    )
+    cached = stored.cache()
+    cached.count()
+    stored = spark.read.schema(cached.schema).parquet(f"{events}/*.parquet")  # not the cached one
+    half = stored.count() // 2
+    stored.createOrReplaceTempView("events")
+    return {
+        "cached": cached,
+        "repartition(4)": stored.repartition(4),
+        "join": stored.join(names, on="k"),
+        "withColumn": stored.withColumn("x", sf.col("x") * 1),
+        "union": stored.filter(sf.col("id") < half).union(stored.filter(sf.col("id") >= half)),
+        "UDF": stored.withColumn("x", sf.pandas_udf(lambda x: x * 1, "float")(sf.col("x"))),
+        "view": spark.sql("SELECT type, k, ts, CAST(x AS double) AS x, id FROM events WHERE x >= 0"),
+    }
+
+
+def drop_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Read all batches, and yield none."""
+    for _ in batches:
+        pass
+    yield from ()
+
+
+def frames(folder: Path, n_events: int, cores: int, times: int = 2) -> list[dict[str, object]]:
+    """Measure `match` of DataFrames beside the floor of Spark."""
+    spark = session(cores=cores, config={"spark.driver.memory": "6g"})
+
+    def seconds(work: Callable[[], Any]) -> float:
+        begun = time.perf_counter()
+        work().write.format("noop").mode("overwrite").save()
+        return time.perf_counter() - begun
+
+    rows: list[dict[str, object]] = []
+    keyed = KEYED.replace("C PARTITION", "D FILTER A[x > 0.99] AND D[x > 0.99] PARTITION")
+    for distribution, text in (("key", keyed), ("range", TIMED)):
+        query = cer_gpu.compile(text, time_column="ts")
+        for name, df in frames_of(spark, generate(folder, n_events)).items():
+            columns = ["type", "ts", "x", *(["k"] if distribution == "key" else [])]
+
+            found = match(df, query, order_by="ts", distribution=distribution, output="count").agg({"count": "sum"})
+            n_matches = int(found.collect()[0][0] or 0)
+            alone = query.evaluate(str(generate(folder, n_events)), output="count")["count"]
+            assert n_matches == sum(alone.to_pylist()), (name, distribution, n_matches)
+
+            def floor(df: Any = df, columns: list[str] = columns, distribution: str = distribution) -> Any:
+                read = df.select(*columns)
+                parts = read.repartition(cores, "k") if distribution == "key" else read.repartitionByRange(cores, "ts")
+                return parts.sortWithinPartitions("ts").mapInArrow(drop_all, "type string")
+
+            def matched(df: Any = df, query: Query = query, distribution: str = distribution) -> Any:
+                return match(df, query, order_by="ts", distribution=distribution, output="positions")
+
+            taken = [(seconds(floor), seconds(matched)) for _ in range(times + 1)][1:]
+            least, own = (min(each) for each in zip(*taken, strict=True))
+            rows.append(
+                {
+                    "DataFrame": name,
+                    "distribution": distribution,
+                    "events": n_events,
+                    "floor, s": least,
+                    "match, s": own,
+                    "matches": n_matches,
+                    "floor / match": least / own,
+                    "million events/s": n_events / own / 1e6,
+                }
+            )
+            print(rows[-1], file=sys.stderr)
+    return rows
+
+
 def main(arguments: list[str]) -> int:
     """Measure everything; see the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=100_000_000, help="events of the stream")
     parser.add_argument("--row-events", type=int, default=20_000_000, help="events of the stream that Spark reads")
+    parser.add_argument("--frame-events", type=int, default=3_000_000, help="events of the DataFrames")
+    parser.add_argument("--frames-only", action="store_true", help="measure DataFrames only")
     parser.add_argument("--cores", type=int, default=2, help="tasks of Spark at once")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the events are kept")
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/<machine>-spark.json")
@@ -215,13 +299,18 @@ def main(arguments: list[str]) -> int:
         return 0
     console = Console(width=180)
     results = {}
-    for source, n_events, chosen in (("files", options.events, JOBS), ("rows", options.row_events, ROW_JOBS)):
+    title = f"DataFrames beside Spark's floor, local[{options.cores}]"
+    results[title] = frames(options.folder, options.frame_events, options.cores)
+    show(console, title, results[title])
+    stored = (("files", options.events, JOBS), ("rows", options.row_events, ROW_JOBS))
+    for source, n_events, chosen in () if options.frames_only else stored:
         title = f"Spark, local[{options.cores}], {source}"
         results[title] = jobs(options.folder, n_events, options.cores, source, chosen)
         show(console, title, results[title])
     session().stop()
     if options.save:
-        save(console, RESULTS / f"{machine()}-spark.json", results, ["python benchmarks/spark.py", *arguments])
+        suffix = "-frames" if options.frames_only else ""
+        save(console, RESULTS / f"{machine()}-spark{suffix}.json", results, ["python benchmarks/spark.py", *arguments])
     return 0
 
 
