@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -274,9 +275,11 @@ def located(df: DataFrame) -> DataFrame:
     if len(paths) < 2:
         return df.withColumn(LOCATION, row)
     # as rows: PySpark cuts an Arrow table into batches, and fails where the session's batches have no limit
-    numbers = [(path, i * LOCATED_ROWS) for i, path in enumerate(paths)]
+    numbers = [(re.sub("^file:/+", "file:/", path), i * LOCATED_ROWS) for i, path in enumerate(paths)]
     files = sf.broadcast(df.sparkSession.createDataFrame(numbers, f"`{FILE}` string, `{PLACE}` long"))
     # a join that leaves out no row: a file that came after the list was made is an error
+    local = sf.concat(sf.lit("file:"), sf.substring(uri, len("file:///"), 1 << 30))
+    uri = sf.when(uri.startswith("file:///"), local).otherwise(uri)
     joined = (
         df.withColumn(ROW, row).withColumn(LOCATION, uri).join(files, on=sf.col(LOCATION) == sf.col(FILE), how="left")
     )
