@@ -365,12 +365,12 @@ class Task:
             shard=shard,
             report_from=self.firsts[number] if self.firsts else 0,
             position_column=POSITION if placed else None,
-            start_position=0 if placed else self._start(number),
+            start_position=0 if placed else self._first_position(number),
         )
         evaluator = self.work.evaluator(options, self.results)
         return _OpenPart(number, evaluator, options.start_position, numbered=self.work.numbered)
 
-    def _start(self, number: int) -> int:
+    def _first_position(self, number: int) -> int:
         """Return the position of the first row of a part whose rows are counted."""
         if self.distribution == "key":
             return number * PART_ROWS
