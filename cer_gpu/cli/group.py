@@ -16,6 +16,7 @@ from cer_gpu.cli.check import check_command
 from cer_gpu.cli.columns import columns
 from cer_gpu.cli.command_line import Commands, run_commands
 from cer_gpu.cli.explain import explain_command
+from cer_gpu.cli.explore import explore_command
 from cer_gpu.cli.forecast import forecast_command
 from cer_gpu.cli.lsp import lsp_command
 from cer_gpu.cli.report_command import report
@@ -96,6 +97,7 @@ for _command in (
     columns,
     report,
     explain_command,
+    explore_command,
     forecast_command,
     lsp_command,
     completion,

@@ -34,6 +34,12 @@ _TYPED = re.compile(r"([^\W\d]\w*)(?:\s*(?:->|:)?[+*?])?\s+AS\s", re.IGNORECASE)
 _LET = re.compile(r"(?:\bLET|,)\s*([^\W\d]\w*)\s*==?(?!=)", re.IGNORECASE)
 _CLAUSE = re.compile(r"\b(SELECT|FROM|LET|WHERE|FILTER|PARTITION|WITHIN|HAVING|CONSUME|LIMIT)\b", re.IGNORECASE)
 _NEW_NAME = re.compile(r"\b(?:AS|FROM)\s+\Z", re.IGNORECASE)
+_COMPARED = re.compile(
+    r"(?P<path>(?:(?:[^\W\d]\w*|`[^`]*`)\s*\.\s*)*(?:[^\W\d]\w*|`[^`]*`))\s*"
+    r"(?:==?|!=|<>|<=?|>=?|:|\b(?:NOT\s+)?IN\s*\{(?:\s*'(?:[^']|'')*'\s*,)*)\s*\Z",
+    re.IGNORECASE,
+)
+"""A column before a string with which it is compared."""
 _UNITS = {"DAYS", "HOURS", "MINUTES", "SECONDS", "EVENTS"}
 
 
@@ -45,6 +51,7 @@ class CompletionKind(Enum):
     VARIABLE = "variable"
     TYPE = "event type"
     FUNCTION = "function"
+    VALUE = "value"
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,10 @@ class Completion:
 
 
 def word_before(text: str, offset: int) -> int:
-    """Return the offset at which the word before a place begins."""
+    """Return the offset at which the word before a place begins, or the contents of the string that it is in."""
+    unfinished = next((match for match in _HIDDEN.finditer(text, 0, offset) if match["unfinished"]), None)
+    if unfinished is not None and unfinished[0].startswith("'"):
+        return unfinished.start() + 1
     match = _WORD.search(text, 0, offset)
     return match.start() if match else offset
 
@@ -98,12 +108,24 @@ def completions(text: str, offset: int, events: EventSchema, language: str | Non
     start = word_before(text, offset)
     begun = text[start:offset].casefold()
     detected = (language_of(text) if language is None else language_named(language)).name
-    if any(match["unfinished"] for match in _HIDDEN.finditer(text, 0, start)):
-        return []
+    unfinished = next((match for match in _HIDDEN.finditer(text, 0, offset) if match["unfinished"]), None)
+    if unfinished is not None:
+        return list(_values(text[: unfinished.start()], unfinished[0], events))
     before = _HIDDEN.sub(lambda match: "''" if match[0][0] == "'" else " ", text[:start])
     candidates = _ceql(text, before, events) if detected == _CEQL else _other(detected, before, events)
     unique = {each.text: each for each in reversed(list(candidates))}
     return [each for each in reversed(unique.values()) if each.text.strip("`").casefold().startswith(begun)]
+
+
+def _values(before: str, begun: str, events: EventSchema) -> Iterator[Completion]:
+    """Yield the values of the column with which a string that begins as `begun` is compared, without its quotes."""
+    compared = _COMPARED.search(before)
+    if compared is None or not begun.startswith("'"):
+        return
+    names = [name.strip().strip("`") for name in compared["path"].split(".")]
+    for value in events.values.get(".".join(names)) or events.values.get(names[-1], ()):
+        if value.casefold().startswith(begun[1:].casefold()) and "'" not in value:
+            yield Completion(value, CompletionKind.VALUE)
 
 
 def _ceql(text: str, before: str, events: EventSchema) -> Iterator[Completion]:

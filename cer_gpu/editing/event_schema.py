@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -127,10 +127,13 @@ class EventSchema:
         None if nothing is known.
     types : tuple of str
         Types of events, if they are known.
+    values : mapping from str to tuple of str
+        Values of columns of strings, the most frequent first, if they are known.
     """
 
     schema: pa.Schema | None = None
     types: tuple[str, ...] = ()
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def read_event_schema(path: str | os.PathLike[str]) -> EventSchema:

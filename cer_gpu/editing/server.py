@@ -88,6 +88,7 @@ _KINDS = {
     CompletionKind.VARIABLE: lsp.CompletionItemKind.Variable,
     CompletionKind.TYPE: lsp.CompletionItemKind.Class,
     CompletionKind.FUNCTION: lsp.CompletionItemKind.Function,
+    CompletionKind.VALUE: lsp.CompletionItemKind.Value,
 }
 _LANGUAGES = {".eql": "eql"}
 """Languages of files by their endings; those of others are detected from the text."""

@@ -13,7 +13,7 @@ function prepare(canvas) {
   canvas.height = Math.round(clientHeight * scale);
   const pen = canvas.getContext("2d");
   pen.scale(scale, scale);
-  pen.font = `11px ${getComputedStyle(document.body).fontFamily}`;
+  pen.font = `11px ${getComputedStyle(canvas).fontFamily}`;
   pen.translate(LEFT, 0);
   return { pen, width: Math.max(clientWidth - LEFT, 1), height: clientHeight - FOOT };
 }

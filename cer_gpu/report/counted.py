@@ -110,6 +110,8 @@ class Counted:
     n_events : int
     notes : tuple of str
         Remarks on the events (`cer_gpu.Evaluator.notes`).
+    max_listed : int
+        Maximum number of matches that are listed.
     """
 
     query: Query
@@ -117,6 +119,7 @@ class Counted:
     overflows: bool = False
     n_events: int = 0
     notes: tuple[str, ...] = ()
+    max_listed: int = field(default_factory=lambda: MAX_LISTED)
     _ends: list[npt.NDArray[np.int64]] = field(default_factory=list)
     _counts: list[npt.NDArray[np.int64]] = field(default_factory=list)
 
@@ -135,12 +138,12 @@ class Counted:
     @property
     def is_listed_whole(self) -> bool:
         """True if there are few enough matches to list them all."""
-        return self.n_matches is not None and self.n_matches <= MAX_LISTED
+        return self.n_matches is not None and self.n_matches <= self.max_listed
 
     @property
     def max_per_end(self) -> int:
         """Number of matches to list for each end, to limit the total."""
-        return 1 if self.overflows else max(1, MAX_LISTED // max(1, sum(map(len, self._ends))))
+        return 1 if self.overflows else max(1, self.max_listed // max(1, sum(map(len, self._ends))))
 
     def of_each_end(self, n: int = 1) -> Query:
         """Return the query limited to `n` times `max_per_end` matches for each end."""
@@ -157,9 +160,17 @@ class Counted:
 
 
 def count_for_report(
-    queries: Mapping[str, Query], events: ReportEvents, options: EvaluationOptions = USUAL_OPTIONS
+    queries: Mapping[str, Query],
+    events: ReportEvents,
+    options: EvaluationOptions = USUAL_OPTIONS,
+    max_listed: int | None = None,
 ) -> dict[str, Counted]:
     """Count the matches of the queries that can be counted without listing them, in one pass.
+
+    Parameters
+    ----------
+    max_listed
+        Maximum number of matches of each query that are listed afterwards, None for `MAX_LISTED`.
 
     Returns
     -------
@@ -172,23 +183,24 @@ def count_for_report(
         for name, query in queries.items()
         if not query._drops_rows and query.physical_plan("count").counted and query._plan.every is None
     }
+    max_listed = MAX_LISTED if max_listed is None else max_listed
     try:
-        return _count_matches(countable, events, options) if countable else {}
+        return _count_matches(countable, events, options, max_listed) if countable else {}
     except CountOverflow:
-        return {name: _count_one(name, query, events, options) for name, query in countable.items()}
+        return {name: _count_one(name, query, events, options, max_listed) for name, query in countable.items()}
 
 
-def _count_one(name: str, query: Query, events: ReportEvents, options: EvaluationOptions) -> Counted:
+def _count_one(name: str, query: Query, events: ReportEvents, options: EvaluationOptions, max_listed: int) -> Counted:
     try:
-        return _count_matches({name: query}, events, options)[name]
+        return _count_matches({name: query}, events, options, max_listed)[name]
     except CountOverflow:
-        return Counted(query, ShownPartitions(query), overflows=True)
+        return Counted(query, ShownPartitions(query), overflows=True, max_listed=max_listed)
 
 
 def _count_matches(
-    queries: Mapping[str, Query], events: ReportEvents, options: EvaluationOptions
+    queries: Mapping[str, Query], events: ReportEvents, options: EvaluationOptions, max_listed: int
 ) -> dict[str, Counted]:
-    counted = {name: Counted(query, ShownPartitions(query)) for name, query in queries.items()}
+    counted = {name: Counted(query, ShownPartitions(query), max_listed=max_listed) for name, query in queries.items()}
     together = QuerySet(queries)
     evaluator = together._fixed_evaluator(replace(options, output="count"))
     for name, batch in together._match_source(events.open(), evaluator, options.threads):

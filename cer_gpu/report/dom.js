@@ -1,9 +1,9 @@
 
-"use strict";
 
 // ---- elements and numbers -----------------------------------------------------------------------------------------
 
-const $ = (id) => document.getElementById(id);
+const styled = root.host ?? document.documentElement; // whose style has the colours
+const $ = (id) => root.getElementById(id);
 const numbers = new Intl.NumberFormat("en");
 const brief = new Intl.NumberFormat("en", { notation: "compact" });
 const grouped = (n) => numbers.format(n);
@@ -38,6 +38,25 @@ function element(name, held = "", className = "") {
   return made;
 }
 
+/** The parts of a query as nodes: comments, strings and keywords in spans. */
+function highlighted(text, strategies, show = visible) {
+  const words = "SELECT|NXT|NONE|FROM|LET|WHERE|PARTITION|BY|WITHIN|THEN|HAVING|EVENTS?|DAYS?|HOURS?|MINUTES?|SECONDS?|CONSUME|LIMIT|EVERY|FILTER" +
+    `|AS|AND|OR|NOT|LIKE|IN|RANGE|TRUE|FALSE|${strategies.join("|")}`;
+  const parts = new RegExp(`(--[^\\n]*|/\\*[^]*?\\*/)|('(?:[^']|'')*')|(\`[^\`]*\`|[A-Za-z_]\\w*)`, "g");
+  const keyword = new RegExp(`^(?:${words})$`); // in lower case most could be names
+  const nodes = [];
+  let end = 0;
+  for (const found of text.matchAll(parts)) {
+    const name = found[1] ? "comment" : found[2] ? "text" : keyword.test(found[3]) ? "keyword" : "";
+    if (!name) continue;
+    const span = element("span", "", name);
+    span.append(show(found[0]));
+    nodes.push(show(text.slice(end, found.index)), span);
+    end = found.index + found[0].length;
+  }
+  return [...nodes, show(text.slice(end))];
+}
+
 function facts(list, pairs) {
   list.replaceChildren(...pairs.map(([term, text]) => element("div", [element("dt", term), element("dd", text)])));
 }
@@ -57,7 +76,7 @@ function cell(value, isNumber = false) {
   return element("td", value ?? "NULL", [value === null ? "null" : "", isNumber ? "number" : ""].filter(Boolean).join(" "));
 }
 
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const colour = (name) => getComputedStyle(styled).getPropertyValue(`--${name}`).trim();
 
 /** The first k below n for which a test, false and then true, is true. */
 function search(n, test) {

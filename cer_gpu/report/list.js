@@ -73,6 +73,14 @@ class List {
     });
   }
 
+  /** The order of the list, by the name of a column, which lists of other matches may have, too. */
+  get ordering() { return { id: this.columns[this.sorted.at].id, isDown: this.sorted.isDown }; }
+
+  set ordering({ id, isDown }) {
+    const at = this.columns.findIndex((column) => column.id === id);
+    if (at >= 0) this.sorted = { at, isDown };
+  }
+
   /** Write the names of the columns again, after the zone of the times has changed. */
   rename() {
     this.heads.forEach((head, at) => { head.firstChild.textContent = visible(this.columns[at].name); });

@@ -119,6 +119,8 @@ class ReportResults:
     partitions : ShownPartitions
     counts : list of int
         Number of matches of each partition, by code; of all matches, if they could be counted.
+    max_valuations : int
+        Maximum number of valuations that are read for the roles of rows, and for measures.
     """
 
     n_events: int
@@ -132,6 +134,7 @@ class ReportResults:
     detail_step: int
     partitions: ShownPartitions
     counts: list[int]
+    max_valuations: int = 0
 
     @property
     def is_whole(self) -> bool:
@@ -145,6 +148,7 @@ def find_for_report(
     options: EvaluationOptions = USUAL_OPTIONS,
     counted: Counted | None = None,
     n_pages: int = 1,
+    max_valuations: int | None = None,
 ) -> ReportResults:
     """Evaluate a query, and return the matches that a report needs.
 
@@ -154,6 +158,8 @@ def find_for_report(
         Counts of the matches, or None; if there are too many, only some of each end are listed.
     n_pages
         Number of queries that share the space of one file.
+    max_valuations
+        As that of `content`.
     """
     if counted is not None and counted.n_matches == 0:
         return ReportResults(counted.n_events, counted.notes, 0, 0, query, None, 1, None, 1, ShownPartitions(query), [])
@@ -197,6 +203,7 @@ def find_for_report(
         detail_step=detailed.step,
         partitions=partitions,
         counts=partitions.counts if some is None or some.overflows else partitions.counts_in(some.partitions),
+        max_valuations=(MAX_VALUATIONS if max_valuations is None else max_valuations) + 8 * n_listed,
     )
 
 
@@ -204,7 +211,11 @@ def find_for_report(
 
 
 def variables_of(
-    query: Query, events: ReportEvents, detailed: pa.Table, n_listed: int, options: EvaluationOptions = USUAL_OPTIONS
+    query: Query,
+    events: ReportEvents,
+    detailed: pa.Table,
+    max_valuations: int,
+    options: EvaluationOptions = USUAL_OPTIONS,
 ) -> list[list[str]] | None:
     """Return the role of each row of matches: the variables bound to it, in each valuation.
 
@@ -214,8 +225,8 @@ def variables_of(
         `ReportResults.valued`.
     detailed
         `ReportResults.detailed`.
-    n_listed
-        `ReportResults.n_listed`.
+    max_valuations
+        `ReportResults.max_valuations`.
 
     Returns
     -------
@@ -232,7 +243,7 @@ def variables_of(
     prints = prints[order]
     ways: list[dict[tuple[tuple[str, ...], ...], None]] = [{} for _ in range(len(prints))]
     positions = detailed["positions"].to_pylist()
-    n_remaining = MAX_VALUATIONS + 8 * n_listed
+    n_remaining = max_valuations
     for batch in _valuations(query, events, options):
         own = fingerprints(batch)
         places = np.minimum(np.searchsorted(prints, own), len(prints) - 1)

@@ -15,7 +15,7 @@ from cer_gpu.engine.evaluation_options import USUAL_OPTIONS, EvaluationOptions
 from cer_gpu.io.value_strings import plain_values
 from cer_gpu.query import Query
 from cer_gpu.report.events import ReportEvents
-from cer_gpu.report.listed_matches import MAX_VALUATIONS, ReportResults, fingerprints, has_bindings
+from cer_gpu.report.listed_matches import ReportResults, fingerprints, has_bindings
 from cer_gpu.report.match_rows import MAX_CELL, coded, distinct
 
 MAX_MEASURED_BYTES = 1 << 23
@@ -80,7 +80,7 @@ def _of_first_valuations(
     prints, evaluated = results.drawn["fingerprint"].to_numpy(), query
     numbers = np.full(len(prints), -1)
     for evaluated in (query, results.valued) if results.is_whole else (results.valued,):
-        numbers = _first_valuations(evaluated, events, prints, results.n_listed, options)
+        numbers = _first_valuations(evaluated, events, prints, results.max_valuations, options)
         if (numbers >= 0).all():  # LIMIT and ANY of the query may choose among the valuations of one match
             break
     order = np.argsort(numbers, kind="stable")
@@ -99,7 +99,7 @@ def _of_first_valuations(
 
 
 def _first_valuations(
-    query: Query, events: ReportEvents, prints: Any, n_listed: int, options: EvaluationOptions
+    query: Query, events: ReportEvents, prints: Any, max_valuations: int, options: EvaluationOptions
 ) -> Int64:
     """Return the number of the first valuation of each match, given by its fingerprint, or -1."""
     order = np.argsort(prints)
@@ -112,7 +112,7 @@ def _first_valuations(
         is_new = first[new] < 0
         first[new[is_new]] = hits[is_new] + n_rows
         n_rows += batch.num_rows
-        if n_rows > MAX_VALUATIONS + 8 * n_listed:
+        if n_rows > max_valuations:
             break
     return first
 

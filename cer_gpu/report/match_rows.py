@@ -274,7 +274,7 @@ def shown_rows(
         strings, numbers, positions = strings.take(pa.array(selected)), numbers[selected], fewer
     lists = detailed["positions"].combine_chunks()
     lengths = pc.list_value_length(lists).to_numpy().astype(np.int64)
-    variables = variables_of(results.valued, events, detailed, results.n_listed, options)
+    variables = variables_of(results.valued, events, detailed, results.max_valuations, options)
     role_codes, roles = _coded_roles(variables, lengths.tolist())
     kinds = [field.type for field in binding.attribute_schema]
     kinds = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds]

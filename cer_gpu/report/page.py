@@ -102,6 +102,7 @@ def content(
     *,
     options: EvaluationOptions = USUAL_OPTIONS,
     n_pages: int = 1,
+    max_valuations: int | None = None,
 ) -> dict[str, Any]:
     """Evaluate a query and return the content of its page.
 
@@ -111,8 +112,11 @@ def content(
         Counts of its matches, or None.
     n_pages
         Number of queries that share the space of one file.
+    max_valuations
+        Maximum number of valuations that are read for the roles of rows and for measures, in addition to eight for each
+        match; None for the usual number.
     """
-    results = find_for_report(query, events, options, counted, n_pages)
+    results = find_for_report(query, events, options, counted, n_pages, max_valuations)
     page: dict[str, Any] = {
         "query": query.text,
         "strategies": [*STRATEGIES],
@@ -174,7 +178,21 @@ def _partitions(results: ReportResults) -> tuple[list[int], Int64]:
     return used, places[codes]
 
 
-SCRIPTS = ("dom", "zone", "axis", "held", "search", "charts", "timeline", "list", "groups", "export", "rows", "page")
+SCRIPTS = (
+    "dom",
+    "zone",
+    "axis",
+    "held",
+    "search",
+    "charts",
+    "timeline",
+    "list",
+    "groups",
+    "export",
+    "rows",
+    "matches",
+    "page",
+)
 """Files of the page's script, in the order in which they are concatenated."""
 
 
@@ -332,15 +350,21 @@ def render(
     ``<``, so that no text in it can end the element around it.
     """
     shown = {"about": about, "counts_keys": counts_keys, "pages": contents}
-    style, script = resource("page.css"), "".join(resource(f"{name}.js") for name in SCRIPTS)
+    style, script = resource("page.css"), script_of("document", SCRIPTS)
     return Template(resource("page.html")).substitute(
         title=html_text(title),
         style=style,
         script=script,
+        matches=resource("matches.html"),
         style_digest=digest(style),
         script_digest=digest(script),
         held=json.dumps(shown, separators=(",", ":")).replace("<", "\\u003c"),
     )
+
+
+def script_of(root: str, names: Sequence[str]) -> str:
+    """Return the script of files of the report, over the elements of the document or shadow root of a name."""
+    return f'"use strict";\nconst root = {root};\n' + "".join(resource(f"{name}.js") for name in names)
 
 
 def resource(name: str) -> str:

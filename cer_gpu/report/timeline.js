@@ -2,31 +2,52 @@
 // ---- the timeline -------------------------------------------------------------------------------------------------
 
 const LANE = 24, GAP = 8; // at most of a lane; above them
+const LINES_BY_KEY = 12; // of the keys with the most matches, before one for all others
 
 /** Matches from their starts to their ends, overlapping ones above one another. */
 class Timeline {
   constructor(data, canvas, words) {
-    Object.assign(this, { data, canvas, words, isFiltered: false, chosen: -1 });
+    Object.assign(this, { data, canvas, words, isFiltered: false, chosen: -1, isByKey: false, lines: [] });
     this.least = padded(data.axis, data.extent);
     this.view = [...this.least];
     this.drawn = { low: 0, high: 0 };
   }
 
-  /** Stack matches, given by their start: each lies in the lowest lane that is free. */
+  /** Stack matches, given by their start: each lies in the line of its key, or in the lowest lane that is free. */
   stack(shown, isFiltered) {
     const { from, length } = this.data;
-    const lane = new Uint32Array(shown.length), latest = new Float64Array(shown.length);
+    const latest = new Float64Array(shown.length);
+    shown.forEach((i, k) => { latest[k] = Math.max(k ? latest[k - 1] : -Infinity, from[i] + length[i]); });
+    const { lane, lanes } = this.isByKey ? this.linesOfKeys(shown) : this.lowestLanes(shown);
+    Object.assign(this, { shown, lane, latest, isFiltered });
+    // few lanes need no more room than theirs; the page does not move while it is filtered
+    if (!isFiltered) this.canvas.style.height = lanes < 11 || this.isByKey ? `${Math.max(lanes, 3) * LANE + GAP + FOOT}px` : "";
+  }
+
+  /** The lane of each match, one for each key with the most matches, the first on top, and one for all others. */
+  linesOfKeys(shown) {
+    const { partition, labels } = this.data, counts = new Map();
+    for (const i of shown) counts.set(partition[i], (counts.get(partition[i]) ?? 0) + 1);
+    const most = [...counts].sort((a, b) => b[1] - a[1] || a[0] - b[0]).map(([code]) => code);
+    const named = most.slice(0, most.length > LINES_BY_KEY + 1 ? LINES_BY_KEY : most.length);
+    this.lines = named.map((code) => labels[code]);
+    if (named.length < most.length) this.lines.push(`${grouped(most.length - named.length)} others`);
+    const lanes = this.lines.length, lineOf = new Map(named.map((code, at) => [code, lanes - 1 - at]));
+    return { lane: Uint32Array.from(shown, (i) => lineOf.get(partition[i]) ?? 0), lanes };
+  }
+
+  lowestLanes(shown) {
+    const { from, length } = this.data;
+    const lane = new Uint32Array(shown.length);
+    this.lines = [];
     const busy = new Heap((a, b) => a.end - b.end), free = new Heap((a, b) => a - b);
     let lanes = 0;
     shown.forEach((i, k) => {
       while (busy.size && busy.least.end < from[i]) free.push(busy.pop().lane);
       lane[k] = free.size ? free.pop() : lanes++;
       busy.push({ end: from[i] + length[i], lane: lane[k] });
-      latest[k] = Math.max(k ? latest[k - 1] : -Infinity, from[i] + length[i]);
     });
-    Object.assign(this, { shown, lane, latest, isFiltered });
-    // few lanes need no more room than theirs; the page does not move while it is filtered
-    if (!isFiltered) this.canvas.style.height = lanes < 11 ? `${Math.max(lanes, 3) * LANE + GAP + FOOT}px` : "";
+    return { lane, lanes };
   }
 
   /** Show a part of the axis, as far as there is something. */
@@ -59,7 +80,7 @@ class Timeline {
     // between these two places lies everything in view
     const low = search(shown.length, (k) => latest[k] >= view[0]);
     const high = search(shown.length, (k) => from[shown[k]] > view[1]);
-    let lanes = 1, visible = 0;
+    let lanes = Math.max(1, this.lines.length), visible = 0;
     for (let k = low; k < high; k++) {
       if (data.end(shown[k]) < view[0]) continue;
       visible++;
@@ -67,7 +88,7 @@ class Timeline {
     }
     const tall = Math.min(LANE, (height - GAP) / lanes);
     this.drawn = { low, high, place, tall, height };
-    drawCounts(area, countTicks(lanes, Math.min(6, height / 40)), (count) => count * tall);
+    if (!this.lines.length) drawCounts(area, countTicks(lanes, Math.min(6, height / 40)), (count) => count * tall);
     drawAxis(area, axis.ticks(view[0], view[1], width / 110), place);
     pen.beginPath();
     pen.rect(0, 0, width, height + 1);
@@ -75,6 +96,7 @@ class Timeline {
     if (visible <= 3000 && tall >= 3) this.drawEach(pen);
     else this.drawDensity(pen, width, lanes);
     this.drawChosen(pen);
+    this.drawLines(pen, width);
     const all = counted(shown.length, "match") + (data.held.step > 1 || data.standsFor ? " on this page" : "") +
       (this.isFiltered ? " of this search" : "");
     const edge = (value) => data.extent.includes(value) ? axis.pointText(value) : axis.edgeText(value, view[1] - view[0]);
@@ -97,6 +119,23 @@ class Timeline {
     for (let k = this.drawn.low; k < this.drawn.high; k++) pen.rect(...this.box(k, 2, 2));
     pen.fill();
     pen.globalAlpha = 1;
+  }
+
+  /** The names of keys on their lines. */
+  drawLines(pen, width) {
+    const { tall, height } = this.drawn;
+    this.lines.forEach((name, at) => {
+      const y = height - (this.lines.length - at) * tall, text = visible(name);
+      const wide = Math.min(pen.measureText(text).width, width / 3);
+      pen.globalAlpha = 0.85;
+      pen.fillStyle = colour("card");
+      pen.fillRect(0, y + 1, wide + 8, 15);
+      pen.globalAlpha = 1;
+      pen.fillStyle = colour("dim");
+      pen.fillText(text, 4, y + 12, wide);
+      pen.fillStyle = colour("line");
+      pen.fillRect(0, y, width, 0.5);
+    });
   }
 
   drawChosen(pen) {

@@ -94,7 +94,7 @@ def lines() -> dict[str, list[tuple]]:
             (BROKEN, events, "--history", events, "--within", "5 events"),
             (QUERY, events, "--model", f"{PLACE}.parquet"),
         ],
-        "completion": [], "lsp": [], "warm": [],
+        "completion": [], "explore": [], "lsp": [], "warm": [],
     }  # fmt: skip
 
 

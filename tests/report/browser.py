@@ -49,7 +49,8 @@ class Browser:
         return self._call(method, f"/session/{self._session}{path}", body)
 
     def open(self, path, fragment=""):
-        address = Path(path).resolve().as_uri()
+        """Open a file, or an address."""
+        address = str(path) if str(path).startswith("http://") else Path(path).resolve().as_uri()
         self._ask("POST", "/url", {"url": address + fragment})
         # the page before may give itself an address meanwhile, which the driver takes for the end of this
         self.until("return location.href.startsWith(arguments[0]) && document.readyState === 'complete'", address)
@@ -100,6 +101,11 @@ class Browser:
             selector,
         )
 
+    def type(self, text):
+        """Press the keys of a text, on what has the focus; those of KEYS have names of a private area of Unicode."""
+        actions = [{"type": kind, "value": key} for key in text for kind in ("keyDown", "keyUp")]
+        self._ask("POST", "/actions", {"actions": [{"type": "key", "id": "keys", "actions": actions}]})
+
     def press(self, selector):
         """Click an element, wherever it is."""
         self.run("document.querySelector(arguments[0]).click()", selector)
@@ -144,6 +150,10 @@ class Browser:
 
     def close(self):
         self._ask("DELETE", "")
+
+
+ENTER, TAB, ESCAPE, UP, DOWN, BACKSPACE = "\ue007", "\ue004", "\ue00c", "\ue013", "\ue015", "\ue003"
+"""Keys for `Browser.type`."""
 
 
 def moved(x, y):
