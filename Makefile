@@ -22,7 +22,7 @@ install: .venv/.installed ## Make .venv with the pinned versions (again only aft
 
 .venv/.installed: pyproject.toml constraints.txt
 	$(new_venv)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,docs,spark,bench,sigma,evtx,delta,iceberg]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,docs,spark,bench,sigma,evtx,delta,iceberg,explore]'
 	@touch $@
 
 # no more than the demo needs, unless all is there

@@ -26,8 +26,8 @@ from importlib import import_module
 from typing import Any
 
 from cer_gpu.columnar.resident import DeviceEvents
-from cer_gpu.compilation import compile
-from cer_gpu.engine.evaluation_options import EvaluationOptions
+from cer_gpu.compilation import MISSING_IN_RULES, TYPE_COLUMN, compile
+from cer_gpu.engine.evaluation_options import EvaluationOptions, Sort, options_by_name
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.errors import (
     CerError,
@@ -67,6 +67,58 @@ def load_ipython_extension(shell: Any) -> None:
     import_module("cer_gpu.notebook.magic").register_in(shell)
 
 
+@options_by_name
+def explore(
+    events: Any,
+    *,
+    query: str = "",
+    rules: Any = None,
+    type_column: str | None = TYPE_COLUMN,
+    time_column: str | None = None,
+    time_unit: str | None = None,
+    sort: Sort = False,
+) -> Any:
+    """Show a widget in a notebook that evaluates a query over events as one types (docs/guides/explore.md).
+
+    Parameters
+    ----------
+    events
+        Anything that `Query.evaluate` takes, but a mapping of streams.
+    query
+        Text to begin with.
+    rules
+        Folder of rules that can be looked through (`cer_gpu.rules.read_folder`), or None.
+    type_column, time_column, time_unit, sort
+        As in `compile` and `Query.evaluate`.  Without a time column, the only column of timestamps is taken, and the
+        events are sorted by it.
+
+    Returns
+    -------
+    anywidget.AnyWidget
+
+    Raises
+    ------
+    CerError
+        When the extra ``explore`` is not installed, or the events cannot be read.
+
+    Examples
+    --------
+    >>> import cer_gpu
+    >>> cer_gpu.explore("flights.parquet", query="SELECT * FROM S WHERE LANDED ; DEPARTED")  # doctest: +SKIP
+    """
+    try:
+        widget = import_module("cer_gpu.exploring.widget")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "anywidget":
+            raise
+        raise CerError("the widget needs anywidget\nhint: pip install 'cer-gpu[explore]'") from None
+    columns = {"type_column": type_column, "time_column": time_column, "time_unit": time_unit}
+    read = {} if rules is None else import_module("cer_gpu.rules").read_folder(rules).rules
+    options = {"missing_fields": MISSING_IN_RULES} if read else {}
+    explored = import_module("cer_gpu.exploring.samples").ExploredEvents(events, sort=sort, **columns)
+    return widget.Explorer(explored, query, read, options)
+
+
 __all__ = [
     "CerError",
     "CheckpointError",
@@ -93,6 +145,7 @@ __all__ = [
     "TimeOrderError",
     "compile",
     "compile_all",
+    "explore",
     "load_forecast",
 ]
 

@@ -92,4 +92,4 @@ def _as_command(text: str, explored: ExploredEvents, options: Mapping[str, Any],
 def _as_sql(text: str, query: CompiledQuery) -> Copy:
     if query.reads_whole_table:
         return {"text": text.strip(), "why_not": None}
-    return {"text": None, "why_not": "it is not a statement with MATCH_RECOGNIZE"}
+    return {"text": None, "why_not": "MATCH_RECOGNIZE finds one match for each row where one begins, CEQL all"}

@@ -40,7 +40,12 @@ function startExploring(transport) {
     $("stop").disabled = !is;
     $("progress").hidden = !is;
     if (is) $("progress").removeAttribute("value");
-    $("run").disabled = is;
+    showRun();
+  }
+
+  /** The query can be run if there is one, without errors, and none is under way. */
+  function showRun() {
+    $("run").disabled = isRunning || !editor.text.trim() || $("text").getAttribute("aria-invalid") === "true";
   }
 
   /** Remember a query that was run, in this browser, for the next time. */
@@ -151,8 +156,7 @@ function startExploring(transport) {
           [element("h3", title), element("pre", lines.join("\n"), at ? "facts" : "")]));
       } else if (!editor.text.trim()) $("meaning").replaceChildren();
       $("meaning").classList.toggle("stale", !message.sections.length);
-      if (message.problems.some((each) => !each.is_warning)) $("run").disabled = true;
-      else $("run").disabled = isRunning || !editor.text.trim();
+      showRun();
     },
     sample(message) {
       ({ sample, remark, is_whole: isWhole } = message);
@@ -164,6 +168,7 @@ function startExploring(transport) {
     },
     page({ page: held, seconds }) {
       fresh();
+      $("funnel-of").classList.add("stale"); // its own part follows
       showMatches(held);
       showState(seconds);
     },
@@ -174,7 +179,10 @@ function startExploring(transport) {
       showTable(message);
       showState(message.seconds);
     },
-    funnel(message) { funnel.show(message); },
+    funnel(message) {
+      funnel.show(message);
+      $("funnel-of").classList.remove("stale");
+    },
     progress({ doing, n, of }) {
       if (of) $("progress").value = n / of;
       $("sample").textContent = `${doing}: ${grouped(n)} of ${grouped(of)} events`;
@@ -186,14 +194,12 @@ function startExploring(transport) {
       }
       fresh();
       setRunning(false);
-      $("run").disabled = !editor.text.trim() || $("text").getAttribute("aria-invalid") === "true";
       if (!nEvents && !editor.text.trim()) clear();
       else if (nEvents) showState(seconds);
     },
     stopped() {
       setRunning(false);
       fresh();
-      $("run").disabled = false;
       $("sample").textContent = "stopped";
     },
     failed({ message }) {
@@ -241,7 +247,7 @@ function startExploring(transport) {
   });
 
   $("run").addEventListener("click", () => ask("run"));
-  $("stop").addEventListener("click", () => transport.send({ kind: "stop" }));
+  $("stop").addEventListener("click", () => transport.send({ kind: "stop", id: question }));
   $("run-rules").addEventListener("click", () => {
     setRunning(true);
     transport.send({ kind: "rules", id: question, all: true });

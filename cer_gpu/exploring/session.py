@@ -188,7 +188,7 @@ class Session:
             "hello": self._greet,
             "text": self._take_text,
             "run": self._evaluator.put,
-            "stop": lambda message: self._evaluator.stop(),
+            "stop": self._stop_evaluation,
             "complete": self._completer.put,
             "columns": self._take_columns,
             "rules": self._evaluator.put,
@@ -252,6 +252,10 @@ class Session:
             }
         )
         self._evaluator.put({"kind": "load"})
+
+    def _stop_evaluation(self, message: Message) -> None:
+        self._evaluator.stop()
+        self._send({"kind": "stopped", "id": message.get("id")})  # though a loop may take a while to end
 
     def _take_text(self, message: Message) -> None:
         self._checker.put(message)

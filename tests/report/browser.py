@@ -50,7 +50,7 @@ class Browser:
 
     def open(self, path, fragment=""):
         """Open a file, or an address."""
-        address = str(path) if str(path).startswith("http://") else Path(path).resolve().as_uri()
+        address = str(path) if str(path).startswith(("http://", "about:")) else Path(path).resolve().as_uri()
         self._ask("POST", "/url", {"url": address + fragment})
         # the page before may give itself an address meanwhile, which the driver takes for the end of this
         self.until("return location.href.startsWith(arguments[0]) && document.readyState === 'complete'", address)
@@ -67,9 +67,9 @@ class Browser:
         """
         return self._ask("POST", "/execute/async", {"script": body, "args": list(args)})
 
-    def until(self, script, *args, also=lambda: True):
+    def until(self, script, *args, also=lambda: True, n_times=100):
         """Wait until a script returns true."""
-        for _ in range(100):
+        for _ in range(n_times):
             with contextlib.suppress(RuntimeError):  # a script ends with the page before
                 if self.run(script, *args) and also():
                     return
