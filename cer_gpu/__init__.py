@@ -116,7 +116,7 @@ def explore(
     read = {} if rules is None else import_module("cer_gpu.rules").read_folder(rules).rules
     options = {"missing_fields": MISSING_IN_RULES} if read else {}
     explored = import_module("cer_gpu.exploring.samples").ExploredEvents(events, sort=sort, **columns)
-    return widget.Explorer(explored, query, read, options)
+    return widget.explorer(explored, query, read, options)
 
 
 __all__ = [

@@ -160,7 +160,10 @@ class ExploredEvents:
             time_column, sort = timestamps[0], True
             notes.append(f"times are those of {time_column}, the only column of timestamps, by which events are sorted")
         self.notes: tuple[str, ...] = tuple(notes)
-        self.time_column, self.time_unit, self.sort, self.type_column = time_column, time_unit, sort, type_column
+        self.type_column: str | None = type_column
+        self.time_column: str | None = time_column
+        self.time_unit: str | None = time_unit
+        self.sort: Sort = sort
         self._opener = compile(
             "SELECT * FROM S WHERE S", type_column=None, time_column=time_column, time_unit=time_unit
         )

@@ -13,8 +13,13 @@ from cer_gpu.exploring.session import Session
 from cer_gpu.rule import Rule
 
 
-class Explorer(anywidget.AnyWidget):
-    """A widget that evaluates a query as one types; the result of `cer_gpu.explore`.
+def explorer(
+    explored: ExploredEvents,
+    query: str = "",
+    rules: Mapping[str, Rule] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Any:
+    """Return a widget that evaluates a query as one types; the result of `cer_gpu.explore`.
 
     Parameters
     ----------
@@ -26,13 +31,18 @@ class Explorer(anywidget.AnyWidget):
     options
         Options of `cer_gpu.compile` besides the columns of types and times.
     """
+    return _Widget(explored, query, rules, options)
+
+
+class _Widget(anywidget.AnyWidget):
+    """The widget with its session; private, as its base class has no types."""
 
     def __init__(
         self,
         explored: ExploredEvents,
-        query: str = "",
-        rules: Mapping[str, Rule] | None = None,
-        options: Mapping[str, Any] | None = None,
+        query: str,
+        rules: Mapping[str, Rule] | None,
+        options: Mapping[str, Any] | None,
     ) -> None:
         super().__init__(_esm=module())
         self._session = Session(explored, self.send, query=query, rules=rules, options=options)
