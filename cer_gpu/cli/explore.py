@@ -68,7 +68,7 @@ def explore_command(
     reading: TextOptions,
     run: CommandOptions,
 ) -> int:
-    """Type a query over EVENTS and see what it finds at once, on a page in a browser.
+    """Type a query over EVENTS and see at once what it finds.
 
     As one types, a query is evaluated over a sample, the last events or some keys with all of theirs, and over all
     EVENTS on Enter: the number of matches and of keys, a timeline, durations, the funnel of a chain, and the matches

@@ -164,11 +164,11 @@ def test_a_process_completes_a_command():
     done = subprocess.run(
         [sys.executable, "-m", "cer_gpu"], env=environment, capture_output=True, text=True, check=True
     )
-    assert (done.stdout, done.stderr) == ("plain,explain\n", "")
+    assert (done.stdout, done.stderr) == ("plain,explain\nplain,explore\n", "")
 
 
 def test_commands_options_values_and_files_are_completed(completed):
-    assert completed(["cer-gpu", "e"]) == [("plain", "explain")]
+    assert completed(["cer-gpu", "e"]) == [("plain", "explain"), ("plain", "explore")]
     assert completed(["cer-gpu", "explain", "--sv"]) == [("plain", "--svg")]
     assert completed(["cer-gpu", "run", "--output", "e"]) == [("plain", "events"), ("plain", "ends")]
     for words in (
