@@ -63,7 +63,7 @@ class Guarded:
         self._hosts = {f"{HOST}:{port}", f"localhost:{port}"}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """QueryResults a request, or refuse it."""
+        """Serve a request, or refuse it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return

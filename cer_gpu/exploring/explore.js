@@ -8,8 +8,8 @@ function startExploring(transport) {
   const rules = new Rules((name) => transport.send({ kind: "rule", name }));
   const funnel = new Funnel();
   const outlasting = { isByKey: true }; // what the reader chose among results outlasts each answer
-  let question = 0, shownQuestion = -1, page = { close() {}, open() {} }, isRunning = false, isWhole = false, sample = "", remark = "";
-  let sent = null, dimming = 0, found = null, copies = {}, hello = null, began = 0, isGreeted = false;
+  let question = 0, page = { close() {}, open() {} }, isRunning = false, sample = "", remark = "";
+  let sent = null, dimming = 0, copies = {}, hello = null, began = 0, isGreeted = false;
 
   const editor = new Editor({
     changed: () => ask("text"),
@@ -159,11 +159,10 @@ function startExploring(transport) {
       showRun();
     },
     sample(message) {
-      ({ sample, remark, is_whole: isWhole } = message);
+      ({ sample, remark } = message);
       showState();
     },
     counted({ found: n, n_matches: nMatches, n_partitions: nKeys, keys }) {
-      found = n;
       showFacts([[nMatches === 1 ? "match" : "matches", n], ...(keys.length ? [[`${keyNoun(keys, nKeys)} with a match`, grouped(nKeys)]] : [])]);
     },
     page({ page: held, seconds }) {
@@ -171,6 +170,7 @@ function startExploring(transport) {
       $("funnel-of").classList.add("stale"); // its own part follows
       showMatches(held);
       showState(seconds);
+      requestAnimationFrame(() => setTimeout(noteTime)); // after the charts are drawn
     },
     rows(message) {
       fresh();
@@ -222,9 +222,14 @@ function startExploring(transport) {
   function fresh() {
     clearTimeout(dimming);
     $("results").classList.remove("stale");
-    $("results").dataset.milliseconds = Math.round(performance.now() - began);
-    shownQuestion = question;
-    $("results").dataset.question = shownQuestion;
+  }
+
+  /** Note how long it took from the text to what is drawn of it, for measurements. */
+  function noteTime() {
+    const { dataset } = $("results");
+    if (dataset.question === String(question)) return;
+    dataset.question = question;
+    dataset.first = Math.round(performance.now() - began);
   }
 
   const OF_ANY_QUESTION = new Set(["hello", "loading", "rule", "completions", "rules", "rules_sample"]);

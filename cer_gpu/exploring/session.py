@@ -34,12 +34,14 @@ from cer_gpu.rules.rule_set import compile_rules
 
 MAX_TEXT = 100_000
 """Most characters of a query."""
-_SECONDS = 0.15
-"""Time that an evaluation over a sample should take."""
+_SECONDS, _OVERHEAD = 0.2, 0.06
+"""Time until matches of a sample are listed, as it should be, and the part of it that no size changes."""
 _TOO_LONG = 0.45
 """Seconds after which a smaller sample is evaluated."""
 _STEPS: tuple[int, ...] = tuple(n * 10**k for k in range(3, 7) for n in (1, 2, 5) if n * 10**k <= SAMPLE_EVENTS)
 """Sizes of samples."""
+_FIRST_SAMPLE = 200_000
+"""Size of the first sample; later ones follow the time that it takes."""
 _TABLE_EVENTS = 100_000
 """Events of the sample of a statement that reads whole tables."""
 _STUCK = 2.0
@@ -177,7 +179,7 @@ class Session:
         self._rules, self._more = dict(rules or {}), dict(options or {})
         self._folders = {os.path.dirname(os.path.abspath(path)) for path in explored.paths}
         self._folders |= {os.path.dirname(os.path.abspath(rule.file)) for rule in self._rules.values() if rule.file}
-        self._n_sample = SAMPLE_EVENTS
+        self._n_sample = _FIRST_SAMPLE
         self._help = EventSchema(explored.schema)
         self._is_closed = False
         self._compiled_rules: QuerySet | None = None
@@ -251,6 +253,8 @@ class Session:
                 "notes": list(explored.notes),
             }
         )
+        if explored.is_loaded:
+            self._send({"kind": "loading", "n_events": explored.n_events, "is_loaded": True})
         self._evaluator.put({"kind": "load"})
 
     def _stop_evaluation(self, message: Message) -> None:
@@ -422,7 +426,7 @@ class Session:
             self._over_one_sample(query, self._explored.last(_TABLE_EVENTS), "", send, check)
             return
         whole_keys = bool(job.message.get("whole_keys"))
-        n = self._n_sample
+        n, is_growing = self._n_sample, True
         while True:
             began = time.perf_counter()
             sample, remark = self._sample(query, whole_keys, n)
@@ -433,12 +437,13 @@ class Session:
                     raise _TooSlowError
 
             try:
-                self._over_one_sample(query, sample, remark, send, check_time)
+                seconds = self._over_one_sample(query, sample, remark, send, check_time)
             except _TooSlowError:
-                n = self._n_sample = smaller(n, 8)
+                n, is_growing = smaller(n, 8), False
+                self._n_sample = n
                 continue
-            self._n_sample = next_size(sample.n_events, n, time.perf_counter() - began)
-            if sample.is_whole or self._n_sample < 4 * n:
+            self._n_sample = next_size(sample.n_events, n, seconds)
+            if sample.is_whole or not is_growing or self._n_sample < 4 * n:
                 return
             n = self._n_sample  # it was quick: over more events at once
 
@@ -450,13 +455,20 @@ class Session:
         send: Callable[..., None],
         check: Callable[[], None],
         limits: ResultLimits = AS_ONE_TYPES,
-    ) -> None:
-        """QueryResults a query over a sample."""
-        began = time.perf_counter()
+    ) -> float:
+        """Evaluate a query over a sample, and return the seconds until its matches were listed."""
+        began, listed = time.perf_counter(), [0.0]
+
+        def send_and_time(part: dict[str, Any]) -> None:
+            if part["kind"] == "page":
+                listed[0] = time.perf_counter() - began
+            send(part)
+
         send({"kind": "sample", "sample": sample.words, "remark": remark, "is_whole": sample.is_whole})
         progress = self._progress(send, sample) if limits is OF_ALL else lambda doing, n: None
-        QueryResults(query, self._explored, sample, limits, send, check, progress).send_all()
+        QueryResults(query, self._explored, sample, limits, send_and_time, check, progress).send_all()
         send({"kind": "answered", "seconds": time.perf_counter() - began, "n_events": sample.n_events})
+        return listed[0]
 
     def _over_all(self, job: _Job, send: Callable[..., None], check: Callable[[], None]) -> None:
         query = self._compile(str(job.message.get("text", "")))
@@ -509,7 +521,7 @@ def next_size(n_events: int, n: int, seconds: float) -> int:
     """
     if n_events < n / 2 and seconds <= _SECONDS:
         return n
-    fitting = min(n_events * _SECONDS / max(seconds, 1e-6), 5.0 * n)
+    fitting = min(n_events * (_SECONDS - _OVERHEAD) / max(seconds - _OVERHEAD, 1e-6), 5.0 * n)
     return max((step for step in _STEPS if step <= fitting), default=_STEPS[0])
 
 

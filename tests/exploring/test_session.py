@@ -236,6 +236,16 @@ def test_copies_evaluate_to_the_same(page):
     assert copies["command"] == {"text": None, "why_not": "the events are in memory: write them to a file first"}
 
 
+def test_a_sample_that_takes_too_long_is_made_smaller_once(monkeypatch, page):
+    monkeypatch.setattr(sessions, "_TOO_LONG", 0.0)
+    opened = page(EVENTS)
+    question = opened.ask("text", text=QUERY)
+    opened.until("answered", question)
+    samples = [each["sample"] for each in opened.received if each["kind"] == "sample"]
+    assert samples[-1] == "the last 1,000 of 3,000 events"
+    assert opened.session._n_sample <= 5000
+
+
 def test_sizes_of_samples_follow_the_time_that_they_take():
     assert next_size(1_000_000, 1_000_000, 0.1) == 1_000_000
     assert next_size(1_000_000, 1_000_000, 0.3) == 500_000
