@@ -344,7 +344,12 @@ def _n_rows_of(match: MatchJob, parts: Sequence[TaskReport]) -> int:
     if match.n_rows is not None:
         return match.n_rows
     if match.observed is not None:
-        return int(match.observed.get["n"])
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            return int(match.observed.get["n"])
+        except Py4JJavaError:  # nothing was observed: Spark knew without reading that there are no rows
+            return 0
     return max((part.n_rows for part in parts), default=0)  # each part has all
 
 

@@ -81,7 +81,7 @@ class Checks:
         query = cer_gpu.compile(TEXT.replace("WITHIN", "PARTITION BY [k] WITHIN"), time_column="ts")
         expected = query.evaluate(self.table, output="positions")
         for distribution in ("key", "range"):
-            options = {"order_by": "ts", "output": "positions", "source": "rows"}
+            options = {"order_by": "ts", "output": "positions", "source": "rows", "row_numbers": True}
             self.same(match(self.df, query, distribution=distribution, tasks=3, **options), expected)
 
     def check_a_column_of_a_dataframe_is_the_one_that_this_calls_so(self):

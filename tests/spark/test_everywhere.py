@@ -125,7 +125,7 @@ def by_table_function(case):
     if case.kind == "sigma":
         given = f"queries => '{case.rules}'"
     else:
-        texts = {name: "'" + text.replace("'", "\\'") + "'" for name, text in case.strings().items()}
+        texts = {name: "'" + text.replace("'", "\\'") + "'" for name, text in case.texts().items()}
         given = (
             f"map({', '.join(f'{name!r}, {text}' for name, text in texts.items())})" if case.is_set else texts["one"]
         )

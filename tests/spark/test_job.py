@@ -130,7 +130,7 @@ def test_a_worker_that_is_killed(df, flights, query, tmp_path, distribution, sou
     """Its task runs again, and the rows are the same."""
     expected = query.evaluate(flights)
     mark = tmp_path / "killed"
-    options = {"distribution": distribution, "source": source, "output": "positions"}
+    options = {"distribution": distribution, "source": source, "output": "positions", "row_numbers": True}
     found = plan_match(df, query, order_by="ts", report=DieOnce(mark), **options)
     assert rows_of(found.df.toArrow().cast(expected.schema)) == rows_of(expected)
     assert mark.exists()
@@ -196,7 +196,8 @@ def test_what_is_there_is_kept_until_the_new_one_is_whole(df, flights, query, tm
     with pytest.raises(cer_gpu.OptionError, match=r"is there already[\s\S]*--overwrite"):
         run(df, query, str(out), order_by="ts")
     few = df.where("carrier = 'B6' AND ts < '2013-03-01'")  # a folder for each aircraft takes its time
-    run(few, query, str(out), order_by="ts", source="rows", overwrite=True, partition_by=["tailnum"])
+    options = {"source": "rows", "row_numbers": True, "overwrite": True, "partition_by": ["tailnum"]}
+    run(few, query, str(out), order_by="ts", **options)
     table = pq.read_table(flights, filters=(pc.field("carrier") == "B6") & (pc.field("ts") < datetime(2013, 3, 1)))
     expected = query.evaluate(table, output="events")
     assert expected.num_rows > 10
@@ -343,13 +344,14 @@ def test_explain_with_events(spark, flights, tmp_path, capsys):
 def test_jobs_are_described_while_they_run(spark, df, query, tmp_path):
     """And what was said before is said again after."""
     context = spark.sparkContext
-    plan_match(df, query, order_by="ts", distribution="key", tasks=2, source="rows")
+    plan_match(df, query, order_by="ts", distribution="range", tasks=2, source="rows")
     run(df, query, str(tmp_path / "found"), order_by="ts", tasks=2)
     assert context.getLocalProperty("spark.job.description") is None
     jobs = context._jsc.sc().statusStore().jobsList(None)
     words = [jobs.apply(i).description() for i in range(jobs.size())]
     words = [each.get() for each in words if each.isDefined()]
-    assert any("SELECT * FROM flights WHERE LANDED AS late" in each and "count the events" in each for each in words)
+    late = [each for each in words if "SELECT * FROM flights WHERE LANDED AS late" in each]
+    assert any("cut the stream into ranges" in each for each in late)
     assert any("evaluate by range, and write" in each for each in words)
 
 

@@ -77,7 +77,7 @@ def test_files_and_rows_give_the_rows_of_one_process(spark, tmp_path, kind):
     assert sum(map(len, expected.values())) > 100
     df = spark.read.parquet(str(tmp_path))
     for source, tasks in (("files", 3), ("files", 9), ("rows", 3)):
-        made = plan_match(df, queries, order_by=["ts", "id"], source=source, tasks=tasks)
+        made = plan_match(df, queries, order_by=["ts", "id"], source=source, tasks=tasks, row_numbers=True)
         # by files, shares of the queries are as good as shares of the keys; of many tasks, some get ranges
         by_files = {"range": "range", "key": "broadcast", "broadcast": "range" if tasks == 9 else "broadcast"}
         assert made.distribution == (by_files[kind] if source == "files" else kind)
@@ -93,7 +93,7 @@ def test_queries_that_do_not_fit_the_events_are_left_out(spark, tmp_path):
     queries = cer_gpu.compile_all({**misfit, **BY_RANGE}, time_column="ts", errors="skip")
     fitting = cer_gpu.compile_all(BY_RANGE, time_column="ts")
     for source in "files", "rows":
-        found = match(df, queries, order_by=["ts", "id"], source=source, tasks=2).toArrow()
+        found = match(df, queries, order_by=["ts", "id"], source=source, tasks=2, row_numbers=True).toArrow()
         assert by_query(found, fitting, table.schema) == rows_of(fitting, table)
         assert list(queries.skipped) == ["misfit"]
     with pytest.raises(cer_gpu.QueryTypeError, match="query 'misfit': the events have no column 'price'"):
