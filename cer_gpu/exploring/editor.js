@@ -146,10 +146,12 @@ class Editor {
     const range = document.createRange(), paint = $("paint");
     let left = from, node = null;
     for (const span of paint.children) {
+      if (!span.firstChild) continue; // an empty part
       node = span.firstChild;
       if (left <= node.length) break;
       left -= node.length;
     }
+    if (!node) return;
     range.setStart(node, Math.min(left, node.length));
     range.collapse(true);
     const box = range.getClientRects()[0] ?? range.getBoundingClientRect(), own = paint.getBoundingClientRect();

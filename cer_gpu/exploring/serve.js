@@ -13,6 +13,15 @@ const transport = {
   connected: (callback) => { setConnected = callback; },
 };
 
+/** Hand a message to the page; an error of the page is shown in the console, and ends no stream. */
+function deliver(message) {
+  try {
+    take(message);
+  } catch (error) {
+    reportError(error);
+  }
+}
+
 async function connect() {
   page = Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16).padStart(2, "0")).join("");
   const answer = await fetch(`stream?page=${page}`, { headers });
@@ -22,7 +31,7 @@ async function connect() {
   for (let rest = "", part; !(part = await reader.read()).done;) {
     const lines = (rest + part.value).split("\n");
     rest = lines.pop();
-    for (const line of lines) if (line) take(JSON.parse(line));
+    for (const line of lines) if (line) deliver(JSON.parse(line));
   }
 }
 

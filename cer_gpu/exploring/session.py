@@ -181,6 +181,7 @@ class Session:
         self._folders |= {os.path.dirname(os.path.abspath(rule.file)) for rule in self._rules.values() if rule.file}
         self._n_sample = _FIRST_SAMPLE
         self._help = EventSchema(explored.schema)
+        self._newest = 0  # question
         self._is_closed = False
         self._compiled_rules: QuerySet | None = None
         self._checker = _Worker("cer_gpu explore: check", self._report_problems)
@@ -201,7 +202,11 @@ class Session:
         """Take a message of the page; one that is not understood is ignored."""
         if not isinstance(message, Mapping):
             return
-        take = self._of_kind.get(str(message.get("kind")))
+        take, question = self._of_kind.get(str(message.get("kind"))), message.get("id")
+        if message.get("kind") in ("text", "run") and isinstance(question, int):
+            if question < self._newest:
+                return  # messages may arrive in another order
+            self._newest = question
         text = message.get("text", "")
         if take is not None and isinstance(text, str) and len(text) <= MAX_TEXT:
             take(message)

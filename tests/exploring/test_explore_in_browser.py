@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from report.browser import DOWN, ENTER, ESCAPE, TAB
+from report.browser import BACKSPACE, DOWN, ENTER, ESCAPE, TAB
 from report.pages import HOSTILE
 
 from cer_gpu.rules import Rule
@@ -60,6 +60,19 @@ def test_typing_shows_results_and_the_keyboard_completes_them(explorer):
     assert len(browser.table("#funnel")) == 3
     browser.type(ENTER)
     browser.until("return document.querySelectorAll('#history option').length === 2")
+
+
+def test_each_key_in_the_middle_of_a_text_has_its_results(explorer):
+    browser = explorer()
+    begun = "SELECT * FROM S WHERE A AS a ; B AS b FILTER a[x < 1"
+    browser.type(begun + "] WITHIN 9 EVENTS")
+    until_matches(browser)
+    browser.run("document.getElementById('text').setSelectionRange(arguments[0], arguments[0])", len(begun))
+    for key in ("0", BACKSPACE, "0", BACKSPACE):
+        before = browser.run("return Number(document.getElementById('results').dataset.question)")
+        browser.type(key)
+        browser.until("return Number(document.getElementById('results').dataset.question) === arguments[0] + 1", before)
+    assert browser.console() == []
 
 
 def test_completions_are_chosen_by_arrows_and_closed_by_escape(explorer):

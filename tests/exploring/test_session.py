@@ -140,6 +140,17 @@ def test_the_newest_question_wins_and_an_older_one_is_stopped(page):
     assert not [each for each in opened.received if each["kind"] == "page" and each.get("id") == first]
 
 
+def test_a_question_that_arrives_after_a_newer_one_is_dropped(page):
+    opened = page(EVENTS)
+    opened.results(text=QUERY)
+    opened.session.receive({"kind": "text", "id": 9, "text": QUERY})
+    opened.session.receive({"kind": "text", "id": 8, "text": "SELECT * FROM S WHERE C"})
+    opened.until("answered", 9)
+    opened.session.receive({"kind": "text", "id": 10, "text": QUERY})
+    opened.until("answered", 10)
+    assert not [each for each in opened.received if each.get("id") == 8]
+
+
 def test_a_stop_ends_a_long_run(page):
     opened = page(EVENTS)
     opened.results(text=QUERY)
