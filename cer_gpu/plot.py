@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 MAX_LINES = 20_000
 """Maximum number of matches drawn; of more, an evenly spread sample of about that size is drawn."""
+MAX_LANES = 40
+"""Maximum number of values of a column that have a row."""
+_UNITS = (("seconds", 1), ("minutes", 60), ("hours", 3600), ("days", 86_400))
 
 
 @options_by_name
@@ -32,8 +36,9 @@ def timeline(matches: pa.Table, ax: Axes | None = None, *, by: str | None = None
     ax
         Axes to draw on; None for a new figure.
     by
-        A column, such as a key of PARTITION BY: a row for each of its values, in the order in which they first occur.
-        None for one row for all, each match a little above the one before, in the order of their ends.
+        A column, such as a key of PARTITION BY: a row for each of its values, in the order in which they first occur;
+        of more than 40 values, for those with most matches, and the title says so.  None for rows in which no two
+        matches overlap, as few as it takes.
     **style
         Options of `matplotlib.axes.Axes.hlines`, such as ``color``.
 
@@ -60,24 +65,48 @@ def timeline(matches: pa.Table, ax: Axes | None = None, *, by: str | None = None
     begins, ends, label = _spans(matches)
     n = len(begins)
     shown = np.arange(n) if n <= MAX_LINES else np.unique(np.linspace(0, n - 1, MAX_LINES).astype(np.int64))
+    title = "" if len(shown) == n else f"{len(shown):,} of {n:,} matches"
     if by is None:
-        heights = shown
-        ax.set_ylabel("match")
+        heights = _lanes(begins[shown], ends[shown])
+        ax.set_ylabel("matches at a time")
     else:
         if by not in matches.column_names:
             raise OptionError(f"no column {by!r}\nhint: the columns are {', '.join(matches.column_names)}")
-        coded = matches[by].combine_chunks().dictionary_encode()
-        heights = coded.indices.to_numpy()[shown]
+        coded = matches[by].combine_chunks().dictionary_encode("encode")
         names = [_plain_label(str(name)) for name in coded.dictionary.to_pylist()]
-        if len(names) <= 40:
-            ax.set_yticks(range(len(names)), names)
+        codes = coded.indices.to_numpy()
+        if len(names) > MAX_LANES:
+            largest = np.sort(np.argsort(-np.bincount(codes, minlength=len(names)), kind="stable")[:MAX_LANES])
+            title = ", ".join([*([title] if title else []), f"the {MAX_LANES} of {len(names):,} with most matches"])
+            shown = shown[np.isin(codes[shown], largest)]
+            codes, names = np.searchsorted(largest, codes), [names[k] for k in largest]
+        heights = codes[shown]
+        ax.set_yticks(range(len(names)), names)
         ax.set_ylabel(_plain_label(by))
     ax.hlines(heights, begins[shown], ends[shown], **{"linewidth": 2} | style)
     ax.plot(begins[shown], heights, "|", color=style.get("color", "C0"), markersize=5)
     ax.set_xlabel(label)
-    if len(shown) < n:
-        ax.set_title(f"{len(shown):,} of {n:,} matches")
+    if title:
+        ax.set_title(title)
     return ax
+
+
+def _lanes(begins: Array, ends: Array) -> Array:
+    """Return for each match the lowest row in which it overlaps none that begins before it."""
+    lanes = np.zeros(len(begins), np.int64)
+    free: list[int] = []  # rows that are free again
+    busy: list[tuple[Any, int]] = []  # ends, and rows
+    n = 0
+    for at in np.lexsort((ends, begins)):
+        while busy and busy[0][0] < begins[at]:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        if free:
+            lane = heapq.heappop(free)
+        else:
+            lane, n = n, n + 1
+        lanes[at] = lane
+        heapq.heappush(busy, (ends[at], lane))
+    return lanes
 
 
 @options_by_name
@@ -96,7 +125,8 @@ def durations(matches: pa.Table, ax: Axes | None = None, **style: Any) -> Axes:
     Returns
     -------
     matplotlib.axes.Axes
-        Durations are in seconds, in the unit of the time column if it holds integers, or in positions without one.
+        Durations are in seconds, minutes, hours or days, in the unit of the time column if it holds integers, or in
+        positions without one.
 
     Raises
     ------
@@ -115,7 +145,10 @@ def durations(matches: pa.Table, ax: Axes | None = None, **style: Any) -> Axes:
     lengths = ends - begins
     unit = {"position": "positions", "time": "units of the time column"}[label]
     if lengths.dtype.kind == "m":
-        lengths, unit = lengths / np.timedelta64(1, "s"), "seconds"
+        lengths = lengths / np.timedelta64(1, "s")
+        median = np.median(lengths) if len(lengths) else 0.0
+        unit, seconds = next((each for each in reversed(_UNITS) if median >= 2 * each[1]), _UNITS[0])
+        lengths = lengths / seconds
     ax.hist(lengths, **{"bins": 40} | style)
     ax.set_xlabel(f"duration ({unit})")
     ax.set_ylabel("matches")

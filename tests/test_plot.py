@@ -44,7 +44,7 @@ def lines(ax):
 def test_a_timeline_without_times_draws_positions():
     ax = plot.timeline(found())
     assert lines(ax) == [[(0, 0), (2, 0)], [(1, 1), (3, 1)]]
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("position", "match")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("position", "matches at a time")
 
 
 def test_a_timeline_by_a_key_has_a_row_for_each_value():
@@ -52,6 +52,20 @@ def test_a_timeline_by_a_key_has_a_row_for_each_value():
     assert lines(ax) == [[(10, 0), (40, 0)], [(0, 1), (20, 1)]]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["y", "x"]
     assert ax.get_xlabel() == "time"
+
+
+def test_matches_that_overlap_are_above_one_another_and_rows_are_used_again():
+    table = pa.table({"start": [0, 1, 3, 4, 9], "end": [2, 5, 3, 4, 9]})
+    assert [points[0][1] for points in lines(plot.timeline(table))] == [0, 1, 0, 0, 0]
+
+
+def test_of_many_keys_those_with_most_matches_have_a_row(monkeypatch):
+    monkeypatch.setattr(plot, "MAX_LANES", 2)
+    table = pa.table({"start": range(6), "end": range(6), "k": ["x", "y", "z", "z", "y", None]})
+    ax = plot.timeline(table, by="k")
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["y", "z"]
+    assert [tuple(points[0]) for points in lines(ax)] == [(1, 0), (2, 1), (3, 1), (4, 0)]
+    assert ax.get_title() == "the 2 of 4 with most matches"
 
 
 @pytest.mark.parametrize("column", ["ts", "n", "day", "since"])
@@ -68,7 +82,7 @@ def test_every_kind_of_time_is_drawn(column, output):
         (None, "positions", 4),
         ("ts", "seconds", 5),
         ("n", "units of the time column", 50),
-        ("day", "seconds", 5 * 86_400),
+        ("day", "days", 5),
         ("since", "seconds", 50),
     ],
 )
@@ -97,7 +111,7 @@ def test_too_many_complex_events_are_thinned_evenly(monkeypatch):
     matches = cer_gpu.compile("SELECT * FROM S WHERE A").evaluate(pa.table({"type": ["A"] * 1000}))
     ax = plot.timeline(matches)
     drawn = lines(ax)
-    assert (drawn[0][0], drawn[-1][0], len(drawn)) == ((0, 0), (999, 999), 10)
+    assert (drawn[0][0], drawn[-1][0], len(drawn)) == ((0, 0), (999, 0), 10)
     assert ax.get_title() == "10 of 1,000 matches"
 
 

@@ -49,14 +49,12 @@ from cer_gpu.frames.kinds import Kind, kind_of_frame
 from cer_gpu.io.files import Files
 from cer_gpu.io.sources import open_events
 from cer_gpu.io.text_options import USUAL, TextOptions
-from cer_gpu.plot import timeline
+from cer_gpu.plot import MAX_LANES, timeline
 from cer_gpu.printable import counted, html_text
 from cer_gpu.query import Query
 
 _TEXT_WIDTH = 120
 """Width of the table in a terminal, in characters."""
-MAX_LANES = 40
-"""Most values of a key that have their own lines in the picture."""
 
 
 class Shown:
@@ -120,9 +118,9 @@ class Shown:
         from matplotlib.figure import Figure
 
         keys = [names[0] for names in self._query.partition_keys if names[0] in table.column_names]
-        by = keys[0] if keys and pc.count_distinct(table[keys[0]], mode="all").as_py() <= MAX_LANES else None
-        figure = Figure(figsize=(8, 2.5), layout="constrained")
-        timeline(table, figure.subplots(), by=by)
+        n_rows = min(pc.count_distinct(table[keys[0]], mode="all").as_py(), MAX_LANES) if keys else 0
+        figure = Figure(figsize=(8, max(2.5, 0.16 * n_rows)), layout="constrained")
+        timeline(table, figure.subplots(), by=keys[0] if keys else None)
         file = io.BytesIO()
         figure.savefig(file, format="png", dpi=96)
         return f'<img alt="timeline" src="data:image/png;base64,{base64.b64encode(file.getvalue()).decode("ascii")}">'
