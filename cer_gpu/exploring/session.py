@@ -34,7 +34,7 @@ from cer_gpu.rules.rule_set import compile_rules
 
 MAX_TEXT = 100_000
 """Most characters of a query."""
-_SECONDS, _OVERHEAD = 0.2, 0.06
+_SECONDS, _OVERHEAD = 0.15, 0.06
 """Time until matches of a sample are listed, as it should be, and the part of it that no size changes."""
 _TOO_LONG = 0.45
 """Seconds after which a smaller sample is evaluated."""
@@ -522,7 +522,7 @@ def next_size(n_events: int, n: int, seconds: float) -> int:
     --------
     >>> from cer_gpu.exploring.session import next_size
     >>> next_size(100_000, 100_000, 0.01), next_size(1_000_000, 1_000_000, 0.6)
-    (500000, 200000)
+    (500000, 100000)
     """
     if n_events < n / 2 and seconds <= _SECONDS:
         return n

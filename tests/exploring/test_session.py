@@ -259,7 +259,7 @@ def test_a_sample_that_takes_too_long_is_made_smaller_once(monkeypatch, page):
 
 def test_sizes_of_samples_follow_the_time_that_they_take():
     assert next_size(1_000_000, 1_000_000, 0.1) == 1_000_000
-    assert next_size(1_000_000, 1_000_000, 0.3) == 500_000
+    assert next_size(1_000_000, 1_000_000, 0.3) == 200_000
     assert next_size(1000, 1000, 0.001) == 5000
     assert next_size(300, 1000, 0.001) == 1000
     assert next_size(1000, 1000, 10.0) == 1000
