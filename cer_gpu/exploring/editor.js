@@ -191,6 +191,7 @@ class Editor {
       PageDown: () => this.mark(Math.min(this.at + 8, this.items.length - 1)), PageUp: () => this.mark(Math.max(this.at - 8, 0)),
       Escape: () => this.close(), Tab: () => this.accept(), Enter: this.isChosen && (() => this.accept()),
     }[event.key];
+    if (event.key === "Escape") this.asked = -1; // of completions that are on their way
     if (does) does();
     else if (event.key === " " && event.ctrlKey) this.ask();
     else if (event.key === "Enter" && (isControl || !(this.hasLines || event.shiftKey || event.isComposing))) {
