@@ -77,6 +77,7 @@ def test_workers_that_are_killed_change_no_row(spark, path, killed, tmp_path, di
             order_by="ts",
             distribution=distribution,
             source=source,
+            row_numbers=True,
             tasks=3,
             show_progress=False,
         )
