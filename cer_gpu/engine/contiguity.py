@@ -64,6 +64,15 @@ class ContiguityFilter:
         self._seen.add(symbol)
         return symbol
 
+    def takes(self, n: int) -> bool:
+        """Return True if the next block, of `n` relevant events, is to be filtered."""
+        if n < FILTERED_FROM:
+            return False
+        if self._n_passed:
+            self._n_passed -= 1
+            return False
+        return True
+
     def select(self, symbols: Int32, numbers: Int64, partitions: Int32) -> Int32 | None:
         """Return the indices of the events that may be part of a match, valid until the next call; None for all.
 
@@ -75,11 +84,6 @@ class ContiguityFilter:
         partitions : int32, shape (n,), or (0,)
         """
         n = len(symbols)
-        if n < FILTERED_FROM:
-            return None
-        if self._n_passed:
-            self._n_passed -= 1
-            return None
         n_partitions = int(partitions.max()) + 1 if len(partitions) else 1
         selected = self._selected.empty(n)
         n_selected = drop_without_neighbours(

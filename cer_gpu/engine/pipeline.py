@@ -244,7 +244,7 @@ class Pipeline:
                 selected, partitions, ordinals = self.partitioner.assign(block, selected, all_rows=pending is not None)
                 if pending is not None:
                     pending.note_assigned(partitions, ordinals, block.first + selected.rows.astype(np.int64))
-        if self._contiguity is not None:
+        if self._contiguity is not None and self._contiguity.takes(len(selected.rows)):
             with self._stages.stage(LOOP):
                 selected, partitions, ordinals = self._with_neighbours(block, selected, partitions, ordinals)
         if not len(selected.rows):

@@ -12,22 +12,8 @@ from string import Template
 
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.printable import html_text
-from cer_gpu.report.page import resource
+from cer_gpu.report.page import SCRIPTS_OF_MATCHES, resource
 
-_REPORT_SCRIPTS = (
-    "dom",
-    "zone",
-    "axis",
-    "held",
-    "search",
-    "charts",
-    "timeline",
-    "list",
-    "groups",
-    "export",
-    "rows",
-    "matches",
-)
 _SCRIPTS = ("editor", "results", "explore")
 
 
@@ -40,7 +26,7 @@ def module() -> str:
     """Return the module: ``explore(root, transport)`` starts the page in a document or a shadow root."""
     markup = Template(_resource_of_page("explore.html")).substitute(matches=resource("matches.html"))
     scripts = [
-        *(resource(f"{name}.js") for name in _REPORT_SCRIPTS),
+        *(resource(f"{name}.js") for name in SCRIPTS_OF_MATCHES),
         *(_resource_of_page(f"{name}.js") for name in _SCRIPTS),
     ]
     return Template(_resource_of_page("module.js")).substitute(

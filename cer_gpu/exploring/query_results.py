@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -82,27 +82,32 @@ class StoppableStages(Stages):
             yield item
 
 
-class QueryResults:
-    """The results of a query over a sample.
+_Evaluated = TypeVar("_Evaluated")
+
+
+class _SampleEvaluation(Generic[_Evaluated]):
+    """Evaluation over a sample; its public classes say what they send.
 
     Parameters
     ----------
-    query
-        The compiled query.
+    evaluated
     explored
     sample
     limits
     send
-        Takes each part: ``counted``, ``page`` (the content of a report's page) or ``rows``, and ``funnel``.
+        Takes each part of the results.
     check
         Called often; it raises `cer_gpu.exploring.samples.EvaluationStopped` to end the evaluation.
     progress
         Called with words on what is done, and the number of events read of each pass.
     """
 
+    _doing: str = ""
+    _errors: ClassVar[str | None] = None
+
     def __init__(
         self,
-        query: CompiledQuery,
+        evaluated: _Evaluated,
         explored: ExploredEvents,
         sample: EventSample,
         limits: ResultLimits,
@@ -110,17 +115,20 @@ class QueryResults:
         check: Callable[[], None],
         progress: Callable[[str, int], None] = lambda doing, n: None,
     ) -> None:
-        self._query = query
+        self._evaluated = evaluated
         self._sample, self._limits, self._send, self._check, self._progress = sample, limits, send, check, progress
-        self._doing = ""
         self._events = SampledEvents(explored, sample, self._at)
         self._options = EvaluationOptions(
-            threads=limits.threads, max_memory=limits.max_memory, stages=StoppableStages(check)
+            threads=limits.threads, max_memory=limits.max_memory, stages=StoppableStages(check), errors=self._errors
         )
 
     def _at(self, n_read: int) -> None:
         self._check()
         self._progress(self._doing, n_read)
+
+
+class QueryResults(_SampleEvaluation[CompiledQuery]):
+    """The results of a query: ``counted``, ``page`` (the content of a report's page) or ``rows``, and ``funnel``."""
 
     def send_all(self) -> None:
         """Evaluate the query, and send all parts.
@@ -131,7 +139,7 @@ class QueryResults:
             As `cer_gpu.Query.evaluate`.
         EvaluationStopped
         """
-        query = self._query.bind(self._events.open().schema)
+        query = self._evaluated.bind(self._events.open().schema)
         if not isinstance(query, Query):
             self._send_rows(query)
             return
@@ -239,47 +247,26 @@ def plain_funnel(counts: FunnelCounts) -> list[dict[str, Any]]:
     ]
 
 
-class RuleCounts:
-    """Counts of the matches of rules over a sample, in one pass, and the funnels of those without matches.
+class RuleCounts(_SampleEvaluation[QuerySet]):
+    """Counts of the matches of rules, in one pass, and the funnels of those without matches.
 
-    Parameters are those of `QueryResults`; the part ``rules`` has the number of matches of each, and comes again with
-    how far the steps of the others got.
+    The part ``rules`` has the number of matches of each, and comes again with how far the steps of the others got.
     """
 
-    def __init__(
-        self,
-        rules: QuerySet,
-        explored: ExploredEvents,
-        sample: EventSample,
-        limits: ResultLimits,
-        send: Send,
-        check: Callable[[], None],
-        progress: Callable[[str, int], None] = lambda doing, n: None,
-    ) -> None:
-        self._rules, self._send, self._limits = rules, send, limits
-        self._sample = sample
-        self._doing = "evaluating the rules"
-
-        def at(n_read: int) -> None:
-            check()
-            progress(self._doing, n_read)
-
-        self._events = SampledEvents(explored, sample, at)
-        self._options = EvaluationOptions(
-            threads=limits.threads, max_memory=limits.max_memory, stages=StoppableStages(check), errors="skip"
-        )
+    _doing = "evaluating the rules"
+    _errors = "skip"
 
     def send_all(self) -> None:
         """Evaluate the rules and send their counts."""
         schema = self._events.open().schema
-        outputs = {name: query._counted_output or query.default_output for name, query in self._rules.items()}
-        together = self._rules._queries_over(schema, self._options)
+        outputs = {name: query._counted_output or query.default_output for name, query in self._evaluated.items()}
+        together = self._evaluated._queries_over(schema, self._options)
         outputs = {name: outputs[name] for name in together}
         evaluator = together._fixed_evaluator(replace(self._options, limit=None), outputs)
         counts = dict.fromkeys(together, 0)
         for name, batch in together._match_source(self._events.open(), evaluator, self._options.threads):
             counts[name] += number_in(batch, together[name]._counted_output)
-        wrong = {name: str(error) for name, error in self._rules.skipped.items()}
+        wrong = {name: str(error) for name, error in self._evaluated.skipped.items()}
         self._send({"kind": "rules", "counts": counts, "wrong": wrong, "near": {}})
         near = self._near_misses({name: together[name] for name, n in counts.items() if n == 0})
         if near:

@@ -44,6 +44,8 @@ MAX_FILTERED_ATOMS = 63
 
 _LISTS_BY_EVENTS = ("instances", "stacks", "keyed_stacks")
 """Runtimes that list the matches of one end in the order of their events, whatever other events are."""
+_OF_NEIGHBOURS = ("neighbours", "neighbour_counter")
+"""Runtimes that read neighbours alone, as quickly as they would be filtered."""
 
 
 def recogniser_of(plan: LogicalPlan) -> Recogniser | None:
@@ -173,7 +175,7 @@ class PhysicalPlan:
         plan = self.plan
         if self.waits or self.output.each_event or plan.recent is not None or plan.parallel is not None:
             return None  # other events decide, too
-        if not (self.reorders or self.runtime in _LISTS_BY_EVENTS) or self.runtime.startswith("neighbour"):
+        if not (self.reorders or self.runtime in _LISTS_BY_EVENTS) or self.runtime in _OF_NEIGHBOURS:
             return None
         if not any(isinstance(node, Then | Repeat) and node.contiguous for node in walk(plan.pattern)):
             return None

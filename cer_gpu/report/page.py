@@ -178,7 +178,7 @@ def _partitions(results: ReportResults) -> tuple[list[int], Int64]:
     return used, places[codes]
 
 
-SCRIPTS = (
+SCRIPTS_OF_MATCHES = (
     "dom",
     "zone",
     "axis",
@@ -191,9 +191,10 @@ SCRIPTS = (
     "export",
     "rows",
     "matches",
-    "page",
 )
-"""Files of the page's script, in the order in which they are concatenated."""
+"""Files of the script that shows the matches of a query, in the order in which they are concatenated."""
+SCRIPTS = (*SCRIPTS_OF_MATCHES, "page")
+"""Files of the page's script, in the same order."""
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,9 @@ def patient(monkeypatch):
 
 
 @pytest.fixture
-def page():
-    """Open the session of a page over events."""
+def page(monkeypatch):
+    """Open the session of a page over events, whose samples do not shrink where the machine is busy."""
+    monkeypatch.setattr(sessions, "_SECONDS", 3600.0)
     pages = []
 
     def open_page(events, **options):
