@@ -238,10 +238,8 @@ def count_ends(events, window, options, steps, spacing, stacks, ring, paths, out
     bottom = origin = np.int64(0)
     if len(ring) > 0:
         bottom, origin = regs[keyed.BASE], regs[keyed.ORIGIN]
-    split, bounded = (
-        np.int64(-1),
-        np.int64(-1),
-    )  # the last step of a window around the first ones, or the first of others
+    split = np.int64(-1)  # the last step of a window around the first steps
+    bounded = np.int64(-1)  # the first step of a window around the last steps
     if spacing.lengths.shape[0] > 0 and spacing.last_steps[_NONE] < last:
         split = spacing.last_steps[_NONE]
     elif spacing.lengths.shape[0] > 0:
