@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from cer_gpu.ceql.paths import dotted, names_of, path_of
 from cer_gpu.errors import QueryTypeError
 from spark_glue.distribution import PART, PLACE, POSITION, cut_into_ranges, null_error
-from spark_glue.sessions import PARTITIONING, is_connect
+from spark_glue.sessions import PARTITIONING, is_connect, java_strings
 from spark_glue.survey import (
     BUCKET,
     BUCKET_SHIFT,
@@ -271,7 +271,8 @@ def located(df: DataFrame) -> DataFrame:
         path = sf.url_decode(sf.replace(uri, sf.lit("+"), sf.lit("%2B")))
         path = sf.when(uri.startswith("file:"), path).otherwise(uri)
         return df.withColumn(ROW, row).withColumn(FILE, path)
-    paths = sorted(df.inputFiles(), key=lambda path: unquote(path) if path.startswith("file:") else path)
+    listed = java_strings(df.sparkSession, df._jdf.inputFiles())
+    paths = sorted(listed, key=lambda path: unquote(path) if path.startswith("file:") else path)
     if len(paths) < 2:
         return df.withColumn(LOCATION, row)
     # as rows: PySpark cuts an Arrow table into batches, and fails where the session's batches have no limit

@@ -116,6 +116,14 @@ def job_description(spark: SparkSession, words: str) -> Iterator[None]:
                 context.setLocalProperty(_DESCRIPTION, None)  # type: ignore[arg-type]
 
 
+def java_strings(spark: SparkSession, strings: Any) -> list[str]:
+    """Return an array of strings of Java, without newlines, by one call: py4j asks for each element by two."""
+    jvm: Any = spark.sparkContext._jvm
+    # py4j finds no method that takes an array of strings as one of objects, and this one takes any object
+    joined = str(jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(strings).mkString("\n"))
+    return joined.split("\n") if joined else []
+
+
 def short(text: str) -> str:
     """Return a query as a few words of one line."""
     line = " ".join(text.split())

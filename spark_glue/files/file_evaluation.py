@@ -19,7 +19,7 @@ from cer_gpu.errors import EventsError
 from cer_gpu.io.source import prefetch
 from cer_gpu.order.row_column import ROW_COLUMN
 from spark_glue.distribution import POSITION, TaskReport, apart, peak_memory
-from spark_glue.files.file_plan import FilePlan
+from spark_glue.files.file_plan import FilePlan, PackedPlan
 from spark_glue.files.layout import SplitRange
 from spark_glue.files.ordered_reading import FileRows, OrderedReader, UnsortedInputError, gathered
 from spark_glue.files.row_groups import RowGroups
@@ -32,7 +32,7 @@ SKIP_FROM = 8
 """Row groups without needed types are skipped if they have one row in this many: a gap costs a column of positions."""
 
 
-def evaluate_piece(plan: FilePlan, number: int, report: Any = None) -> Iterator[pa.RecordBatch]:
+def evaluate_piece(plan: FilePlan | PackedPlan, number: int, report: Any = None) -> Iterator[pa.RecordBatch]:
     """Yield the matches of a piece, in batches of `plan.schema`.
 
     Parameters
@@ -67,14 +67,17 @@ class PieceEvaluation:
         Number of rows read so far, including windows before ranges, and of matches.
     """
 
-    def __init__(self, plan: FilePlan, number: int) -> None:
+    def __init__(self, plan: FilePlan | PackedPlan, number: int) -> None:
+        plan, self._piece = plan.alone(number)
         self._plan, self._number = plan, number
-        self._piece = plan.pieces[number]
         schema = plan.footers.scan.schema
         self._part = self._piece.part
         read = list(dict.fromkeys([*self._part.columns, *plan.order]))
         self._groups = RowGroups(plan.footers, read, plan.opener, plan.limits.batch)
-        self._ordered = OrderedReader(self._groups, plan.order, plan.limits.buffered_rows, plan.limits.memory)
+        limits = plan.limits
+        self._ordered = OrderedReader(
+            self._groups, plan.order, limits.buffered_rows, limits.memory, min(limits.gathered, limits.buffered_rows)
+        )
         tops = set(columns_with(schema, self._part.columns))
         self._columns = [name for name in schema.names if name in tops]
         self._first_number = 0  # of the matches of the next range

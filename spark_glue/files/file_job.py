@@ -5,6 +5,7 @@ No row of the events comes from Spark: `DataFrame.mapInArrow` hands a task the n
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,8 +15,8 @@ import pyarrow as pa
 
 from cer_gpu.columnar.fields import columns_with
 from spark_glue.files.file_evaluation import evaluate_piece
-from spark_glue.files.file_plan import FilePlan
-from spark_glue.files.footers import find_footers, surveyed
+from spark_glue.files.file_plan import FilePlan, PackedPlan
+from spark_glue.files.footers import Footer, FooterTask, find_footers, surveyed
 from spark_glue.files.opening import Opener
 from spark_glue.files.pieces import plan
 from spark_glue.files.stored_events import FileFooters, Scan
@@ -37,7 +38,7 @@ class FileTask:
 
     Attributes
     ----------
-    plan : FilePlan
+    plan : FilePlan or PackedPlan
     report
         Accumulator, or None; its ``add`` is called with {number: `spark_glue.distribution.TaskReport`} at the end of
         each piece.
@@ -48,7 +49,7 @@ class FileTask:
     >>> numbers.mapInArrow(FileTask(plan), to_spark(plan.schema))  # doctest: +SKIP
     """
 
-    plan: FilePlan
+    plan: FilePlan | PackedPlan
     report: Any = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -64,6 +65,8 @@ class FileTask:
                 yield from evaluate_piece(self.plan, number, self.report)
 
 
+MAX_FOOTERS_HERE = 4096
+"""Most footers that this process reads itself; a job reads more."""
 MAX_SURVEYED_HERE = 32
 """Most row groups without statistics whose order column this process reads itself; a job reads more."""
 _PER_TASK = 4
@@ -103,8 +106,37 @@ def _row_groups_of(spark: SparkSession, scan: Scan, work: Work, order: Sequence[
     )
     tops = [name for name in scan.schema.names if name in _tops(scan, work, order)]
     survey = partial(_survey_bounds, spark, work, opener, scan.stored.get(order[0], order[0]), order[0], scan)
-    footers = find_footers(checked, work.type_column, order[0], columns=[*tops, *hidden], survey=survey, opener=opener)
+    footers = find_footers(
+        *(checked, work.type_column, order[0]),
+        columns=[*tops, *hidden],
+        survey=survey,
+        job=partial(_read_footers, spark, work) if len(scan.paths) > MAX_FOOTERS_HERE else None,
+        opener=opener,
+    )
     return replace(footers, scan=scan)
+
+
+def _read_footers(spark: SparkSession, work: Work, task: FooterTask) -> list[Footer]:
+    """Return the footers of files, which tasks read."""
+    n_files = len(task.paths)
+    n_tasks = min(n_files, _PER_TASK * tasks_at_once(spark))
+    numbers = spark.range(0, n_files, 1, n_tasks)
+    with job_description(spark, f"{short(work.text)}: read the footers of {n_files:,} files"):
+        read = numbers.mapInArrow(partial(_footers_of, task), "number long, footers binary").collect()
+    footers: list[Footer] = []
+    for row in sorted(read, key=lambda row: int(row[0])):
+        footers += pickle.loads(row[1])
+    # an error is raised here, where a file is read once more
+    return [footer or task.read_again(number) for number, footer in enumerate(footers)]
+
+
+def _footers_of(task: FooterTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the number of the first file of each batch, and the footers of its files, pickled."""
+    for batch in batches:
+        numbers = batch.column(0).to_pylist()
+        if numbers:
+            arrays = [pa.array(numbers[:1], pa.int64()), pa.array([pickle.dumps(task.read(numbers))], pa.binary())]
+            yield pa.record_batch(arrays, names=["number", "footers"])
 
 
 def _tops(scan: Scan, work: Work, order: Sequence[str]) -> set[str]:

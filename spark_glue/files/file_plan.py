@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from spark_glue.files.layout import SplitRange
 from spark_glue.files.opening import Opener
-from spark_glue.files.stored_events import FileFooters
+from spark_glue.files.stored_events import File, FileFooters
 
 if TYPE_CHECKING:
     from spark_glue.work import Work
@@ -87,7 +90,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class FilePlan:
-    """Plan of a job over stored events.  It can be pickled; tasks evaluate its pieces.
+    """Plan of a job over stored events.  Tasks get it as a `PackedPlan`, which pickle makes of it, and evaluate pieces.
 
     Attributes
     ----------
@@ -136,3 +139,75 @@ class FilePlan:
     def n_read(self) -> int:
         """Number of rows that all pieces read together, at most."""
         return sum(piece.n_rows for piece in self.pieces)
+
+    def alone(self, number: int) -> tuple[FilePlan, Piece]:
+        """Return a piece, and a plan with the files that it reads."""
+        return self, self.pieces[number]
+
+    def __reduce__(self) -> tuple[Callable[..., PackedPlan], tuple[Any, ...]]:
+        """Pickle each piece by itself, with the files that it reads: a task unpacks one of them alone."""
+        return PackedPlan, self._packed
+
+    @cached_property
+    def _packed(self) -> tuple[dict[str, Any], FileFooters, tuple[tuple[bytes, Part, int], ...]]:
+        """Arguments of `PackedPlan`."""
+        scan = self.footers.scan
+        names = (field.name for field in fields(self) if field.name not in ("pieces", "footers"))
+        common = {name: getattr(self, name) for name in names}
+        by_identity: dict[int, bytes] = {}  # pieces of shards read the same
+        packed = []
+        for piece in self.pieces:
+            stretches = piece.split_ranges
+            if id(stretches) not in by_identity:
+                by_identity[id(stretches)] = pickle.dumps(self._with_files(stretches))
+            packed.append((by_identity[id(stretches)], piece.part, piece.number))
+        bare = FileFooters(replace(scan, paths=(), values={}, deleted={}), (), ())
+        return common, bare, tuple(packed)
+
+    def _with_files(
+        self, stretches: tuple[SplitRange, ...]
+    ) -> tuple[tuple[SplitRange, ...], tuple[File, ...], dict[str, Any]]:
+        """Return stretches whose row groups count these files only, the files, and their deleted rows."""
+        numbers = sorted({unit.file for stretch in stretches for unit in stretch.units})
+        own = {number: i for i, number in enumerate(numbers)}
+        files = tuple(self.footers.files[number] for number in numbers)
+        renumbered = tuple(
+            replace(stretch, units=tuple(replace(unit, file=own[unit.file]) for unit in stretch.units))
+            for stretch in stretches
+        )
+        deleted = self.footers.scan.deleted
+        return renumbered, files, {file.path: deleted[file.path] for file in files if file.path in deleted}
+
+
+class PackedPlan:
+    """Plan of a job over stored events, as tasks get it: pieces are bytes until they are evaluated.
+
+    Parameters
+    ----------
+    common
+        Attributes of the plan, without files and pieces.
+    footers : FileFooters
+        The scan, without files.
+    packed
+        For each piece: its stretches, files and deleted rows, pickled; its part; and its number there.
+    """
+
+    def __init__(self, common: dict[str, Any], footers: FileFooters, packed: Sequence[tuple[bytes, Part, int]]) -> None:
+        self._common, self._footers, self._packed = common, footers, packed
+
+    @property
+    def n_pieces(self) -> int:
+        """Number of pieces."""
+        return len(self._packed)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Columns of the results."""
+        return self._common["schema"]
+
+    def alone(self, number: int) -> tuple[FilePlan, Piece]:
+        """Return a piece, and a plan with the files that it reads."""
+        packed, part, of_part = self._packed[number]
+        stretches, files, deleted = pickle.loads(packed)
+        footers = FileFooters(replace(self._footers.scan, deleted=deleted), files, ())
+        return FilePlan(pieces=(), footers=footers, **self._common), Piece(stretches, part, of_part)

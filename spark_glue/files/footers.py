@@ -9,8 +9,9 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,10 +23,16 @@ from spark_glue.files.opening import Opener, reading
 from spark_glue.files.stored_events import DirectReadError, File, FileFooters, Group, Scan
 from spark_glue.files.stored_formats import STORED_FORMATS, Bounds, GroupFacts, ScanColumns, as_integers
 
-THREADS = 16
-"""Largest number of footers read at once: most of the time of one is spent waiting for its store."""
+THREADS, LOCAL_THREADS = 16, 2
+"""Largest number of footers read at once from a store, where most of the time of one is spent waiting for it, and from
+this machine, where Python's lock lets more threads only wait for one another."""
+_PATHS_AT_ONCE = 64
+"""Most footers that a thread reads before it returns them."""
 
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 _Survey = Callable[[list[tuple[str, int]]], Sequence[Bounds]]
+_FooterJob = Callable[["FooterTask"], list["Footer"]]
 
 
 def find_footers(
@@ -35,6 +42,7 @@ def find_footers(
     *,
     columns: Sequence[str] | None = None,
     survey: _Survey | None = None,
+    job: _FooterJob | None = None,
     opener: Opener | None = None,
 ) -> FileFooters:
     """Find the files of a scan, their row groups, and the bounds of their columns of order and of types.
@@ -51,6 +59,8 @@ def find_footers(
     survey
         Function that reads the bounds of the order column of row groups, given (path, number of the row group), where
         footers do not have them; if None, threads of this process read them.
+    job
+        Function that reads the footers; if None, threads of this process do.
     opener
         Opener of the files; by default (None) that of ``scan.options``.
 
@@ -63,20 +73,66 @@ def find_footers(
         If there is no such file.
     """
     opener = Opener(scan.options) if opener is None else opener
-    footers = _Footers(scan, type_column, order_column, scan.schema.names if columns is None else columns, opener)
-    with ThreadPoolExecutor(max(1, min(THREADS, len(scan.paths))), thread_name_prefix="cer_gpu footers") as pool:
-        try:
-            read = list(pool.map(footers.read, scan.paths))
-            unknown = [(file.path, part.number) for file in read for part in file.parts if part.bounds is None]
-            if not unknown:
-                bounds: Sequence[Bounds] = []
-            elif survey is not None:
-                bounds = survey(unknown)
-            else:
-                bounds = list(pool.map(footers.survey, unknown))
-        finally:
-            pool.shutdown(cancel_futures=True)
+    columns = scan.schema.names if columns is None else columns
+    footers = _Footers(scan, type_column, order_column, columns, opener)
+    if job is None:
+        read = footers.mapped(footers.read, scan.paths)
+    else:
+        read = job(FooterTask(scan, type_column, order_column, columns, opener))
+    unknown = [(file.path, part.number) for file in read for part in file.parts if part.bounds is None]
+    if not unknown:
+        bounds: Sequence[Bounds] = []
+    elif survey is not None:
+        bounds = survey(unknown)
+    else:
+        bounds = footers.mapped(footers.survey, unknown)
     return _file_footers(scan, read, dict(zip(unknown, bounds, strict=True)))
+
+
+class FooterTask:
+    """Reader of the footers of files by their numbers, which tasks get.
+
+    Parameters
+    ----------
+    scan, type_column, order_column, columns, opener
+        As for `find_footers`.
+
+    Attributes
+    ----------
+    paths : tuple of str
+    """
+
+    def __init__(
+        self, scan: Scan, type_column: str | None, order_column: str, columns: Sequence[str], opener: Opener
+    ) -> None:
+        self.paths: tuple[str, ...]
+        self.paths = scan.paths
+        bare = replace(scan, paths=scan.paths[:1], deleted={})
+        # a reader of footers, which depends on the formats of this process, is made in each task
+        self._footers = partial(_Footers, bare, type_column, order_column, columns, opener)
+
+    def read(self, numbers: Sequence[int]) -> list[Footer | None]:
+        """Return footers, or None in place of those that cannot be read: `error_of` says why."""
+        footers = self._footers()
+
+        def footer(number: int) -> Footer | None:
+            try:
+                return footers.read(self.paths[number])
+            except (DirectReadError, EventsError):
+                return None
+
+        return footers.mapped(footer, numbers)
+
+    def read_again(self, number: int) -> Footer:
+        """Return a footer.
+
+        Raises
+        ------
+        DirectReadError
+        EventsError
+            If it cannot be read.
+        """
+        return self._footers().read(self.paths[number])
 
 
 def surveyed(opener: Opener, path: str, group: int, column: str, kind: pa.DataType) -> Bounds:
@@ -114,7 +170,7 @@ def surveyed(opener: Opener, path: str, group: int, column: str, kind: pa.DataTy
     return min(lows, default=None), max(highs, default=None), n_nulls
 
 
-def _file_footers(scan: Scan, read: list[_Footer], surveys: dict[tuple[str, int], Bounds]) -> FileFooters:
+def _file_footers(scan: Scan, read: list[Footer], surveys: dict[tuple[str, int], Bounds]) -> FileFooters:
     files, groups = [], []
     first = 0
     for i, footer in enumerate(read):
@@ -129,8 +185,17 @@ def _file_footers(scan: Scan, read: list[_Footer], surveys: dict[tuple[str, int]
     return FileFooters(scan, tuple(files), tuple(groups))
 
 
-@dataclass(frozen=True)
-class _Footer:
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """Facts of a file by its path and its footer.
+
+    Attributes
+    ----------
+    path, size, stamp, values, bucket, lacks
+        As in `File`.
+    parts : list of GroupFacts
+    """
+
     path: str
     size: int
     stamp: int
@@ -167,7 +232,27 @@ class _Footers:
         self.scan, self.opener = scan, opener
         self.readers = {format: format.footers(opener, self.columns) for format in STORED_FORMATS}
 
-    def read(self, path: str) -> _Footer:
+    def mapped(self, function: Callable[[_T], _R], arguments: Sequence[_T]) -> list[_R]:
+        """Return the results of a function that waits for files, of many arguments at once."""
+        n_threads = LOCAL_THREADS if self.is_local else THREADS
+        n_at_once = max(1, min(_PATHS_AT_ONCE, len(arguments) // (2 * n_threads)))
+        some = [arguments[begin : begin + n_at_once] for begin in range(0, len(arguments), n_at_once)]
+        with ThreadPoolExecutor(max(1, min(n_threads, len(some))), thread_name_prefix="cer_gpu footers") as pool:
+            try:
+                return [
+                    each
+                    for results in pool.map(lambda chosen: [function(argument) for argument in chosen], some)
+                    for each in results
+                ]
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    @cached_property
+    def is_local(self) -> bool:
+        """True if the files are of this machine."""
+        return all(self.opener.local(path) is not None for path in self.scan.paths[:1])
+
+    def read(self, path: str) -> Footer:
         """Read the footer of a file.
 
         Raises
@@ -178,7 +263,7 @@ class _Footers:
         with _reading_errors():
             size, stamp = self.opener.stat(path)  # before the footer: a change after it will be noticed
             values = self.scan.values.get(path) or folder_values(path, self.folders)
-            footer = _Footer(path, size, stamp, values, self._bucket(path))
+            footer = Footer(path, size, stamp, values, self._bucket(path))
             with reading(path):
                 parts, lacks = self.readers[self.opener.format(path)].read(path, dict(footer.values))
         footer.parts.extend(parts)

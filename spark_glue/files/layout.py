@@ -9,6 +9,7 @@ clean, those of the row groups before it.  This module needs no Spark.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -116,9 +117,9 @@ class Layout:
             elif unit.low > self.units[i - 1].low:
                 yield CutPoint(i, unit.low, clean=False)
 
-    def reaching(self, begin: int, end: int, low: int) -> tuple[Unit, ...]:
-        """Return the row groups from number `begin` up to `end` (in this layout) that may have values from `low` on."""
-        return tuple(unit for unit in self.units[begin:end] if unit.high >= low)
+    def reaching(self, end: int, low: int) -> tuple[Unit, ...]:
+        """Return the row groups up to number `end` (in this layout) that may have values from `low` on."""
+        return tuple(unit for unit in self.units[bisect_left(self.highs, low) : end] if unit.high >= low)
 
     def max_buffered_rows(self, units: Sequence[Unit], low: int, high: int) -> int:
         """Return about how many rows with values in [low, high) must be buffered at once, to be sorted.

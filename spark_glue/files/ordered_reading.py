@@ -69,13 +69,20 @@ class OrderedReader:
         Most rows of a row group to sort in memory.
     memory
         Bytes that a sort on disk may hold.
+    sorted_rows
+        Fewest rows to sort at once, if more are to come.
     """
 
     def __init__(
-        self, groups: RowGroups, order: Sequence[str], max_buffered_rows: int = 1 << 22, memory: int = 1 << 28
+        self,
+        groups: RowGroups,
+        order: Sequence[str],
+        max_buffered_rows: int = 1 << 22,
+        memory: int = 1 << 28,
+        sorted_rows: int = 1 << 16,
     ) -> None:
         self._groups, self._order = groups, list(order)
-        self._max_buffered_rows, self._memory = max_buffered_rows, memory
+        self._max_buffered_rows, self._memory, self._sorted_rows = max_buffered_rows, memory, sorted_rows
 
     # ---- rows in stored order --------------------------------------------------------------------------------
 
@@ -163,6 +170,7 @@ class OrderedReader:
         """
         buffered: list[pa.RecordBatch] = []
         least = MAX_INT64
+        n_sorted = n_buffered = 0
         units = split_range.units
         for i, unit in enumerate(units):
             own = i >= split_range.n_before
@@ -175,13 +183,18 @@ class OrderedReader:
             for batch in self._rows_of_unit(unit, split_range):
                 if batch.num_rows:
                     buffered.append(batch)
+                    n_buffered += batch.num_rows
                     least = min(least, int(integers(array_of(batch, self._order[0])).min()))
-            if buffered and least < bound:
+            # each sort takes in at least as many rows as the one before left, however small the row groups are
+            enough = n_buffered >= min(2 * n_sorted + self._sorted_rows, self._max_buffered_rows)
+            enough |= i + 1 in (split_range.n_before, len(units))
+            if buffered and least < bound and enough:
                 rows = self._sort_batches(buffered)
                 values = integers(array_of(rows, self._order[0]))
                 complete = _rank(values, bound)
                 yield rows.slice(0, complete), own
                 buffered = [rows.slice(complete)] if complete < len(values) else []
+                n_sorted = n_buffered = len(values) - complete
                 least = int(values[complete]) if complete < len(values) else MAX_INT64
 
     def _sorted_group(self, unit: Unit, split_range: SplitRange) -> Iterator[pa.RecordBatch]:

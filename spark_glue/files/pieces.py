@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from cer_gpu.arrays import Int64
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.columns import BOOLEAN, FLOAT, INTEGER, STRING, TEMPORAL, kind_of
 from cer_gpu.columnar.fields import column_type
@@ -30,6 +30,13 @@ from spark_glue.survey import LEAST_INT64, MAX_INT64
 
 if TYPE_CHECKING:
     from spark_glue.work import Work
+
+
+SMALL_STREAM, MOST_TOGETHER = 1 << 16, 1 << 20
+"""Rows of a stream up to which it is evaluated with others: the start of an evaluation takes as long as some of these;
+and rows up to which streams are evaluated together."""
+PER_TASK = 4
+"""Fewest evaluations of small streams together for each task, so that tasks get about equal rows."""
 
 
 def ranges_of(
@@ -100,9 +107,11 @@ def _range_after(
     low = _window_start(layout, begin, length, counts=counts)
     if after_one:
         # rows of the last row group before the range are at or before its last one
-        before = [unit.low for unit in layout.units[: begin.unit] if begin.clean or unit.high < begin.value]
-        low = min(low, before[-1] if before else LEAST_INT64)
-    window = tuple(unit for unit in layout.units[: begin.unit] if unit.high >= low)
+        units = reversed(range(begin.unit))
+        before = (layout.units[i] for i in units if begin.clean or layout.units[i].high < begin.value)
+        last_before = next(before, None)
+        low = min(low, LEAST_INT64 if last_before is None else last_before.low)
+    window = layout.reaching(begin.unit, low)
     own = layout.units[begin.unit : last]
     if begin.clean:
         return replace(whole, units=window + own, n_before=len(window), begin=low, end=limit)
@@ -114,7 +123,8 @@ def _window_start(layout: Layout, begin: CutPoint, length: int, *, counts: bool)
     if not counts:
         return max(begin.value - length, LEAST_INT64)
     n_rows = 0
-    for unit in reversed(layout.units[: begin.unit]):
+    for i in reversed(range(begin.unit)):
+        unit = layout.units[i]
         if begin.clean or unit.high < begin.value:
             n_rows += unit.n_rows
         if n_rows >= length:
@@ -141,8 +151,11 @@ def _chosen_cuts(layout: Layout, n_tasks: int) -> list[CutPoint]:
         return []
     cuts = list(layout.cuts())
     values, before = _rows_before(layout)
+    lows, highs = (np.array([getattr(unit, name) for unit in layout.units]) for name in ("low", "high"))
     firsts = list(itertools.accumulate((unit.n_rows for unit in layout.units), initial=0))
-    at = np.array([firsts[cut.unit] if cut.clean else np.interp(cut.value, values, before) for cut in cuts])
+    counted = np.array([firsts[cut.unit] for cut in cuts], np.float64)
+    estimated = np.interp([cut.value for cut in cuts], values, before)
+    at = np.where([cut.clean for cut in cuts], counted, estimated)
     chosen: list[CutPoint] = []
     for k in range(1, n_tasks):
         target = k * layout.n_rows / n_tasks
@@ -152,7 +165,7 @@ def _chosen_cuts(layout: Layout, n_tasks: int) -> list[CutPoint]:
             if abs(at[nearest] - target) <= layout.n_rows / (2 * n_tasks):
                 cut = cuts[nearest]
         if cut is None:
-            cut = _at_value(layout, int(np.interp(target, before, values)))
+            cut = _at_value(lows, highs, int(np.interp(target, before, values)))
         if cut is None or (chosen and not _follows(chosen[-1], cut)):
             continue
         chosen.append(cut)
@@ -164,11 +177,14 @@ def _follows(before: CutPoint, cut: CutPoint) -> bool:
     return cut.value > before.value or (cut.clean and before.clean and cut.unit > before.unit)
 
 
-def _at_value(layout: Layout, value: int) -> CutPoint | None:
-    """Return the cut at a value if several row groups have it; in a single one, it would only be read twice."""
-    if sum(unit.low < value <= unit.high for unit in layout.units) < 2:
+def _at_value(lows: Int64, highs: Int64, value: int) -> CutPoint | None:
+    """Return the cut at a value if several row groups have it; in a single one, it would only be read twice.
+
+    `lows`, ascending, and `highs` are the bounds of the row groups.
+    """
+    if np.count_nonzero((lows < value) & (value <= highs)) < 2:
         return None
-    return CutPoint(bisect_left([unit.low for unit in layout.units], value), value, clean=False)
+    return CutPoint(int(np.searchsorted(lows, value)), value, clean=False)
 
 
 def _rows_before(layout: Layout) -> tuple[Sequence[int], np.ndarray[tuple[int], np.dtype[np.float64]]]:
@@ -481,7 +497,10 @@ def _distribute_streams(
     for group in footers.groups:
         if group.file in stream_of:
             units[stream_of[group.file]].append(unit_of(group, footers.files[group.file].first))
-    whole = [_whole_stream(Layout.from_units(each, single=single), footers, limits) for each in units if each]
+    whole = [
+        _whole_stream(Layout.from_units(each, single=single), footers, limits)
+        for each in _bundled_streams(units, n_tasks, limits)
+    ]
     loads = [(0, i) for i in range(n_tasks)]
     distributed: list[list[SplitRange]] = [[] for _ in range(n_tasks)]
     for split_range in sorted(whole, key=lambda split_range: -split_range.n_rows):
@@ -491,6 +510,25 @@ def _distribute_streams(
     split_ranges = [tuple(each) for each in distributed if each] or [()]
     what = "buckets" if footers.scan.bucket_by and next(iter(streams), (None,))[-1] is not None else "folders"
     return _SplitPlan(work, split_ranges, f"each task reads {what} of some keys")
+
+
+def _bundled_streams(streams: Sequence[list[Unit]], n_tasks: int, limits: Limits) -> list[list[Unit]]:
+    """Return the row groups of streams, small streams together: a task sorts these, and evaluates them at once."""
+    sizes = [sum(unit.n_rows for unit in units) for units in streams]
+    n_most = min(sum(sizes) // (PER_TASK * n_tasks), MOST_TOGETHER, limits.buffered_rows)
+    together: list[list[Unit]] = []
+    small: list[Unit] = []
+    n_small = 0
+    for units, n_rows in zip(streams, sizes, strict=True):
+        if n_rows > min(SMALL_STREAM, limits.buffered_rows):
+            together.append(units)
+            continue
+        if small and n_small + n_rows > n_most:
+            together.append(small)
+            small, n_small = [], 0
+        small.extend(units)
+        n_small += n_rows
+    return [units for units in (*together, small) if units]
 
 
 def _order_words(layout: Layout, pieces: Sequence[Piece], filtered: bool) -> str:

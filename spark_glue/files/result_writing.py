@@ -18,7 +18,7 @@ from pyarrow import fs
 
 from cer_gpu.columnar.columns import is_string
 from spark_glue.files.file_evaluation import evaluate_piece
-from spark_glue.files.file_plan import FilePlan
+from spark_glue.files.file_plan import FilePlan, PackedPlan
 from spark_glue.files.opening import Opener
 from spark_glue.files.read_plan import settings_of
 from spark_glue.files.stores import address_of
@@ -44,7 +44,7 @@ class WritingTask:
 
     Attributes
     ----------
-    plan : FilePlan
+    plan : FilePlan or PackedPlan
     folder
         Path or URI of the folder, which exists.
     opener : Opener
@@ -57,7 +57,7 @@ class WritingTask:
         As that of `spark_glue.files.file_job.FileTask`.
     """
 
-    plan: FilePlan
+    plan: FilePlan | PackedPlan
     folder: str
     opener: Opener
     schema: pa.Schema

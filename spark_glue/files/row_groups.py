@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from operator import and_
 
 import numpy as np
@@ -54,6 +54,7 @@ class RowGroups:
         tops = set(columns_with(schema, columns))
         self.schema: pa.Schema = pa.schema([field for field in schema if field.name in tops])
         self._folders = set(scan.folders)
+        self._read_names: dict[tuple[str, ...], tuple[pa.Schema, list[str]]] = {}
         self._filter = reduce(and_, scan.filters) if scan.filters else None
         self._open: OrderedDict[int, OpenGroups] = OrderedDict()
         self._checked: set[int] = set()
@@ -70,6 +71,20 @@ class RowGroups:
 
     def rows_at_once(self, unit: Unit) -> int:
         """Return the number of rows of a batch: fewer of long rows."""
+        n_bytes = self._bytes_of_row
+        if n_bytes is None:
+            return min(BATCH_ROWS, self._max_rows)
+        if unit.n_rows > BATCH_ROWS:
+            stored = self._file(unit).bytes_of_row(unit.number, self._stored_paths(self._columns))
+            n_bytes = max(n_bytes, stored)
+        usual = max(BATCH_ROWS, int(FILE_BYTES / n_bytes))
+        # a row group that is a little larger is one batch, too: its order is then seen without a pass of its own
+        n_rows = unit.n_rows if unit.n_rows <= 2 * usual else min(FILE_ROWS, usual)
+        return max(1, min(self._max_rows, n_rows))
+
+    @cached_property
+    def _bytes_of_row(self) -> float | None:
+        """Bytes that the columns of a row take, without its strings; None if they are not known."""
         n_bytes = 1.0
         for attribute in self._columns:
             kind = attribute_type(self._scan.schema, attribute)
@@ -78,14 +93,8 @@ class RowGroups:
             elif kind is not None and pa.types.is_primitive(kind):
                 n_bytes += kind.bit_width / 8
             else:
-                return min(BATCH_ROWS, self._max_rows)
-        if unit.n_rows > BATCH_ROWS:
-            stored = self._file(unit).bytes_of_row(unit.number, self._stored_paths(self._columns))
-            n_bytes = max(n_bytes, stored)
-        usual = max(BATCH_ROWS, int(FILE_BYTES / n_bytes))
-        # a row group that is a little larger is one batch, too: its order is then seen without a pass of its own
-        n_rows = unit.n_rows if unit.n_rows <= 2 * usual else min(FILE_ROWS, usual)
-        return max(1, min(self._max_rows, n_rows))
+                return None
+        return n_bytes
 
     def batches(
         self, unit: Unit, *, columns: Sequence[str] | None = None, numbered: bool = False
@@ -106,13 +115,13 @@ class RowGroups:
             If the file changed since it was listed, or cannot be read.
         """
         names = self._columns if columns is None else list(columns)
-        wanted = pa.schema(_read_fields(self._scan.schema, [names_in(self._scan.schema, name) for name in names]))
+        wanted, paths = self._wanted(tuple(names))
         file, row = self.file_of(unit), unit.first
         size = self.rows_at_once(unit)
         with reading(file.path):
-            for raw in self._raw(unit, names, size):
+            for raw in self._file(unit).batches(unit.number, paths, size):
                 n_rows = raw.num_rows
-                table = self._with_folders(raw, file, names)
+                table = self._with_folders(raw, file)
                 if numbered:
                     table = table.append_column(POSITION, pa.array(np.arange(row, row + n_rows, dtype=np.int64)))
                 table = self._not_deleted(table, file, row - file.first)
@@ -143,13 +152,11 @@ class RowGroups:
         """Return the open file of a row group; strings come with a dictionary, unless a filter reads them."""
         opened = self._open.get(unit.file)
         if opened is None:
-            file, filtered = self.file_of(unit), self._filter_columns()
+            file, (paths, strings) = self.file_of(unit), self._opened_columns
             if unit.file not in self._checked:
                 check_file(self._opener, file)
                 self._checked.add(unit.file)
-            strings = {self._stored_name(f.name) for f in self.schema if is_string(f.type)}
-            strings -= {*self._folders, *file.lacks, *filtered}
-            paths = [*self._stored_paths(self._columns, tops=True), *filtered]
+            strings = strings.difference(file.lacks)
             opened = self._opener.format(file.path).open(self._opener, file.path, paths, strings)
             self._open[unit.file] = opened
             if len(self._open) > MAX_OPEN:
@@ -157,10 +164,22 @@ class RowGroups:
         self._open.move_to_end(unit.file)
         return opened
 
-    def _raw(self, unit: Unit, names: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a row group with the columns as they are stored."""
-        paths = list(dict.fromkeys([*self._stored_paths(names), *self._filter_columns()]))
-        yield from self._file(unit).batches(unit.number, paths, size)
+    def _wanted(self, names: tuple[str, ...]) -> tuple[pa.Schema, list[str]]:
+        """Return the columns of batches of some columns and fields, and the paths of what is read in the files."""
+        if names not in self._read_names:
+            schema = self._scan.schema
+            wanted = pa.schema(_read_fields(schema, [names_in(schema, name) for name in names]))
+            paths = list(dict.fromkeys([*self._stored_paths(names), *self._filter_columns()]))
+            self._read_names[names] = wanted, paths
+        return self._read_names[names]
+
+    @cached_property
+    def _opened_columns(self) -> tuple[list[str], frozenset[str]]:
+        """Columns that are read of a file, and those of strings that may come with a dictionary."""
+        filtered = self._filter_columns()
+        strings = {self._stored_name(f.name) for f in self.schema if is_string(f.type)}
+        paths = [*self._stored_paths(self._columns, tops=True), *filtered]
+        return paths, frozenset(strings - {*self._folders, *filtered})
 
     def _stored_name(self, name: str) -> str:
         return self._scan.stored.get(name, name)
@@ -207,7 +226,7 @@ class RowGroups:
         shown = next((f.name for f in self._scan.schema if self._stored_name(f.name) == name), None)
         return pa.string() if shown is None else self._scan.schema.field(shown).type
 
-    def _with_folders(self, raw: pa.RecordBatch, file: File, names: Sequence[str]) -> pa.RecordBatch:
+    def _with_folders(self, raw: pa.RecordBatch, file: File) -> pa.RecordBatch:
         """Return a batch with columns for the values encoded in its folders."""
         if not self._folders:
             return raw

@@ -35,7 +35,7 @@ from spark_glue.files.stored_filters import (
 )
 from spark_glue.files.stores import address_of
 from spark_glue.schema import to_arrow
-from spark_glue.sessions import PARTITIONING, is_connect, settings
+from spark_glue.sessions import PARTITIONING, is_connect, java_strings, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -111,7 +111,7 @@ def read_plan(df: DataFrame) -> ReadPlan:
         columns=columns,
         schema=schema,
         conditions=pushed,
-        paths=tuple(relation.location().inputFiles()),
+        paths=tuple(java_strings(df.sparkSession, relation.location().inputFiles())),
         folders=tuple(relation.partitionSchema().fieldNames()),
         bucket_by=tuple(map(str, _items(buckets.get().bucketColumnNames()))) if buckets.isDefined() else (),
         options=_store_settings(df, relation),

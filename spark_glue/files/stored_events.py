@@ -70,7 +70,7 @@ class Scan:
         return bool(self.filters or self.deleted)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class File:
     """Stored file.
 
@@ -102,7 +102,7 @@ class File:
     lacks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Group:
     """Row group of a Parquet file, or record batch of an Arrow IPC file.
 

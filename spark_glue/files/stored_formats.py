@@ -39,7 +39,7 @@ class OpensFiles(Protocol):
         """Open an Arrow IPC file."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class GroupFacts:
     """Facts of a row group by the footer of its file.
 

@@ -297,6 +297,28 @@ def test_rows_in_no_order_are_left_to_sparks_sort_if_there_are_many(tmp_path, ev
     assert sorted_rows(ran(made)) == sorted_rows(expected)
 
 
+def test_small_folders_of_keys_are_evaluated_together(tmp_path, events):
+    """Of 300 folders a task sorts many at once, and the rows of others are not unpacked for it."""
+    k = pa.array(np.arange(N) // 2, pa.int32())
+    events = events.set_column(events.schema.get_field_index("k"), "k", k)
+    paths = [tmp_path / f"k={value}" / "part.parquet" for value in range(N // 2)]
+    for value, path in enumerate(paths):
+        path.parent.mkdir()
+        pq.write_table(events.slice(2 * value, 2).drop_columns("k"), path)
+    scan = Scan(tuple(sorted(map(str, paths))), events.schema, folders=("k",))
+    text = "SELECT * FROM S WHERE A ; B PARTITION BY [k]"
+    made = planned(scan, text, n_tasks=3)
+    assert (made.distribution, made.n_pieces) == ("key", 3)
+    assert [len(piece.split_ranges) for piece in made.pieces] == [4, 4, 4]
+    assert [piece.n_rows for piece in made.pieces] == [200, 200, 200]
+    packed = pickle.loads(pickle.dumps(made))
+    assert [len(packed.alone(i)[0].footers.files) for i in range(3)] == [100, 100, 100]
+    stored_order = np.concatenate([[2 * v, 2 * v + 1] for v in sorted(range(N // 2), key=lambda v: str(paths[v]))])
+    expected = cer_gpu.compile(text, time_column="ts").evaluate(events.take(pa.array(stored_order)), sort=True)
+    assert len(expected) > 5
+    assert sorted_rows(ran(made)) == sorted_rows(expected)
+
+
 def test_buckets_of_the_key_are_streams_of_their_own(tmp_path, events):
     parts = [events.filter(pc.equal(pc.bit_wise_and(events["k"], 1), bit)) for bit in (0, 1)]
     scan = dataclasses.replace(stored(tmp_path, *parts), bucket_by=("k",))

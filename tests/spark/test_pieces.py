@@ -93,9 +93,9 @@ def case(seed: int, folder: str, *, many: bool):
         except (OptionError, DirectReadError) as error:
             yield distribution, None, error, expected
             continue
-        planned = pickle.loads(pickle.dumps(planned))
+        packed = pickle.loads(pickle.dumps(planned))
         try:
-            batches = [batch for number in range(planned.n_pieces) for batch in evaluate_piece(planned, number)]
+            batches = [batch for number in range(packed.n_pieces) for batch in evaluate_piece(packed, number)]
         except CerError as error:
             yield distribution, planned, error, expected
             continue
@@ -123,6 +123,10 @@ def verify(seed: int, folder: str, *, many: bool = False) -> Counter[str]:
             seen[name] += any(getattr(split_range, name) for split_range in split_ranges)
         seen["at a value"] += any(split_range.low is not None for split_range in split_ranges)
         seen["window of row groups"] += any(split_range.n_before for split_range in split_ranges)
+        seen["small streams together"] += any(
+            len({unit.file for unit in split_range.units}) > 1 and planned.way.endswith("of some keys")
+            for split_range in split_ranges
+        )
         seen["read again"] += planned.n_read > planned.n_rows
     return seen
 
