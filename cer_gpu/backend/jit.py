@@ -10,6 +10,9 @@ files, and codes of tables come from `cer_gpu.automaton.encoding`.  Therefore th
 made one of the contents of all these files.
 
 The cache is machine code, and read by pickle: a folder, or a file, that others can change is not read.
+
+Modules of an archive, which Spark copies to another path for each application, are cached by the digest of the sources
+alone.  One of several processes that need a kernel at once compiles it, and the others wait for what it saves.
 """
 
 from __future__ import annotations
@@ -20,17 +23,18 @@ import hashlib
 import inspect
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from llvmlite import ir
 from numba import njit
 from numba.core import cgutils, config, event, types
-from numba.core.caching import IndexDataCacheFile
+from numba.core.caching import IndexDataCacheFile, _CacheLocator
 from numba.core.dispatcher import Dispatcher
 from numba.extending import intrinsic
 
@@ -38,7 +42,12 @@ from cer_gpu.backend.prebuilt import FOLDER, Prebuilt
 from cer_gpu.cache import cache_folder
 from cer_gpu.compile_progress import COMPILE_PROGRESS, CompileProgress, CompileStep
 from cer_gpu.printable import printable
-from cer_gpu.private_files import replacing, why_not_private
+from cer_gpu.private_files import open_to_append, replacing, why_not_private
+
+try:
+    import fcntl
+except ImportError:  # Windows: processes that start at once compile the same kernels
+    fcntl = None  # type: ignore[assignment]
 
 _Function = Callable[..., Any]
 
@@ -134,11 +143,13 @@ class CacheFile(IndexDataCacheFile):
 
     Numba numbers the files of machine code and writes the index before them: a process could load what another one
     wrote for other types of arguments, or what an earlier version of the sources left there.  Here the name of a file
-    is a digest of sources and types, and the index names it only once it is there.  If two processes write the index
-    at once, one of them leaves out the other's kernel, which is then compiled again.
+    is a digest of sources and types, and the index names it only once it is there.  If files cannot be locked, two
+    processes may write the index at once, and one of them leaves out the other's kernel, which is compiled again.
 
     Nothing is read from a folder or a file that others can change, and what is damaged is compiled again.
     """
+
+    _is_locked = False
 
     def save(self, key: Any, data: Any) -> None:
         """Save the machine code for a key (types of arguments, processor and bytecode)."""
@@ -148,7 +159,32 @@ class CacheFile(IndexDataCacheFile):
         self._save_index({**self._load_index(), key: name})
 
     def load(self, key: Any) -> Any:
-        """Return the machine code for a key from the cache of this machine, else from the package."""
+        """Return the machine code for a key from the cache of this machine, else from the package.
+
+        If there is none, the caller compiles it, and other processes wait for it until `release`.
+        """
+        before = self._index_version()
+        stored = self._find(key)
+        if stored is None and not self._is_locked:
+            self._is_locked = _LOCKS.lock(self._cache_path, self._index_name)
+            if self._index_version() != before:  # another process has saved one meanwhile
+                stored = self._find(key)
+        return stored
+
+    def release(self) -> None:
+        """Let other processes load the kernel, or compile it if it was not saved."""
+        if self._is_locked:
+            self._is_locked = False
+            _LOCKS.unlock(self._cache_path, self._index_name)
+
+    def _index_version(self) -> tuple[int, int] | None:
+        try:
+            of = os.stat(self._index_path)
+        except OSError:
+            return None
+        return of.st_ino, of.st_mtime_ns
+
+    def _find(self, key: Any) -> Any:
         cached = super().load(key)
         return PREBUILT.load(self._index_name.removesuffix(".nbi"), key) if cached is None else cached
 
@@ -179,6 +215,83 @@ class CacheFile(IndexDataCacheFile):
             yield file
 
 
+class _Locks:
+    """Locks of kernels that are being compiled, on bytes of one file in each folder of the cache.
+
+    A lock belongs to a process and ends with it.  Numba compiles on one thread at a time, and kernels lock the kernels
+    that they call, never the other way round.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[str, IO[bytes]] = {}  # closing any of them would end all locks on it
+
+    def lock(self, folder: str, name: str) -> bool:
+        """Wait for the lock of a kernel; return False if it cannot be had."""
+        if fcntl is None:
+            return False
+        until = time.monotonic() + MAX_LOCK_SECONDS
+        with contextlib.suppress(OSError):  # a file system without locks, or a folder that cannot be written
+            if folder not in self._files:
+                self._files[folder] = open_to_append(os.path.join(folder, LOCK_FILE))
+            while time.monotonic() < until:
+                try:
+                    fcntl.lockf(self._files[folder], fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _byte_of(name))
+                    return True
+                except (BlockingIOError, PermissionError):
+                    time.sleep(LOCK_POLL_SECONDS)
+        return False
+
+    def unlock(self, folder: str, name: str) -> None:
+        """End the lock of a kernel."""
+        with contextlib.suppress(OSError):
+            fcntl.lockf(self._files[folder], fcntl.LOCK_UN, 1, _byte_of(name))
+
+
+LOCK_FILE = "compiling.lock"
+MAX_LOCK_SECONDS = 300.0
+"""Seconds after which a process compiles a kernel although another one seems to."""
+LOCK_POLL_SECONDS = 0.05
+_LOCKS = _Locks()
+
+
+def _byte_of(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "little")
+
+
+class ArchiveLocator(_CacheLocator):
+    """Numba's locator of cache folders, for modules that are no files: in archives, and whatever Python can import.
+
+    The folder depends on the sources of the kernels, and not on the path of the archive.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self._line = function.__code__.co_firstlineno
+        base = numba_cache_folder() or str(cache_folder("loops"))
+        self._folder = os.path.join(base, f"archive-{STAMP[:16]}", *function.__module__.split(".")[2:-1])
+
+    def get_cache_path(self) -> str:
+        """Return the folder that caches the kernels of a package."""
+        return self._folder
+
+    def get_source_stamp(self) -> str:
+        """Return the digest of the sources of all kernels."""
+        return STAMP
+
+    def get_disambiguator(self) -> str:
+        """Return what distinguishes functions of one name in a module."""
+        return str(self._line)
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> ArchiveLocator | None:
+        """Return the locator of a function, or None if its folder cannot be written."""
+        locator = cls(py_func)
+        try:
+            locator.ensure_cache_path()
+        except OSError:
+            return None
+        return locator
+
+
 @lru_cache(64)
 def is_private(folder: str) -> bool:
     """Return whether no other user can write to a folder; if one can, a line says so, once."""
@@ -202,22 +315,52 @@ def kernel(function: _Function, *, keep: bool = True) -> _Function:
     """
     # forceinline is set here: a kernel that a helper calls would inherit it from the helper
     options = {**_OPTIONS, "cache": keep, "forceinline": False, "no_cfunc_wrapper": True}
-    try:
-        compiled = _compiled(function, options)
-    except RuntimeError:  # Numba knows no folder that can be written
+    with _located(function):
         try:
-            with _another_folder():
-                compiled = _compiled(function, options)
-        except (OSError, RuntimeError):  # there is none at all
-            compiled = _compiled(function, {**options, "cache": False})
-    with contextlib.suppress(AttributeError):
-        folder = compiled._cache.cache_path  # type: ignore[attr-defined]
-        if folder is not None and not is_private(folder):
-            with contextlib.suppress(OSError, RuntimeError), _another_folder():
-                compiled = _compiled(function, options)
-        cache = compiled._cache  # type: ignore[attr-defined]
-        cache._cache_file = CacheFile(cache._cache_file._cache_path, cache._cache_file._index_name[:-4], STAMP)
+            compiled = _compiled(function, options)
+        except (OSError, RuntimeError):  # Numba knows no folder that can be written
+            try:
+                with _another_folder():
+                    compiled = _compiled(function, options)
+            except (OSError, RuntimeError):  # there is none at all
+                compiled = _compiled(function, {**options, "cache": False})
+        with contextlib.suppress(AttributeError):
+            folder = compiled._cache.cache_path  # type: ignore[attr-defined]
+            if folder is not None and not is_private(folder):
+                with contextlib.suppress(OSError, RuntimeError), _another_folder():
+                    compiled = _compiled(function, options)
+            _use_cache_file(compiled)
     return compiled
+
+
+def _use_cache_file(compiled: Any) -> None:
+    """Let a kernel cache its machine code in a `CacheFile`, which no other process compiles meanwhile."""
+    numbas = compiled._cache._cache_file
+    file = compiled._cache._cache_file = CacheFile(numbas._cache_path, numbas._index_name[:-4], STAMP)
+    compile_kernel = compiled.compile
+
+    def compile_once(signature: Any) -> Any:
+        try:
+            return compile_kernel(signature)
+        finally:
+            file.release()
+
+    compiled.compile = compile_once
+
+
+@contextlib.contextmanager
+def _located(function: _Function) -> Iterator[None]:
+    """Let Numba cache a function of an archive by `ArchiveLocator`, and others by its own locators."""
+    settings: Any = config  # its stubs do not know this one
+    if os.path.exists(function.__code__.co_filename):
+        yield
+        return
+    before = settings.CACHE_LOCATOR_CLASSES
+    settings.CACHE_LOCATOR_CLASSES = f"{__name__}.{ArchiveLocator.__name__}"
+    try:
+        yield
+    finally:
+        settings.CACHE_LOCATOR_CLASSES = before
 
 
 @contextlib.contextmanager

@@ -14,6 +14,8 @@ import json
 import pickle
 from collections.abc import Mapping
 from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,8 @@ ENVIRONMENT = {
 }
 """Environment of a process that makes the code."""
 
-FOLDER = Path(__file__).parent.parent / "prebuilt"
+FOLDER = files("cer_gpu") / "prebuilt"
+"""Folder of the machine code, which may be inside an archive that Spark ships."""
 _MANIFEST = "manifest.json"
 _SETTINGS: Any = numba.config  # its stubs do not know all of them
 
@@ -61,7 +64,7 @@ class Prebuilt:
         Digest of the sources.
     """
 
-    def __init__(self, folder: Path, stamp: str) -> None:
+    def __init__(self, folder: Traversable, stamp: str) -> None:
         self._folder = folder
         self._stamp = stamp
 
