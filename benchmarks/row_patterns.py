@@ -3,10 +3,10 @@
     python benchmarks/row_patterns.py [--events N] [--repeat K] [--only WORD ...] [--save]
 
 The shapes are those that engines publish for the clause: one partition, many, a quantifier, a funnel, sessions, no
-match, and conditions of different selectivity; repetitions with large bounds, a mean of the match so far, and crimes
-near to one another, of which conditions read other rows.  All run on one thread, from Arrow or DuckDB's own table to
-an Arrow table, in turn; every table of a peer is compared with ours.  A release of DuckDB that has the clause is a
-peer with the same statement.
+match, and conditions of different selectivity; repetitions with large bounds, a mean of the match so far, rows far
+above the mean of the rows before them, and crimes near to one another, of which conditions read other rows.  All run on
+one thread, from Arrow or DuckDB's own table to an Arrow table, in turn; every table of a peer is compared with ours.  A
+release of DuckDB that has the clause is a peer with the same statement.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ ABOUT = {
 }
 CLAUSE = "SELECT * FROM t MATCH_RECOGNIZE ({} ORDER BY ts MEASURES {} ONE ROW PER MATCH PATTERN ({}) DEFINE {})"
 FALLS = "B AS price < PREV(price), C AS price > PREV(price)"
+FAR_ABOVE = "B AS x > 3 * AVG(A.x)"
 LOWEST, SHORTEST, LONGEST, GAP = 1e9, 4, 1000, 30
 WARM_UP = 4
 
@@ -69,6 +70,14 @@ def visits(n_events: int) -> pa.Table:
 def numbers(n_events: int) -> pa.Table:
     """Return random numbers between 0 and 1."""
     return pa.table({"ts": np.arange(n_events), "x": np.random.default_rng(23).random(n_events)})
+
+
+def spikes(n_events: int, share: float = 0.001) -> pa.Table:
+    """Return numbers between 5 and 14 by keys of a thousand rows, a share of them 100; a tenth is not `ok`."""
+    rng = np.random.default_rng(25)
+    x = np.where(rng.random(n_events) < share, 100.0, rng.uniform(5, 14, n_events))
+    ts = np.arange(n_events)
+    return pa.table({"k": ts // 1000, "ts": ts, "x": x, "ok": rng.random(n_events) < 0.9})
 
 
 def crimes(n_events: int) -> pa.Table:
@@ -136,6 +145,17 @@ def long_runs(least: int, share: float) -> str:
         WITH held AS (SELECT ts, ts - row_number() OVER (ORDER BY ts) AS run FROM t WHERE x > {share}),
         runs AS (SELECT min(ts) AS ts, count(*) AS n FROM held GROUP BY run)
         SELECT ts + {least} * unnest(range(n // {least})) AS begun FROM runs"""
+
+
+def far_above(run: str) -> str:
+    """Return the statement of SQL for the last row of the same `run` that is thrice above the mean from each row on."""
+    return f"""
+        WITH runs AS (SELECT *, {run} AS run FROM t),
+        summed AS (SELECT *, coalesce(sum(x) OVER (PARTITION BY k, run ORDER BY ts
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before FROM runs)
+        SELECT a.k AS k, a.ts AS begun, max(b.ts) AS ended FROM summed AS a JOIN summed AS b
+            ON a.k = b.k AND a.run = b.run AND b.ts > a.ts AND b.x > 3 * ((b.before - a.before) / (b.ts - a.ts))
+        WHERE a.ok GROUP BY a.k, a.ts"""
 
 
 def near(one: str, other: str) -> str:
@@ -261,6 +281,39 @@ def shapes(n_events: int) -> list[Shape]:
             "sum so far: A+",
             CLAUSE.format("", "FIRST(ts) AS begun, COUNT(*) AS n", "A+", "A AS SUM(A.x) <= 100"),
             numbers,
+        ),
+        Shape(
+            "far above the mean: A+ B, keys of 1,000, next row",
+            CLAUSE.format(key, "FIRST(ts) AS begun, LAST(ts) AS ended", "A+ B", FAR_ABOVE).replace(
+                "PER MATCH", "PER MATCH AFTER MATCH SKIP TO NEXT ROW"
+            ),
+            spikes,
+            far_above("0").replace("WHERE a.ok", ""),
+            max(1, n_events // 1000),
+        ),
+        Shape(
+            "far above the mean: A+ B, runs of 10, next row",
+            CLAUSE.format(key, "FIRST(ts) AS begun, LAST(ts) AS ended", "A+ B", f"A AS ok, {FAR_ABOVE}").replace(
+                "PER MATCH", "PER MATCH AFTER MATCH SKIP TO NEXT ROW"
+            ),
+            spikes,
+            far_above(
+                "coalesce(sum((NOT ok)::INTEGER) OVER (PARTITION BY k ORDER BY ts "
+                "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)"
+            ),
+            max(1, n_events // 1000),
+        ),
+        Shape(
+            "far above the mean: A+ B, one partition",
+            CLAUSE.format("", "FIRST(ts) AS begun, LAST(ts) AS ended", "A+ B", FAR_ABOVE),
+            spikes,
+            is_for_peers=False,
+        ),
+        Shape(
+            "far above the mean: A+ B, one partition, no match",
+            CLAUSE.format("", "FIRST(ts) AS begun, LAST(ts) AS ended", "A+ B", FAR_ABOVE),
+            partial(spikes, share=0),
+            is_for_peers=False,
         ),
         Shape(
             "crimes: R Z* B Z* M, next row",

@@ -9,6 +9,9 @@ After a row that led nowhere, its place, its number and what later conditions re
 (`SearchPlan.read`): the search turns back at once where it meets them again, in this match or in one that begins later.
 A monotone condition (`SearchPlan.bounds`), which stays false once it is false, as a column does not decrease,
 ends the search there.
+
+A repetition whose rows only functions read, as `AVG(A.price)` in ``A+ B``, is extended at once to the rows at which it
+may end (`cer_gpu.backend.joins.row_repetitions`).
 """
 
 from __future__ import annotations
@@ -17,10 +20,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cer_gpu.backend.aggregates.segments import exceeds
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.joins.filters import COLUMN, COMPARE_INTEGERS, HIGH, IS_VALID, VALUE, Filters, execute, push_value
+from cer_gpu.backend.joins.match_memory import AVG, COUNT, MATCHES, SearchMemory, extend_rows, push_row, push_rows
 from cer_gpu.backend.joins.row_guides import FULL_OF_HITS, NO_HITS, Guides, list_hits, next_hit
+from cer_gpu.backend.joins.row_repetitions import Repetitions, next_end
 from cer_gpu.backend.operations import compared
 from cer_gpu.backend.row_patterns import ACCEPT, DONE, FULL, MISSING, SAME, next_start
 
@@ -33,14 +37,14 @@ CHECK = 100
 LAST_ROW, FIRST_ROW, LAST_CLASS, FIRST_CLASS, BEST_ROW, TOTAL, AT_HAND, NEXT_ROW = range(8)
 """Kinds of arguments: a row of a variable, the place of such a row, the row of MIN or MAX, a number, the last row of
 the match so far, and the row after it."""
-COUNT, SUM_I, SUM_F, AVG, EXTREME, MATCHES = range(6)
-"""Functions over the match so far."""
 NUMBER, STEPS, STEPS_HERE, DEPTH, CHOICE, DEAD = range(6)
 """Places of `SearchMemory.counters`."""
 READ_LAST, READ_FIRST, READ_LAST_CLASS, READ_FIRST_CLASS, READ_TOTAL = range(5)
 """Kinds of reads by later conditions: a row of a set, from its last or its first, its place, and a function."""
 RARELY = 16
 """Rows after which bounds are looked at, where there is one way to continue."""
+NODES_PER_STEP, ROWS_PER_STEP = 8, 16
+"""Nodes that are tested, and rows that are taken at once by a repetition, in the time of a step."""
 _MIX = np.int64(0x2545F4914F6CDD1D)
 
 
@@ -118,49 +122,9 @@ class SearchPlan(NamedTuple):
     bounds: Any
 
 
-class SearchMemory(NamedTuple):
-    """The match so far, row by row.
-
-    Attributes
-    ----------
-    path : int16, shape (capacity,), written
-        Place of each row.
-    tried : int64, shape (capacity,), written
-        The choice to go on with for each row; at the last of several rows that a quiet place takes at once, -1 - n, if
-        n rows are before them.
-    counts : int64, shape (capacity, sets), written
-        Rows of each set up to each row.
-    positions : int64, shape (sets, capacity), written
-        Rows of each set.
-    totals : int64, shape (capacity, functions), written
-        Values of functions at each row: a number, the bits of a float64, or a row.
-    totals_f : float64, shape (capacity, functions), written
-        The same memory.
-    tallies : int64, shape (capacity, functions), written
-        Values that are not NULL.
-    counters : int64, shape (6,), written
-        Matches of the partition so far, steps of all searches, and the search for the match that begins at the row at
-        hand: its steps so far (0: it begins), its rows, and the choice to continue with; then 1 if anything is noted in
-        `dead`.
-    dead : int64, shape (a power of two, 1 + max reads of a place), written
-        Rows and places after which nothing finishes: 1 + row * places + place, and what is read; a later one takes the
-        space of an earlier one.  Without rows, nothing is noted.
-    """
-
-    path: Any
-    tried: Any
-    counts: Any
-    positions: Any
-    totals: Any
-    totals_f: Any
-    tallies: Any
-    counters: Any
-    dead: Any
-
-
 @kernel
-def search(plan, memory, filters, guides, states, ends, max_steps, max_here, pause, skip, targets, at, partition,
-           starts, offsets, places):  # fmt: skip
+def search(plan, memory, filters, guides, repetitions, states, ends, max_steps, max_here, pause, skip, targets, at,
+           partition, starts, offsets, places):  # fmt: skip
     """Find the preferred matches, one after another, until all rows are read or a buffer is full.
 
     Parameters
@@ -169,6 +133,7 @@ def search(plan, memory, filters, guides, states, ends, max_steps, max_here, pau
     memory : SearchMemory
     filters : Filters
     guides : Guides
+    repetitions : Repetitions
     states : uint16, shape (n rows,)
         As of `walk_rows`.
     ends : int64, shape (n partitions,)
@@ -197,6 +162,7 @@ def search(plan, memory, filters, guides, states, ends, max_steps, max_here, pau
         Outcome, matches, places, and the row and partition to continue at (for an error: those of the match).
     """
     plan, memory, filters, guides = SearchPlan(*plan), SearchMemory(*memory), Filters(*filters), Guides(*guides)
+    repetitions = Repetitions(*repetitions)
     n_matches = n_taken = offsets[0] = 0
     n_places = len(plan.at_end)
     while partition < len(ends):
@@ -207,7 +173,8 @@ def search(plan, memory, filters, guides, states, ends, max_steps, max_here, pau
         while at < end:
             start = n_places + (at == first)
             bounds = max_steps, max_here, pause
-            outcome, length = _attempt(plan, memory, filters, guides, states, at, first, end, start, bounds)
+            tables = plan, memory, filters, guides, repetitions
+            outcome, length = _attempt(*tables, states, at, first, end, start, bounds)
             if outcome != DONE:
                 return outcome, n_matches, n_taken, at, partition
             if length < 0:
@@ -233,7 +200,7 @@ def search(plan, memory, filters, guides, states, ends, max_steps, max_here, pau
 
 
 @helper
-def _attempt(plan, memory, filters, guides, states, at, first, end, start, bounds):
+def _attempt(plan, memory, filters, guides, repetitions, states, at, first, end, start, bounds):
     """Search on for a match that begins at a row: return the outcome, and the number of its rows; -1 if there is none.
 
     All that it needs to continue is kept, so that after `PAUSED`, `DEEP` or a full buffer nothing is searched again.
@@ -258,6 +225,8 @@ def _attempt(plan, memory, filters, guides, states, at, first, end, start, bound
         steps = counters[STEPS]
     depth = counters[DEPTH] if begun else np.int64(0)
     k = counters[CHOICE] if begun else plan.begins[start]
+    if not begun:
+        memory.resumed[0] = -1
     stop = _last_choice(plan, memory, depth, start)
     while True:
         row = at + depth
@@ -276,6 +245,35 @@ def _attempt(plan, memory, filters, guides, states, at, first, end, start, bound
                 if not plan.able[state, _U(place)]:
                     k += 1
                     continue
+                repetition = repetitions.of_place[_U(place)]
+                if repetition >= 0:
+                    if depth > 0 and memory.path[_U(depth - 1)] == place:
+                        k += 1  # all rows that may end it were enumerated where it began
+                        continue
+                    if depth + 1 >= len(memory.path):
+                        _save_search(memory, steps, depth, k)
+                        return DEEP, np.int64(-1)
+                    if steps >= until:
+                        _save_search(memory, steps, depth, k)
+                        return SPENT if steps >= max_total else PAUSED, np.int64(-1)
+                    before = memory.resumed[_U(depth)]
+                    after, n_nodes = next_end(plan, memory, repetitions, repetition, at, depth, before, end)
+                    steps += 1 + n_nodes // NODES_PER_STEP
+                    if after < 0:
+                        memory.resumed[_U(depth)] = -1
+                        k += 1
+                        continue
+                    last = after - at - 1
+                    if last >= len(memory.path) - 1:
+                        _save_search(memory, steps, depth, k)
+                        return DEEP, np.int64(-1)
+                    k += 1
+                    begin = depth if before < 0 else before - at
+                    if begin <= last:
+                        steps += (last - begin) // ROWS_PER_STEP
+                        push_rows(plan, memory, at, begin, last, place)
+                    taken = True
+                    break
                 n_more = _n_taken(plan, guides, row, end, place)
                 if n_more < 0:
                     k += 1
@@ -289,12 +287,12 @@ def _attempt(plan, memory, filters, guides, states, at, first, end, start, bound
                     return SPENT if steps >= max_total else PAUSED, np.int64(-1)
                 k += 1
                 steps += 1
-                if not _push(plan, memory, row, depth, place):
+                if not push_row(plan, memory, row, depth, place):
                     return BEYOND, np.int64(-1)
                 span = plan.programs[_U(place)], plan.programs[_U(place + 1)]
                 if _passes(plan, memory, filters, at, depth, first, end, span):
                     if last > depth:
-                        _extend(memory, depth, last, place)
+                        extend_rows(memory, depth, last, place)
                     after = at + last + 1
                     forced = after < end and plan.forced[_U(states[_U(after)]), _U(place)]
                     if (forced and last % RARELY) or not (
@@ -304,11 +302,11 @@ def _attempt(plan, memory, filters, guides, states, at, first, end, start, bound
                         taken = True
                         break
         if taken:
-            for i in range(depth + 1, last):
-                memory.path[_U(i)] = place
             memory.tried[_U(last)] = -1 - depth
             memory.tried[_U(depth)] = k
             depth = last + 1
+            if depth < len(memory.resumed):
+                memory.resumed[_U(depth)] = -1
             k = plan.begins[_U(place)]
             stop = plan.begins[_U(place + 1)]
             continue
@@ -317,6 +315,15 @@ def _attempt(plan, memory, filters, guides, states, at, first, end, start, bound
             return DONE, np.int64(-1)
         depth -= 1
         row = at + depth
+        if repetitions.of_place[_U(memory.path[_U(depth)])] >= 0:
+            k = memory.tried[_U(depth)]
+            if k < 0:
+                depth = -1 - k
+                k = memory.tried[_U(depth)]
+            memory.resumed[_U(depth)] = row + 1
+            k -= 1
+            stop = _last_choice(plan, memory, depth, start)
+            continue
         if row + 1 == end or not plan.forced[_U(states[_U(row + 1)]), _U(memory.path[_U(depth)])]:
             _bury(plan, memory, row, depth, at)
         k = memory.tried[_U(depth)]
@@ -336,18 +343,6 @@ def _n_taken(plan, guides, row, end, place):
     if quiet < 0 or row + 1 >= end:
         return np.int64(0)
     return min(np.int64(plan.opens[_U(quiet), _U(row + 1)]), end) - row - 1
-
-
-@helper
-def _extend(memory, depth, last, place):
-    """Let the place of a row take more rows, of which no condition reads anything."""
-    here, there = _U(depth), _U(last)
-    memory.path[there] = place
-    for s in range(memory.counts.shape[1]):
-        memory.counts[there, _U(s)] = memory.counts[here, _U(s)]
-    for s in range(memory.totals.shape[1]):
-        memory.totals[there, _U(s)] = memory.totals[here, _U(s)]
-        memory.tallies[there, _U(s)] = memory.tallies[here, _U(s)]
 
 
 @helper
@@ -440,41 +435,6 @@ def _save_search(memory, steps, depth, k):
     counters[STEPS_HERE] += steps - counters[STEPS]
     counters[STEPS] = steps
     counters[DEPTH], counters[CHOICE] = depth, k
-
-
-@helper
-def _push(plan, memory, row, depth, place):
-    """Add a row to the match so far; return False if a sum does not fit int64."""
-    memory.path[_U(depth)] = place
-    for s in range(plan.holds.shape[0]):
-        i = _U(s)
-        n = memory.counts[_U(depth - 1), i] if depth else 0
-        if plan.holds[i, _U(place)]:
-            memory.positions[i, _U(n)] = row
-            n += 1
-        memory.counts[_U(depth), i] = n
-    for s in range(plan.functions.shape[0]):
-        f = _U(s)
-        kind, column = plan.functions[f, 0], plan.functions[f, 2]
-        total = memory.totals[depth - 1, f] if depth else np.int64(0)
-        tally = memory.tallies[depth - 1, f] if depth else np.int64(0)
-        memory.totals[depth, f] = total
-        if kind != MATCHES and plan.holds[plan.functions[f, 1], place] and (column < 0 or plan.valid[column, row]):
-            tally += 1
-            if kind == SUM_I:
-                value = plan.inputs[column, row]
-                more = total + value
-                if ((total ^ more) & (value ^ more)) < 0:
-                    return False
-                memory.totals[depth, f] = more
-            elif kind in (SUM_F, AVG):
-                memory.totals_f[depth, f] += plan.inputs_f[column, row]
-            elif kind == EXTREME:
-                sign = plan.functions[f, 3]
-                if tally == 1 or exceeds(plan.inputs[column, row], plan.inputs[column, total], sign):
-                    memory.totals[depth, f] = row
-        memory.tallies[depth, f] = tally
-    return True
 
 
 @helper

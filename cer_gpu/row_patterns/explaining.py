@@ -19,8 +19,9 @@ _LINEAR = (
 )
 _SEARCH = (
     "by search with a budget of steps, among the places that can finish as far as bits of rows show; a row after which "
-    "nothing finishes is noted with what later conditions read, and a condition that fails for all further rows, as "
-    "ts - A.ts <= 5 does in the order of ts, ends the search"
+    "nothing finishes is noted with what later conditions read, a condition that fails for all further rows, as "
+    "ts - A.ts <= 5 does, ends the search, and where functions of a repetition are read, as AVG(A.x), the "
+    "rows after it are found by sums of ranges"
 )
 _COUNTED = (
     "linear in the rows: a pass from the end marks at each row the places that can go on there, of which some take "

@@ -19,6 +19,7 @@ from cer_gpu.arrays import Bools, Int64
 from cer_gpu.automaton.encoding import AT_LEAST, AT_MOST, DIFFERENT, EQUAL, GREATER, LESS
 from cer_gpu.backend import row_search as k
 from cer_gpu.backend.joins import filters as f
+from cer_gpu.backend.joins import match_memory as m
 from cer_gpu.backend.joins import row_guides as g
 from cer_gpu.expressions.relation_terms import Condition
 from cer_gpu.row_patterns.program import MATCH_END, RowProgram
@@ -138,7 +139,7 @@ def noted_places(program: RowProgram, read: PlaceLists, functions: Sequence[tupl
         more = set(nexts[behind.pop()]) - met
         met |= more
         behind += more
-    sums = {f for f, (kind, *_) in enumerate(functions) if kind in (k.SUM_I, k.SUM_F, k.AVG)}
+    sums = {f for f, (kind, *_) in enumerate(functions) if kind in (m.SUM_I, m.SUM_F, m.AVG)}
     apart = [
         any(kind == k.READ_FIRST or (kind == k.READ_TOTAL and number in sums) for kind, number, _ in of_place.tolist())
         for of_place in np.split(read.rows, read.begins[1:-1])

@@ -8,7 +8,7 @@ arithmetic have one meaning (`cer_gpu.expressions.relations`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,9 @@ from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.automaton.encoding import CONDITION
 from cer_gpu.backend import row_search as k
 from cer_gpu.backend.arguments import plain
-from cer_gpu.backend.joins.filters import COLUMN, check_sizes, filters_of
+from cer_gpu.backend.joins import match_memory as m
+from cer_gpu.backend.joins.filters import COLUMN, CONSTANT, TO_FLOAT, TWO_INTEGERS, check_sizes, filters_of
+from cer_gpu.backend.operations import PLUS
 from cer_gpu.backend.row_patterns import FULL
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import children, fold, walk, with_children
@@ -27,9 +29,10 @@ from cer_gpu.columnar.columns import FLOAT, Block, kind_of
 from cer_gpu.columnar.fields import column_type, columns_with
 from cer_gpu.errors import EventsError, QueryTooLargeError, QueryTypeError
 from cer_gpu.expressions.derived import makers_of
-from cer_gpu.expressions.relation_terms import Argument, Condition, arguments_of
+from cer_gpu.expressions.relation_terms import Argument, Condition, FilterProgram, arguments_of
 from cer_gpu.expressions.relations import RelationBinder
-from cer_gpu.expressions.side_columns import MAX_COLUMNS, SideColumns, StringIds
+from cer_gpu.expressions.side_columns import LEAST, MAX_COLUMNS, OrderKey, Raw, SideColumns, StringIds
+from cer_gpu.expressions.terms import U8, ToFloat
 from cer_gpu.row_patterns.bounds import ReadColumns, RowBound, bounds_after
 from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, shown_leaf
 from cer_gpu.row_patterns.live_arguments import (
@@ -45,6 +48,8 @@ from cer_gpu.row_patterns.live_arguments import (
 )
 from cer_gpu.row_patterns.ordering import OrderedRows
 from cer_gpu.row_patterns.program import RowProgram
+from cer_gpu.row_patterns.repetition_tables import ReadFunctions
+from cer_gpu.row_patterns.repetitions import repetitions_of
 from cer_gpu.row_patterns.row_matching import MatchTables, Searching, Skip
 from cer_gpu.row_patterns.row_measures import RowColumns, type_of
 
@@ -130,10 +135,10 @@ def _grows(function: tuple[int, int, int, int], inputs: Int64, valid: Bools) -> 
     A sum is then NULL only before the first row of its variable.
     """
     kind, _, column, _ = function
-    if kind in (k.SUM_I, k.SUM_F):
-        values = inputs[column] if kind == k.SUM_I else inputs[column].view(np.float64)
+    if kind in (m.SUM_I, m.SUM_F):
+        values = inputs[column] if kind == m.SUM_I else inputs[column].view(np.float64)
         return bool(valid[column].all() and (values >= 0).all())
-    return kind == k.COUNT
+    return kind == m.COUNT
 
 
 def _free(schema: pa.Schema, name: str) -> str:
@@ -175,7 +180,24 @@ class _Binder(RelationBinder):
                 raise self.single.error(reason, predicate.span, "compare the aggregate itself")
         if not any(map(self.is_total, arguments_of(self.derive(predicate)))):
             return self.condition(predicate)
-        return self.program(predicate, self.bind(predicate))
+        return self._with_conversions(self.program(predicate, self.bind(predicate)))
+
+    def _with_conversions(self, condition: Condition) -> Condition:
+        """Return a program that converts integers of the match so far, as the columns of rows are converted."""
+        if not isinstance(condition, FilterProgram):
+            return condition
+        columns = list(self.columns)
+        code: list[tuple[int, int, int]] = []
+        for op, a, b in condition.code:
+            code.append((op, a, b))
+            if op == COLUMN and b >= 0 and self.is_total(condition.arguments[a]):
+                column = columns[b]
+                if isinstance(column, Raw) and isinstance(column.term, ToFloat):
+                    code.append((TO_FLOAT, 0, 0))
+                elif isinstance(column, OrderKey) and column.term.dtype == U8:
+                    least = self.constants.setdefault(LEAST, len(self.constants))
+                    code += [(CONSTANT, least, least), (TWO_INTEGERS, PLUS, 0)]
+        return replace(condition, code=tuple(code))
 
     def alone(self, of: Sequence[Argument]) -> bool:
         """Return True if these are one row, whose column can hold all that is read."""
@@ -237,7 +259,17 @@ class _Search:
         )
         able = tables.able()
         growing = {i: each[1] for i, each in enumerate(functions) if _grows(each, inputs, valid)}
-        bounds = self._add_bounds(bounds_after(program, holds, conditions, columns, growing), arguments, code)
+        bounds_of_places = bounds_after(program, holds, conditions, columns, growing)
+        bounds = self._add_bounds(bounds_of_places, arguments, code)
+        self._repetitions = repetitions_of(
+            program,
+            conditions,
+            bounds_of_places,
+            able,
+            states,
+            columns,
+            ReadFunctions(functions, inputs, valid, holds),
+        )
         noted = noted_places(program, read, functions) if is_all else np.zeros(len(self._places), np.bool_)
         quiet = quiet_places(program, holds, conditions)
         self._guides = guides_of(
@@ -283,7 +315,7 @@ class _Search:
             When a sum does not fit its type.
         """
         while True:
-            groups = plain(self._plan, self._memory, self._filters, self._guides)
+            groups = plain(self._plan, self._memory, self._filters, self._guides, self._repetitions)
             pause = int(self._counters[k.STEPS]) + PAUSE
             how = self._max_steps, STEPS, pause, self._skip.how, self._targets
             outcome, n, n_taken, at, partition = k.search(*groups, states, ends, *how, at, partition, *written)
@@ -316,13 +348,14 @@ class _Search:
             "by a condition on the row itself",
         )
 
-    def _allocate_memory(self, capacity: int) -> k.SearchMemory:
+    def _allocate_memory(self, capacity: int) -> m.SearchMemory:
         """Return memory for matches of `capacity` rows."""
         n_sets, n_functions = len(self._plan.holds), len(self._plan.functions)
         totals = np.zeros((capacity, n_functions), np.int64)
-        return k.SearchMemory(
+        return m.SearchMemory(
             np.zeros(capacity, np.int16),
             np.zeros(capacity, np.int64),
+            np.full(capacity, -1, np.int64),
             np.zeros((capacity, n_sets), np.int64),
             np.zeros((n_sets, capacity), np.int64),
             totals,
@@ -403,7 +436,7 @@ class _Search:
     def _function(self, leaf: RowLeaf) -> tuple[int, int, int, int]:
         """Return the kind, the set, the column of inputs and the sign of a function."""
         if not isinstance(leaf, RowAggregate):
-            return k.MATCHES, 0, -1, 0
+            return m.MATCHES, 0, -1, 0
         kind, read = self._function_kind(leaf)
         column = -1 if leaf.column is None else self._inputs[leaf.column, read]
         return kind, self._set(leaf.variable), column, 1 if leaf.function == "MAX" else -1
@@ -411,14 +444,14 @@ class _Search:
     def _function_kind(self, leaf: RowAggregate) -> tuple[int, str]:
         """Return the kind of a function, and the numbers that it reads of a column."""
         if leaf.function in ("MIN", "MAX"):
-            return k.EXTREME, "ranks"
+            return m.EXTREME, "ranks"
         if leaf.function == "COUNT":
-            return k.COUNT, "valid"
+            return m.COUNT, "valid"
         if leaf.function == "AVG":
-            return k.AVG, "floats"
+            return m.AVG, "floats"
         assert leaf.column is not None
         is_float = kind_of(self._columns.rows.batch.column(leaf.column).type) == FLOAT
-        return (k.SUM_F, "floats") if is_float else (k.SUM_I, "integers")
+        return (m.SUM_F, "floats") if is_float else (m.SUM_I, "integers")
 
     def _functions_read(self, rows: OrderedRows) -> tuple[Int64, Bools]:
         """Return the inputs of functions: values or ranks, and which are not NULL."""
