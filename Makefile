@@ -42,18 +42,23 @@ demo-spark: $(DEMO_READY) ## The same flights on Spark, by all three distributio
 	.venv/s3/bin/python -m pip install --quiet --no-deps -r tests/s3_server.txt
 	@touch $@
 
+.venv/lab/.installed: tests/jupyterlab.txt | .venv/.installed
+	$(BIN)/python -m venv .venv/lab
+	.venv/lab/bin/python -m pip install --quiet --no-deps -r tests/jupyterlab.txt
+	@touch $@
+
 TESTS := $(BIN)/python -m pytest -q -n auto --dist loadfile
 
 test: install ## What tells within five minutes of two cores that the project works
 	$(TESTS) -m "not long"
 
-test-rest: install .venv/s3/.installed ## What `make test` leaves out: tests marked long, and random cases, four times as many
+test-rest: install .venv/s3/.installed .venv/lab/.installed ## What `make test` leaves out: tests marked long, and random cases, four times as many
 	CER_GPU_EXAMPLES=12 $(TESTS) -m "long or drawn"
 
-test-long: install .venv/s3/.installed ## Only the tests marked long
+test-long: install .venv/s3/.installed .venv/lab/.installed ## Only the tests marked long
 	$(TESTS) -m long
 
-test-all: install .venv/s3/.installed ## Everything, with random cases drawn anew, ten times as many as in `make test`
+test-all: install .venv/s3/.installed .venv/lab/.installed ## Everything, with random cases drawn anew, ten times as many as in `make test`
 	CER_GPU_DRAWS=anew CER_GPU_EXAMPLES=30 $(TESTS)
 
 test-soak: install ## Run the property tests on some 100,000 random cases, and kill 520 processes (over an hour)

@@ -197,6 +197,8 @@ class Editor {
     else if (event.key === "Enter" && (isControl || !(this.hasLines || event.shiftKey || event.isComposing))) {
       this.close();
       this.run();
+    } else if (event.key === "Enter" && !event.isComposing) {
+      this.replace("\n", this.field.selectionStart, this.field.selectionEnd); // JupyterLab allows no other way
     } else return;
     event.preventDefault();
     event.stopPropagation();

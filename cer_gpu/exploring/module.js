@@ -19,6 +19,7 @@ return startExploring(transport);
 export default {
   render({ model, el }) {
     const host = document.createElement("div");
+    host.dataset.lmSuppressShortcuts = "true"; // JupyterLab would take Ctrl Enter, and run the cell of the widget again
     el.append(host);
     const root = host.attachShadow({ mode: "open" });
     const sheet = new CSSStyleSheet();

@@ -106,6 +106,12 @@ class Browser:
         actions = [{"type": kind, "value": key} for key in text for kind in ("keyDown", "keyUp")]
         self._ask("POST", "/actions", {"actions": [{"type": "key", "id": "keys", "actions": actions}]})
 
+    def chord(self, *keys):
+        """Press keys together, such as Shift and Enter."""
+        actions = [{"type": "keyDown", "value": key} for key in keys]
+        actions += [{"type": "keyUp", "value": key} for key in reversed(keys)]
+        self._ask("POST", "/actions", {"actions": [{"type": "key", "id": "keys", "actions": actions}]})
+
     def press(self, selector):
         """Click an element, wherever it is."""
         self.run("document.querySelector(arguments[0]).click()", selector)
@@ -153,7 +159,8 @@ class Browser:
 
 
 ENTER, TAB, ESCAPE, UP, DOWN, BACKSPACE = "\ue007", "\ue004", "\ue00c", "\ue013", "\ue015", "\ue003"
-"""Keys for `Browser.type`."""
+SHIFT, CONTROL = "\ue008", "\ue009"
+"""Keys for `Browser.type` and `Browser.chord`."""
 
 
 def moved(x, y):
