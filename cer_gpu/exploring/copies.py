@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from cer_gpu.compilation import TYPE_COLUMN, CompiledQuery
+from cer_gpu.exploring.as_sql import NoSqlError, as_sql
 from cer_gpu.exploring.samples import ExploredEvents
+from cer_gpu.query import Query
 
 Copy = dict[str, str | None]
 """A ``text``, or None, and the reason ``why_not``."""
@@ -38,7 +40,7 @@ def copies(
     return {
         "python": {"text": _as_python(text, explored, options, sort), "why_not": None},
         "command": _as_command(text, explored, options, sort),
-        "sql": _as_sql(text, query),
+        "sql": _as_sql(text, query, explored, options),
     }
 
 
@@ -89,7 +91,16 @@ def _as_command(text: str, explored: ExploredEvents, options: Mapping[str, Any],
     return {"text": shlex.join(words), "why_not": None}
 
 
-def _as_sql(text: str, query: CompiledQuery) -> Copy:
+def _as_sql(text: str, query: CompiledQuery, explored: ExploredEvents, options: Mapping[str, Any]) -> Copy:
     if query.reads_whole_table:
         return {"text": text.strip(), "why_not": None}
-    return {"text": None, "why_not": "MATCH_RECOGNIZE finds one match for each row where one begins, CEQL all"}
+    if not isinstance(query, Query) or query.language != "CEQL":
+        return {"text": None, "why_not": f"the query is in {query.language}"}
+    if "missing_fields" in options or explored.time_unit is not None:
+        return {"text": None, "why_not": "SQL has neither --missing-fields nor a unit of times"}
+    types = explored.type_column
+    try:
+        own = "type" if types is TYPE_COLUMN else types
+        return {"text": as_sql(query, explored.schema, own, explored.time_column), "why_not": None}
+    except NoSqlError as error:
+        return {"text": None, "why_not": str(error)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -15,6 +15,7 @@ from cer_gpu.compilation import CompiledQuery
 from cer_gpu.engine.evaluation_options import EvaluationOptions
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.evaluable import number_in
+from cer_gpu.exploring.near_misses import WithoutOne, without_each
 from cer_gpu.exploring.samples import EventSample, ExploredEvents, SampledEvents
 from cer_gpu.io.value_strings import plain_values
 from cer_gpu.output.funnel_counts import FunnelCounts
@@ -82,6 +83,10 @@ class StoppableStages(Stages):
             yield item
 
 
+_MAX_MISSES = 1000
+"""Events that satisfy all conditions of a rule but one, after which no more are counted."""
+_MAX_REDUCED = 2000
+"""Conditions of rules that are left out, one at a time."""
 _Evaluated = TypeVar("_Evaluated")
 
 
@@ -268,12 +273,60 @@ class RuleCounts(_SampleEvaluation[QuerySet]):
             counts[name] += number_in(batch, together[name]._counted_output)
         wrong = {name: str(error) for name, error in self._evaluated.skipped.items()}
         self._send({"kind": "rules", "counts": counts, "wrong": wrong, "near": {}})
-        near = self._near_misses({name: together[name] for name, n in counts.items() if n == 0})
+        silent = {name: together[name] for name, n in counts.items() if n == 0}
+        near = self._near_misses(silent) | self._missed_conditions(silent)
         if near:
             self._send({"kind": "rules", "counts": counts, "wrong": wrong, "near": near})
 
+    def _missed_conditions(self, queries: Mapping[str, CompiledQuery]) -> dict[str, Any]:
+        """Return, of rules of a single event, the events that satisfy all conditions but one, and which.
+
+        That is the ``condition``, how many events ``n``, at most `_MAX_MISSES`, and the ``values`` that the first one
+        has in its columns; ``others`` are conditions that alone fail for other events.
+        """
+        schema = self._events.open().schema
+        misses: dict[str, tuple[str, WithoutOne]] = {}
+        for name, query in queries.items():
+            with contextlib.suppress(CerError):
+                bound = query.bind(schema)
+                if isinstance(bound, Query) and len(misses) < _MAX_REDUCED:
+                    misses |= {f"{len(misses) + k}": (name, each) for k, each in enumerate(without_each(bound))}
+        if not misses:
+            return {}
+        self._doing = "looking for events that satisfy all conditions but one"
+        together = QuerySet({key: each.query for key, (_, each) in misses.items()})
+        counts, first = dict.fromkeys(misses, 0), dict[str, int]()
+        evaluator = together._fixed_evaluator(replace(self._options, limit=_MAX_MISSES, errors=None))
+        for key, batch in together._match_source(self._events.open(), evaluator, self._options.threads):
+            counts[key] += batch.num_rows
+            if batch.num_rows:
+                first.setdefault(key, batch.column("end")[0].as_py())
+        near: dict[str, Any] = {}
+        for key in sorted(first, key=lambda key: -counts[key]):
+            name, missed = misses[key]
+            if name in near:
+                near[name]["others"] += 1
+                continue
+            near[name] = {
+                "condition": missed.condition,
+                "n": counts[key],
+                "is_limited": counts[key] == _MAX_MISSES,
+                "values": self._values_at(first[key], missed.columns),
+                "others": 0,
+            }
+        return near
+
+    def _values_at(self, row: int, columns: Sequence[str]) -> list[list[str | None]]:
+        """Return columns of an event, with their values as text; none where the events are not in memory."""
+        table = self._sample.table
+        if table is None:
+            return []
+        event = table.slice(row, 1)
+        names = [name for name in columns if name in event.column_names]
+        return [[dotted(name), _cells(event.column(name))[0]] for name in names]
+
     def _near_misses(self, queries: Mapping[str, CompiledQuery]) -> dict[str, Any]:
-        """Return how far the starts of rules without matches got: the step, of how many, and what stopped them."""
+        """Return how far the starts of chains without matches got: the step, of how many, what stopped them."""
         schema = self._events.open().schema
         chains = {}
         for name, query in queries.items():

@@ -108,6 +108,11 @@ class Rules {
     if (this.wrong[name] !== undefined) return this.wrong[name].split("\n")[0];
     const near = this.near[name];
     if (!near) return "";
+    if (near.condition !== undefined) {
+      const values = near.values.map(([column, value]) => `${column} is ${value ?? "NULL"}`).join(", ");
+      return `near miss: ${near.is_limited ? "at least " : ""}${counted(near.n, "event")} ${near.n === 1 ? "satisfies" : "satisfy"} all but ${near.condition}` +
+        (values ? ` (in the first, ${values})` : "") + (near.others ? `, and others all but another condition` : "");
+    }
     const stopped = Object.entries(near.stopped).sort((a, b) => b[1] - a[1])[0];
     return `near miss: ${counted(near.n, "start")} reached step ${near.step} of ${near.of} (${near.name})` +
       (stopped && near.step < near.of ? `, then ${STOPS[stopped[0]] ?? stopped[0]}` : "");

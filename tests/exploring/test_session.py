@@ -236,6 +236,30 @@ def test_rules_are_counted_and_near_misses_are_reported(page):
     opened.ask("rule", name="no such rule")
 
 
+def test_near_misses_of_rules_of_one_event_name_the_condition_that_fails(page):
+    rules = {
+        "far": Rule("far", "SELECT * FROM S WHERE A AS a FILTER a[x > 100 AND key = 'no such']"),
+        "value": Rule("value", "SELECT * FROM S WHERE A AS a FILTER a[x > 100] AND a[key = 'k7']"),
+        "type": Rule("type", "SELECT * FROM S WHERE D AS d FILTER d[x = 3 AND key = 'k7']"),
+        "two": Rule("two", "SELECT * FROM S WHERE A AS a FILTER a[n = 0 AND key = 'k1']"),
+        "one": Rule("one", "SELECT * FROM S WHERE D"),
+    }
+    events = EVENTS.append_column("n", pa.array(range(N)))
+    near = page(events, rules=rules, time_column="ts").results("rules")["rules"]["near"]
+    of_key = [row for row in events.to_pylist() if row["key"] == "k7"]
+    value = {"condition": "x > 100", "n": sum(row["type"] == "A" for row in of_key), "others": 0}
+    first = next(row for row in of_key if row["type"] == "A")
+    assert near["value"] == value | {"is_limited": False, "values": [["x", str(first["x"])]]}
+    of_x = [row for row in of_key if row["x"] == 3]
+    assert near["type"]["condition"] == "type = D"
+    assert near["type"]["n"] == len(of_x)
+    assert near["type"]["values"] == [["type", of_x[0]["type"]]]
+    n_k1 = sum(row["type"] == "A" and row["key"] == "k1" for row in events.to_pylist())
+    assert (near["two"]["condition"], near["two"]["n"], near["two"]["others"]) == ("n = 0", n_k1, 1)
+    assert "far" not in near
+    assert "one" not in near
+
+
 def test_copies_evaluate_to_the_same(page):
     opened = page(EVENTS)
     results = opened.results(text=QUERY)
@@ -244,6 +268,10 @@ def test_copies_evaluate_to_the_same(page):
     names = {"events": EVENTS}
     exec(copies["python"]["text"], names)
     assert names["matches"].num_rows == results["page"]["page"]["n_matches"]
+    assert copies["sql"]["why_not"].startswith("`;` finds every later event")
+    results = opened.results(text=QUERY.replace(" ; ", " : "))
+    sql = cer_gpu.compile((results.get("checked") or opened.until("checked"))["copies"]["sql"]["text"])
+    assert sql.evaluate(EVENTS).num_rows == 2 * results["page"]["page"]["n_matches"] > 0
     assert copies["command"] == {"text": None, "why_not": "the events are in memory: write them to a file first"}
 
 
