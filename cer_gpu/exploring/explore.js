@@ -9,10 +9,13 @@ function startExploring(transport) {
   const funnel = new Funnel();
   const outlasting = { isByKey: true }; // what the reader chose among results outlasts each answer
   let question = 0, page = { close() {}, open() {} }, isRunning = false, sample = "", remark = "";
-  let sent = null, dimming = 0, copies = {}, hello = null, began = 0, isGreeted = false;
+  let sent = null, dimming = 0, copies = {}, hello = null, began = 0, isGreeted = false, wasEmpty = null;
 
   const editor = new Editor({
-    changed: () => ask("text"),
+    changed: () => {
+      openOverview();
+      ask("text");
+    },
     run: () => ask("run"),
     complete: (text, at) => transport.send({ kind: "complete", id: question, text, at }),
   });
@@ -33,6 +36,21 @@ function startExploring(transport) {
     clearTimeout(dimming);
     dimming = setTimeout(() => $("results").classList.add("stale"), LATE);
     transport.send({ kind, id: question, text, whole_keys: wholeKeys });
+  }
+
+  /** Open the overview of the events where there is no query, and close it where one begins. */
+  function openOverview() {
+    const isEmpty = !editor.text.trim();
+    if (isEmpty !== wasEmpty) $("overview").open = isEmpty;
+    wasEmpty = isEmpty;
+  }
+
+  /** Write a type at the cursor; in place of nothing, begin a query with it. */
+  function writeType(name) {
+    const { selectionStart: from, selectionEnd: to } = $("text");
+    if (!editor.text.trim()) editor.replace(`SELECT * FROM events WHERE ${name}`);
+    else editor.replace(name, from, to);
+    editor.close();
   }
 
   function setRunning(is) {
@@ -136,12 +154,14 @@ function startExploring(transport) {
       rules.show(message.rules);
       if (message.rules.length) transport.send({ kind: "rules", id: question });
       if (!isGreeted && message.query && !editor.text) editor.set(message.query);
-      else if (editor.text) ask("text", true);
+      else if (editor.text || !message.rules.length) ask("text", true);
+      openOverview();
       isGreeted = true;
     },
     loading({ n_events: n, is_loaded: isLoaded }) {
       $("of-events").textContent = isLoaded ? [counted(n, "event"), ...hello.notes].join("; ") : `reading events: ${grouped(n)} so far`;
     },
+    overview(message) { showOverview(message, writeType); },
     checked(message) {
       editor.show(message.problems);
       copies = message.copies;

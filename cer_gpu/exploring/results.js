@@ -47,6 +47,24 @@ class Funnel {
   }
 }
 
+/** The types of the events, columns that may be keys, and the time span; a click on a type hands on its name. */
+function showOverview({ types, n_types: nTypes, columns, span, sample }, choose) {
+  const most = Math.max(1, ...types.map(([, , n]) => n));
+  $("overview-sample").textContent = visible([sample, span && (span[0] === span[1] ? `at ${span[0]}` : `from ${span[0]} to ${span[1]}`)].filter(Boolean).join(", "));
+  const head = (names) => element("thead", element("tr", names.map(([name, kind = ""]) => element("th", name, kind))));
+  $("overview-types").replaceChildren(...(types.length ? [head([["type"], ["events", "number"], [""]]), element("tbody", types.map(([value, name, n]) => {
+    const button = element("button", value || "(empty)"), bar = element("div", "", "share");
+    button.type = "button";
+    button.addEventListener("click", () => choose(name));
+    bar.style.setProperty("--share", n / most);
+    return element("tr", [element("td", button), element("td", grouped(n), "number"), element("td", bar, "wide")]);
+  }))] : []));
+  $("overview-more").textContent = nTypes > types.length ? `The ${types.length} most frequent of ${grouped(nTypes)} types.` : "";
+  $("overview-columns").replaceChildren(...(columns.length ? [head([["column"], ["values", "number"], ["the most frequent"]]), element("tbody", columns.map(({ name, n, values }) =>
+    element("tr", [element("td", name), element("td", grouped(n), "number"), element("td", values.map(([value, count]) => `${value} (${grouped(count)})`).join(", "), "near")])))] : []));
+  $("overview").hidden = !types.length && !columns.length && !span;
+}
+
 function showTable(part) {
   $("table-of").hidden = !part;
   if (!part) return;

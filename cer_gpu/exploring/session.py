@@ -2,10 +2,10 @@
 
 Messages are plain data, with a ``kind``.  From the page: ``text`` (the query as it is typed, evaluated over a sample),
 ``run`` (evaluated over all events), ``stop``, ``complete`` (completions at a place), ``columns`` (other columns of
-types and times), ``rules`` and ``rule``.  To the page: ``hello``, ``loading``, ``checked``, ``sample``, ``counted``,
-``page``, ``rows``, ``funnel``, ``answered``, ``stopped``, ``failed``, ``progress``, ``completions``, ``rules`` and
-``rule``.  Results have the ``id`` of their question; the newest question wins, and evaluations of older ones are
-stopped.
+types and times), ``rules`` and ``rule``.  To the page: ``hello``, ``loading``, ``overview``, ``checked``, ``sample``,
+``counted``, ``page``, ``rows``, ``funnel``, ``answered``, ``stopped``, ``failed``, ``progress``, ``completions``,
+``rules`` and ``rule``.  Results have the ``id`` of their question; the newest question wins, and evaluations of older
+ones are stopped.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from cer_gpu.editing.event_schema import EventSchema, compiled_or_errors, proble
 from cer_gpu.errors import CerError
 from cer_gpu.explain.ceql_text import name_text
 from cer_gpu.exploring.copies import copies
+from cer_gpu.exploring.overview import overview
 from cer_gpu.exploring.query_results import AS_ONE_TYPES, OF_ALL, QueryResults, ResultLimits, RuleCounts
 from cer_gpu.exploring.samples import SAMPLE_EVENTS, EvaluationStopped, EventSample, ExploredEvents
 from cer_gpu.query_set import QuerySet
@@ -183,6 +184,7 @@ class Session:
         self._help = EventSchema(explored.schema)
         self._newest = 0  # question
         self._is_closed = False
+        self._overview_made: tuple[ExploredEvents, dict[str, Any] | None] = (explored, None)
         self._compiled_rules: QuerySet | None = None
         self._checker = _Worker("cer_gpu explore: check", self._report_problems)
         self._completer = _Worker("cer_gpu explore: complete", self._send_completions)
@@ -409,6 +411,14 @@ class Session:
         query, _ = compiled_or_errors(text, self._explored.schema, self._compile_options)
         return query
 
+    def _overview(self) -> dict[str, Any]:
+        """Return the overview of the events, made once for each choice of columns."""
+        explored, made = self._overview_made
+        if explored is not self._explored or made is None:
+            made = overview(self._explored)
+            self._overview_made = self._explored, made
+        return made
+
     def _sample(self, query: CompiledQuery, whole_keys: bool, n: int) -> tuple[EventSample, str]:
         """Return the sample of a query, and a remark if it is not as asked."""
         if not whole_keys:
@@ -423,8 +433,11 @@ class Session:
         return sample, ""
 
     def _over_sample(self, job: _Job, send: Callable[..., None], check: Callable[[], None]) -> None:
-        query = self._compile(str(job.message.get("text", "")))
+        text = str(job.message.get("text", ""))
+        query = self._compile(text)
         if query is None:
+            if not text.strip():
+                send(self._overview())
             send({"kind": "answered", "seconds": 0.0, "n_events": 0})
             return
         if query.reads_whole_table:

@@ -1,17 +1,25 @@
 """The protocol of a session: what a page gets for what it sends, and that the newest question wins."""
 
+import contextlib
+import queue
+import re
+import shlex
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 from report.pages import HOSTILE, rows_of
 
 import cer_gpu
+from cer_gpu.cli import main
 from cer_gpu.exploring import session as sessions
 from cer_gpu.exploring.samples import ExploredEvents
 from cer_gpu.exploring.session import Session, next_size, offset_of_utf16, smaller, utf16_length
 from cer_gpu.rules import Rule
 
+ROOT = Path(__file__).parents[2]
 N = 3000
 EVENTS = pa.table(
     {
@@ -258,6 +266,66 @@ def test_near_misses_of_rules_of_one_event_name_the_condition_that_fails(page):
     assert (near["two"]["condition"], near["two"]["n"], near["two"]["others"]) == ("n = 0", n_k1, 1)
     assert "far" not in near
     assert "one" not in near
+
+
+COMMANDS = [
+    line
+    for block in re.findall(
+        r"```sh\n(.*?)```", (ROOT / "docs/guides/explore.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    for line in block.splitlines()
+    if "--query" in line
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_of_the_guide_open_a_query_without_problems(command, monkeypatch):
+    program, *arguments = shlex.split(command)
+    assert program == "cer-gpu"
+    opened, messages = [], queue.Queue()
+
+    @contextlib.contextmanager
+    def serving(make, title, port):
+        opened.append((make(messages.put), title))
+        yield "http://127.0.0.1/"
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("cer_gpu.exploring.app.serving", serving)
+    monkeypatch.setattr(
+        "cer_gpu.cli.explore.threading", SimpleNamespace(Event=lambda: SimpleNamespace(wait=lambda: None))
+    )
+    assert main([*arguments, "--no-open"]) == 0
+    ((session, title),) = opened
+    assert title == Path(arguments[1]).name
+    try:
+        monkeypatch.setattr(
+            session, "_evaluator", SimpleNamespace(put=lambda message: None, close=lambda: None, join=lambda n: None)
+        )
+        session._greet({})
+        query = messages.get(timeout=60)["query"]
+        session.receive({"kind": "text", "id": 1, "text": query})
+        checked = messages.get(timeout=60)
+        assert checked["problems"] == []
+        assert checked["sections"]
+    finally:
+        session.close()
+
+
+def test_without_a_query_the_types_keys_and_times_of_the_sample_are_shown(page):
+    opened = page(EVENTS)
+    overview = opened.results(text=" ")["overview"]
+    assert overview["types"] == [["A", "A", 1000], ["B", "B", 1000], ["C", "C", 1000]]
+    assert overview["n_types"] == 3
+    assert [each for each in overview["columns"] if each["name"] == "key"] == [
+        {"name": "key", "n": 50, "values": [["k0", 60], ["k1", 60], ["k2", 60], ["k3", 60], ["k4", 60]]}
+    ]
+    assert overview["span"] == ["1970-01-01T00:00:00", "1970-01-01T00:49:59"]
+    assert overview["sample"] == "all 3,000 events"
+    odd = pa.table({"type": ["a b", None, "SELECT"], "x": [1, 2, 3]})
+    types = page(odd).results(text="")["overview"]["types"]
+    assert types == [["a b", "`a b`", 1], ["SELECT", types[1][1], 1]]
+    for _, name, _ in types:
+        assert cer_gpu.compile(f"SELECT * FROM events WHERE {name}").evaluate(odd).num_rows == 1
 
 
 def test_copies_evaluate_to_the_same(page):
