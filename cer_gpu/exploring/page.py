@@ -11,8 +11,7 @@ from importlib import resources
 from string import Template
 
 from cer_gpu.automaton.strategies import STRATEGIES
-from cer_gpu.printable import html_text
-from cer_gpu.report.page import SCRIPTS_OF_MATCHES, resource
+from cer_gpu.report.page import SCRIPTS_OF_MATCHES, head, resource
 
 _SCRIPTS = ("editor", "results", "explore")
 
@@ -50,4 +49,4 @@ def transport() -> str:
 
 def document(title: str, token: str) -> str:
     """Return the document of the page."""
-    return Template(_resource_of_page("document.html")).substitute(title=html_text(title), token=token)
+    return Template(_resource_of_page("document.html")).substitute(head=head(f"{title} - explore"), token=token)

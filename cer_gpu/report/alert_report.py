@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import tzinfo
 from string import Template
 from typing import Any
 
@@ -21,7 +22,8 @@ from cer_gpu.io.sinks import naming, result_file
 from cer_gpu.io.value_strings import plain_values
 from cer_gpu.printable import html_text
 from cer_gpu.report.events import ReportEvents, paths, title_of
-from cer_gpu.report.page import ReportSummary, digest, resource
+from cer_gpu.report.page import ReportSummary, digest, head, resource
+from cer_gpu.report.zones import both_html, in_zone, switch_html, zone_of
 from cer_gpu.rule import LEVELS, NO_TACTIC, Rule, urgency
 from cer_gpu.rules.rule_set import RuleSet
 
@@ -47,6 +49,7 @@ class TimeLine:
     def __init__(self, timestamps: Int64, kind: pa.DataType | None) -> None:
         self._low, self._high = (int(timestamps.min()), int(timestamps.max())) if len(timestamps) else (0, 0)
         self._kind = kind
+        self.zone: tzinfo | None = zone_of(getattr(kind, "tz", None))
 
     def bars(self, timestamps: Int64) -> str:
         """Return a bar chart of counts over time; each bar has a tooltip with its timestamp and count."""
@@ -56,7 +59,7 @@ class TimeLine:
         for i in np.flatnonzero(counts).tolist():
             tall = max(_TALL * int(counts[i]) / max_count, 2)
             begin = self._low + int((self._high - self._low) * i / _BINS)
-            facts_html = f"{int(counts[i]):,} from {self._axis_label(begin)}"
+            facts_html = f"{int(counts[i]):,} from {in_zone(self._axis_label(begin), self.zone)}"
             bars.append(
                 f'<rect x="{i * 10}" y="{_TALL - tall:.1f}" width="9" height="{tall:.1f}">'
                 f"<title>{html_text(facts_html)}</title></rect>"
@@ -71,7 +74,7 @@ class TimeLine:
         counts = self._bin_counts(timestamps)
         heights = np.maximum(_LOW * counts / counts.max(), 2).round().astype(int).tolist()
         bars = "".join(f"M{i * 10} {_LOW}v-{heights[i]}h9v{heights[i]}z" for i in np.flatnonzero(counts).tolist())
-        first, last = self.edges(timestamps)
+        first, last = (in_zone(edge, self.zone) for edge in self.edges(timestamps))
         when = f"at {first}" if first == last else f"from {first} to {last}"
         return (
             f'<svg viewBox="0 0 {_BINS * 10} {_LOW}" preserveAspectRatio="none" role="img">'
@@ -79,18 +82,25 @@ class TimeLine:
         )
 
     def edges(self, timestamps: Int64) -> tuple[str, str]:
-        """Return the first and the last timestamp as strings, or "" if there are none."""
+        """Return the first and the last timestamp as strings, in UTC, or "" if there are none."""
         return (
             (self._axis_label(int(timestamps.min())), self._axis_label(int(timestamps.max())))
             if len(timestamps)
             else ("", "")
         )
 
+    def in_both(self, text: str, *, to_second: bool = False) -> str:
+        """Return a time of UTC as HTML, in the zone of the events and in UTC, perhaps truncated to the second."""
+        pair = (in_zone(text, self.zone), text)
+        return both_html(*(map(_to_second, pair) if to_second else pair))
+
     def labels(self, n_before: int) -> str:
         """Return a table row with evenly spaced axis labels below its last column."""
         n = 1 if self._low == self._high else _LABELS
-        strings = _as_short_as_distinct(self._axis_labels(np.linspace(self._low, self._high, n).astype(np.int64)))
-        labels = "".join(f"<span>{html_text(text)}</span>" for text in strings)
+        strings = self._axis_labels(np.linspace(self._low, self._high, n).astype(np.int64))
+        own = _as_short_as_distinct([in_zone(text, self.zone) for text in strings])
+        both = [both_html(*pair) for pair in zip(own, _as_short_as_distinct(strings), strict=True)]
+        labels = "".join(f"<span>{text}</span>" for text in both)
         return f'<tr class="axis">{"<td></td>" * n_before}<td><div class="labels">{labels}</div></td></tr>'
 
     def _bin_counts(self, timestamps: Int64) -> Int64:
@@ -221,6 +231,8 @@ def alert_page(raised: Mapping[str, Raised], title: str, n_events: int, kind: pa
     )
     sections += [_level(level, own, line, max_alerts) for level, own in levels.items()]
     return Template(resource("alerts.html")).substitute(
+        head=head(title),
+        zones=switch_html(getattr(kind, "tz", None)),
         title=html_text(title),
         style=style,
         style_digest=digest(style),
@@ -351,8 +363,8 @@ def _rule_section(each: Raised, line: TimeLine, max_alerts: int) -> str:
     timestamps = each.all_timestamps()
     first, last = line.edges(timestamps)
     facts = {
-        "first": html_text(first),
-        "last": html_text(last),
+        "first": line.in_both(first),
+        "last": line.in_both(last),
         "id": html_text(rule.id or ""),
         "tactics": ", ".join(_linked(tactic, page_of_tactic(tactic)) for tactic in rule.tactics),
         "tags": html_text(", ".join(rule.tags)),
@@ -367,10 +379,10 @@ def _rule_section(each: Raised, line: TimeLine, max_alerts: int) -> str:
     return (
         f'<details>\n<summary><span class="rule">{html_text(rule.name)}</span>'
         f'<span class="techniques">{techniques}</span>'
-        f'<span class="when">{html_text(_to_second(first))}</span>{drawn}'
-        f'<span class="when">{html_text(_to_second(last))}</span>'
+        f'<span class="when">{line.in_both(first, to_second=True)}</span>{drawn}'
+        f'<span class="when">{line.in_both(last, to_second=True)}</span>'
         f'<span class="number">{each.n:,}</span></summary>\n'
-        f"<div><dl>{facts_html}</dl>\n<pre>{html_text(text)}</pre>\n{_first_alert_line(shown)}{more}</div>\n"
+        f"<div><dl>{facts_html}</dl>\n<pre>{html_text(text)}</pre>\n{_first_alert_line(shown, line)}{more}</div>\n"
         "</details>"
     )
 
@@ -384,13 +396,13 @@ def _bounded(text: str, max_length: int) -> str:
     return text if len(text) <= max_length else text[:max_length] + " \u2026"
 
 
-def _first_alert_line(alerts: Iterable[dict[str, Any]]) -> str:
+def _first_alert_line(alerts: Iterable[dict[str, Any]], line: TimeLine) -> str:
     rows = []
     for alert in alerts:
         start, end = (alert.get(f"{edge}_time") or alert[edge] or "" for edge in ("start", "end"))
         key = ", ".join(f"{name} {value}" for name, value in alert["key"] or ())
         rows.append(
-            f"<tr><td>{html_text(start)}</td><td>{html_text(end)}</td><td>{html_text(key)}</td>"
+            f"<tr><td>{line.in_both(str(start))}</td><td>{line.in_both(str(end))}</td><td>{html_text(key)}</td>"
             f"<td>{_matched(alert['events'])}</td></tr>"
         )
     heads = "".join(f'<th scope="col">{name}</th>' for name in ("start", "end", "key", "events"))

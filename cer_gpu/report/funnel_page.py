@@ -16,7 +16,7 @@ from cer_gpu.printable import html_text, plural
 from cer_gpu.query_set import QuerySet
 from cer_gpu.report.events import ReportEvents, paths, title_of
 from cer_gpu.report.funnel_keys import FurthestStarts
-from cer_gpu.report.page import ReportSummary, digest, queries_of, resource
+from cer_gpu.report.page import ReportSummary, digest, head, queries_of, resource
 
 _WIDTH = 1000
 """Width of the bar of all starts in its own units."""
@@ -89,6 +89,7 @@ def render_funnel(
     nouns = {name: _noun(each.keys) for name, each in of_keys.items()}
     noun = next(iter(nouns.values())) if len({*nouns.values()}) == 1 else "keys"
     return Template(resource("funnel.html")).substitute(
+        head=head(title),
         title=html_text(title),
         style=style,
         style_digest=digest(style),

@@ -353,6 +353,7 @@ def render(
     shown = {"about": about, "counts_keys": counts_keys, "pages": contents}
     style, script = resource("page.css"), script_of("document", SCRIPTS)
     return Template(resource("page.html")).substitute(
+        head=head(title),
         title=html_text(title),
         style=style,
         script=script,
@@ -371,6 +372,11 @@ def script_of(root: str, names: Sequence[str]) -> str:
 def resource(name: str) -> str:
     """Return the text of a file of the report."""
     return (resources.files(__package__) / name).read_text(encoding="utf-8")
+
+
+def head(title: str) -> str:
+    """Return how the documents of all pages begin, up to their title."""
+    return Template(resource("head.html")).substitute(title=html_text(title))
 
 
 def digest(text: str) -> str:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from cer_gpu.report import alert_report, write_alerts
+from cer_gpu.report.zones import in_zone, zone_of
 from cer_gpu.rules import Rule, compile_rules
 
 EVENTS = pa.table(
@@ -233,3 +234,27 @@ def test_hosts_are_listed_with_most_alerts_first(tmp_path):
     rows = re.findall(r"<tr><td>(.*?)</td>(.*?)</tr>", table[: table.index("</table>")])
     assert [host for host, _ in rows] == ["b&lt;", "a"]
     assert [re.findall(r'class="name">(\d+)<|<td></td>', cells) for _, cells in rows] == [["1", "2"], ["1", ""]]
+
+
+def test_times_are_in_their_own_zone_and_in_utc_on_request(tmp_path):
+    times = pa.array([1373652240000, 1373652300120, 1373655900000], pa.timestamp("ms", "Europe/Paris"))
+    events = pa.table({"type": ["A", "B", "A"], "ts": times})
+    rules = [Rule("pairs", "SELECT * FROM S WHERE A ; B", level="low"), Rule("A", "SELECT * FROM S WHERE A")]
+    _, page = written(tmp_path, rules, events)
+    assert '<input type="checkbox" id="in-utc">' in page
+    assert "Times are in Europe/Paris." in page
+    both = re.findall(r'<td><span class="own-zone">(.*?)</span><span class="utc">(.*?)</span></td>', page)
+    assert ("2013-07-12T20:05:00.120+02:00", "2013-07-12T18:05:00.120Z") in both
+    assert all(datetime.fromisoformat(own) == datetime.fromisoformat(utc) for own, utc in both)
+    ElementTree.fromstring(re.search(r"<table class=\"times\">.*?</table>", page, re.DOTALL)[0])
+    for zone in (None, "UTC", "+00:00"):
+        _, page = written(tmp_path, rules, events.set_column(1, "ts", events["ts"].cast(pa.timestamp("ms", zone))))
+        assert "own-zone" not in page[page.index("<body>") :]
+
+
+def test_zones_have_names_or_offsets():
+    assert in_zone("2013-01-12 18:04:00Z", zone_of("Europe/Paris")) == "2013-01-12 19:04:00+01:00"
+    assert in_zone("2013-01-12T18:04:00.5Z", zone_of("-03:30")) == "2013-01-12T14:34:00.5-03:30"
+    assert in_zone("0001-01-01T00:00:00Z", zone_of("-03:30")) == "0001-01-01T00:00:00Z"
+    assert in_zone("10", zone_of("Europe/Paris")) == "10"
+    assert zone_of("No/Such") is zone_of("Etc/UTC") is zone_of(None) is None
