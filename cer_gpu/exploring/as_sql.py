@@ -43,7 +43,7 @@ def as_sql(query: Query, schema: pa.Schema, type_column: str | None, time_column
     ----------
     query
     schema
-        Of the events.
+        Schema of the events.
     type_column, time_column
         As `cer_gpu.compile` takes them.
 
@@ -152,7 +152,7 @@ class _Statement:
             names = {attribute.variable.name for attribute in s.attributes(measure.expression) if attribute.variable}
             steps = {name: [at for at, step in enumerate(self._steps) if name in step.names] for name in names}
             single: dict[str | None, int] = {name: self._single(s.Name(name), places) for name, places in steps.items()}
-            measures.append(f"{self._expression(measure.expression, None, single)} AS {_quoted(measure.name)}")
+            measures.append(f"{self._expression_sql(measure.expression, None, single)} AS {_quoted(measure.name)}")
         return measures
 
     # ---- the chain --------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class _Statement:
             raise NoSqlError("its times are no timestamps")
         if last:
             time, first = self._column(self._time_column), _quoted(self._steps[0].label)
-            bound = self._expression(s.Duration(within.length), last, {})
+            bound = self._expression_sql(s.Duration(within.length), last, {})
             self._steps[last].conditions.append(f"{time} - {first}.{time} <= {bound}")
 
     # ---- filters ----------------------------------------------------------------------------------------------
@@ -246,8 +246,8 @@ class _Statement:
         """Return the steps that a filter reads."""
         match node:
             case s.VariableFilter():
-                held = [at for at in places if node.variable.name in self._steps[at].names]
-                return {self._single(node.variable, held)}
+                places_of_name = [at for at in places if node.variable.name in self._steps[at].names]
+                return {self._single(node.variable, places_of_name)}
             case s.Relation():
                 return set(self._roles(node).values())
             case s.FilterAnd() | s.FilterOr():
@@ -255,8 +255,10 @@ class _Statement:
 
     def _roles(self, node: s.Relation) -> dict[str | None, int]:
         """Return the steps of the variables of a join predicate."""
-        held = {role.variable: [at for site in role.sites for at in self._sites.get(site, ())] for role in node.roles}
-        return {variable.name: self._single(variable, places) for variable, places in held.items()}
+        places_of_name = {
+            role.variable: [at for site in role.sites for at in self._sites.get(site, ())] for role in node.roles
+        }
+        return {variable.name: self._single(variable, places) for variable, places in places_of_name.items()}
 
     def _single(self, variable: s.Name, places: list[int]) -> int:
         if len(places) != 1 or variable.stream is not None:
@@ -268,21 +270,21 @@ class _Statement:
         match node:
             case s.VariableFilter():
                 (own,) = self._read(node, places)
-                return f"({self._predicate(node.predicate, row, {None: own})})"
+                return f"({self._predicate_sql(node.predicate, row, {None: own})})"
             case s.Relation():
-                return f"({self._predicate(node.predicate, row, self._roles(node))})"
+                return f"({self._predicate_sql(node.predicate, row, self._roles(node))})"
             case s.FilterAnd() | s.FilterOr():
                 word = " AND " if isinstance(node, s.FilterAnd) else " OR "
                 return f"({word.join(self._filter(each, row, places) for each in node.operands)})"
 
     # ---- predicates, in the DEFINE of a step, or in MEASURES where `row` is None ------------------------------
 
-    def _predicate(self, predicate: s.Predicate, row: int | None, steps: Mapping[str | None, int]) -> str:
+    def _predicate_sql(self, predicate: s.Predicate, row: int | None, steps: Mapping[str | None, int]) -> str:
         def of(node: s.Predicate) -> str:
-            return self._predicate(node, row, steps)
+            return self._predicate_sql(node, row, steps)
 
         def value(node: s.Expression) -> str:
-            return self._expression(node, row, steps)
+            return self._expression_sql(node, row, steps)
 
         match predicate:
             case s.And() | s.Or():
@@ -298,7 +300,7 @@ class _Statement:
                 return f"{value(predicate.operand)} IS NULL"
         raise NoSqlError("a filter tests strings by a pattern, or lists")
 
-    def _expression(self, expression: s.Expression, row: int | None, steps: Mapping[str | None, int]) -> str:
+    def _expression_sql(self, expression: s.Expression, row: int | None, steps: Mapping[str | None, int]) -> str:
         match expression:
             case s.Literal(value=bool()):
                 return str(expression.value).upper()
@@ -309,15 +311,15 @@ class _Statement:
             case s.Duration() if expression.length.denominator == 1:
                 return f"INTERVAL '{expression.length}' SECOND"
             case s.Negative():
-                return f"-({self._expression(expression.operand, row, steps)})"
+                return f"-({self._expression_sql(expression.operand, row, steps)})"
             case s.Arithmetic() if expression.op in ("+", "-", "*"):
-                left, right = (self._expression(each, row, steps) for each in (expression.left, expression.right))
+                left, right = (self._expression_sql(each, row, steps) for each in (expression.left, expression.right))
                 return f"({left} {expression.op} {right})"
             case s.Attribute():
-                return self._attribute(expression, row, steps)
+                return self._attribute_sql(expression, row, steps)
         raise NoSqlError("it has a function, a division, or fractions of seconds")
 
-    def _attribute(self, attribute: s.Attribute, row: int | None, steps: Mapping[str | None, int]) -> str:
+    def _attribute_sql(self, attribute: s.Attribute, row: int | None, steps: Mapping[str | None, int]) -> str:
         name = None if attribute.variable is None else attribute.variable.name
         if attribute.looks_back or attribute.event != "EACH" or attribute.in_match or name not in steps:
             raise NoSqlError("it reads more than the columns of single events")

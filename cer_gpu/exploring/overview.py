@@ -51,7 +51,7 @@ def overview(explored: ExploredEvents) -> dict[str, Any]:
         "types": [[value, name_text(value), n] for value, n in types[:_TYPES]],
         "n_types": n_types,
         "columns": columns,
-        "span": _span(table, explored.time_column),
+        "span": _time_span(table, explored.time_column),
     }
 
 
@@ -67,12 +67,12 @@ def _counts(table: pa.Table, name: str | None) -> tuple[list[tuple[str, int]], i
     return [(str(value)[:MAX_CELL], n) for value, n in zip(values, counts, strict=True)], len(counted)
 
 
-def _span(table: pa.Table, time_column: str | None) -> list[str] | None:
+def _time_span(table: pa.Table, time_column: str | None) -> list[str] | None:
     """Return the first and the last time."""
     if time_column is None or time_column not in table.column_names:
         return None
-    least, most = pc.min_max(table.column(time_column)).values()
-    if not least.is_valid:
+    first, last = pc.min_max(table.column(time_column)).values()
+    if not first.is_valid:
         return None
-    strings = plain_values(pa.array([least, most], least.type)).to_pylist()
+    strings = plain_values(pa.array([first, last], first.type)).to_pylist()
     return [_NO_FRACTION.sub(r"\1", str(text)) for text in strings]

@@ -184,7 +184,7 @@ class Session:
         self._help = EventSchema(explored.schema)
         self._newest = 0  # question
         self._is_closed = False
-        self._overview_made: tuple[ExploredEvents, dict[str, Any] | None] = (explored, None)
+        self._overview_message: tuple[ExploredEvents, dict[str, Any] | None] = (explored, None)
         self._compiled_rules: QuerySet | None = None
         self._checker = _Worker("cer_gpu explore: check", self._report_problems)
         self._completer = _Worker("cer_gpu explore: complete", self._send_completions)
@@ -413,11 +413,11 @@ class Session:
 
     def _overview(self) -> dict[str, Any]:
         """Return the overview of the events, made once for each choice of columns."""
-        explored, made = self._overview_made
-        if explored is not self._explored or made is None:
-            made = overview(self._explored)
-            self._overview_made = self._explored, made
-        return made
+        explored, message = self._overview_message
+        if explored is not self._explored or message is None:
+            message = overview(self._explored)
+            self._overview_message = self._explored, message
+        return message
 
     def _sample(self, query: CompiledQuery, whole_keys: bool, n: int) -> tuple[EventSample, str]:
         """Return the sample of a query, and a remark if it is not as asked."""

@@ -36,15 +36,15 @@ def in_zone(text: str, zone: tzinfo | None) -> str:
     >>> in_zone("2013-07-12T18:04:00.120Z", zone_of("Europe/Paris"))
     '2013-07-12T20:04:00.120+02:00'
     """
-    found = None if zone is None else _IN_UTC.fullmatch(text)
-    if found is None:
+    parts = None if zone is None else _IN_UTC.fullmatch(text)
+    if parts is None:
         return text
     try:
-        local = datetime.fromisoformat(f"{found[1]}+00:00").astimezone(zone)
+        local = datetime.fromisoformat(f"{parts[1]}+00:00").astimezone(zone)
     except (OverflowError, ValueError):  # before the year 1, or after 9999
         return text
-    date, clock = local.isoformat(sep=found[1][10], timespec="seconds")[:19], local.isoformat()[19:]
-    return f"{date}{found[2] or ''}{clock}"
+    date, clock = local.isoformat(sep=parts[1][10], timespec="seconds")[:19], local.isoformat()[19:]
+    return f"{date}{parts[2] or ''}{clock}"
 
 
 def both_html(own: str, utc: str) -> str:
