@@ -6,7 +6,7 @@
 The events are generated once, in the folder (default: among the temporary files), in Parquet files in the order of
 time.  Jobs whose tasks read the files get all of them; those over rows of Spark get `--row-events`, in files of their
 own, as they are slow.  The time that the same job takes over a thousand events is its start, and is distinguished.
-DataFrames of several kinds, of `--frame-events`, are measured beside Spark's floor: the same columns, shuffled and
+DataFrames of several kinds, of `--frame-events` each, are measured beside Spark's floor: the same columns, shuffled and
 sorted, and sent to a `mapInArrow` that drops all; seconds are the least of several runs of both in turn.
 """
 
@@ -286,7 +286,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=100_000_000, help="events of the stream")
     parser.add_argument("--row-events", type=int, default=20_000_000, help="events of the stream that Spark reads")
-    parser.add_argument("--frame-events", type=int, default=3_000_000, help="events of the DataFrames")
+    parser.add_argument("--frame-events", default="1000000,3000000", help="events of the DataFrames, in sizes")
     parser.add_argument("--frames-only", action="store_true", help="measure DataFrames only")
     parser.add_argument("--cores", type=int, default=2, help="tasks of Spark at once")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the events are kept")
@@ -299,9 +299,10 @@ def main(arguments: list[str]) -> int:
         return 0
     console = Console(width=180)
     results = {}
-    title = f"DataFrames beside Spark's floor, local[{options.cores}]"
-    results[title] = frames(options.folder, options.frame_events, options.cores)
-    show(console, title, results[title])
+    for n_events in map(int, options.frame_events.split(",")):
+        title = f"DataFrames beside Spark's floor, {n_events:,} events, local[{options.cores}]"
+        results[title] = frames(options.folder, n_events, options.cores)
+        show(console, title, results[title])
     stored = (("files", options.events, JOBS), ("rows", options.row_events, ROW_JOBS))
     for source, n_events, chosen in () if options.frames_only else stored:
         title = f"Spark, local[{options.cores}], {source}"

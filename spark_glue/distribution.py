@@ -32,6 +32,7 @@ from cer_gpu.columnar.fields import batch_of
 from cer_gpu.engine.evaluation_options import EvaluationOptions, check_positions
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.planning.distribution import at_or_before
+from spark_glue.sessions import short
 from spark_glue.stage import plain_batch
 from spark_glue.survey import LEAST_INT64, Ranges
 
@@ -305,6 +306,11 @@ class Task:
     starts: tuple[int, ...] = ()
     report: Any = None
     counted_by: tuple[str, str] | None = None
+
+    @property
+    def __name__(self) -> str:
+        """Name of the function in the plans that Spark shows: what is evaluated, and how."""
+        return f"{short(self.work.text)}: evaluate by {self.distribution}"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the matches of the parts of the rows.

@@ -23,7 +23,7 @@ from spark_glue.distribution import (
 )
 from spark_glue.files.stored_events import DirectReadError, Scan
 from spark_glue.row_distribution import RowJob, distribute_rows
-from spark_glue.row_positions import ADDED
+from spark_glue.row_positions import ADDED, is_read_cheaply
 from spark_glue.sessions import active_session, job_description, settings, short, tasks_at_once
 from spark_glue.work import Work, holds_times, work_of
 
@@ -422,8 +422,14 @@ def explain(
 def _source_lines(way: InputPlan) -> list[str]:
     """Return lines on the way of the events to the tasks."""
     if way.plan is None:
+        assert way.df is not None
         parts = counted(way.n_parts, "part")
-        return [f"rows: Spark reads the rows and sends them to tasks, in {parts}", f"  {way.source_reason}"]
+        lines = [f"rows: Spark reads the rows and sends them to tasks, in {parts}", f"  {way.source_reason}"]
+        if way.distribution == "range" and way.n_parts > 1 and not is_read_cheaply(way.df):
+            lines.append(
+                f"  they are computed twice, first for the counts of {way.order[0]}: cache them if that is long"
+            )
+        return lines
     plan = way.plan
     read = plan.n_read / plan.n_rows if plan.n_rows else 1.0
     files, pieces = counted(len(plan.footers.files), "file"), counted(plan.n_pieces, "piece")

@@ -52,6 +52,11 @@ class FileTask:
     plan: FilePlan | PackedPlan
     report: Any = None
 
+    @property
+    def __name__(self) -> str:
+        """Name of the function in the plans that Spark shows: what is evaluated, and how."""
+        return self.plan.title
+
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the matches of pieces.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow as pa
 from spark_glue.files.layout import SplitRange
 from spark_glue.files.opening import Opener
 from spark_glue.files.stored_events import File, FileFooters
+from spark_glue.sessions import short
 
 if TYPE_CHECKING:
     from spark_glue.work import Work
@@ -140,6 +141,12 @@ class FilePlan:
         """Number of rows that all pieces read together, at most."""
         return sum(piece.n_rows for piece in self.pieces)
 
+    @property
+    def title(self) -> str:
+        """Words on what is evaluated, and how."""
+        work = self.pieces[0].part.work if self.pieces else None
+        return f"{'' if work is None else short(work.text) + ': '}evaluate by {self.distribution}, reading files"
+
     def alone(self, number: int) -> tuple[FilePlan, Piece]:
         """Return a piece, and a plan with the files that it reads."""
         return self, self.pieces[number]
@@ -149,20 +156,23 @@ class FilePlan:
         return PackedPlan, self._packed
 
     @cached_property
-    def _packed(self) -> tuple[dict[str, Any], FileFooters, tuple[tuple[bytes, Part, int], ...]]:
+    def _packed(self) -> tuple[dict[str, Any], FileFooters, tuple[bytes, ...], tuple[tuple[bytes, int, int], ...]]:
         """Arguments of `PackedPlan`."""
         scan = self.footers.scan
         names = (field.name for field in fields(self) if field.name not in ("pieces", "footers"))
         common = {name: getattr(self, name) for name in names}
         by_identity: dict[int, bytes] = {}  # pieces of shards read the same
+        parts: dict[int, bytes] = {}
         packed = []
         for piece in self.pieces:
             stretches = piece.split_ranges
             if id(stretches) not in by_identity:
                 by_identity[id(stretches)] = pickle.dumps(self._with_files(stretches))
-            packed.append((by_identity[id(stretches)], piece.part, piece.number))
+            if id(piece.part) not in parts:
+                parts[id(piece.part)] = pickle.dumps(piece.part)
+            packed.append((by_identity[id(stretches)], list(parts).index(id(piece.part)), piece.number))
         bare = FileFooters(replace(scan, paths=(), values={}, deleted={}), (), ())
-        return common, bare, tuple(packed)
+        return common, bare, tuple(parts.values()), tuple(packed)
 
     def _with_files(
         self, stretches: tuple[SplitRange, ...]
@@ -188,26 +198,47 @@ class PackedPlan:
         Attributes of the plan, without files and pieces.
     footers : FileFooters
         The scan, without files.
+    parts
+        The parts, pickled.
     packed
-        For each piece: its stretches, files and deleted rows, pickled; its part; and its number there.
+        For each piece: its stretches, files and deleted rows, pickled; the index of its part; and its number there.
     """
 
-    def __init__(self, common: dict[str, Any], footers: FileFooters, packed: Sequence[tuple[bytes, Part, int]]) -> None:
-        self._common, self._footers, self._packed = common, footers, packed
+    def __init__(
+        self,
+        common: dict[str, Any],
+        footers: FileFooters,
+        parts: Sequence[bytes],
+        packed: Sequence[tuple[bytes, int, int]],
+    ) -> None:
+        self._common, self._footers, self._parts, self._packed = common, footers, parts, packed
 
     @property
     def n_pieces(self) -> int:
         """Number of pieces."""
         return len(self._packed)
 
-    @cached_property
+    @property
+    def title(self) -> str:
+        """Words on how the events are evaluated."""
+        return f"evaluate by {self._common['distribution']}, reading files"
+
+    @property
     def schema(self) -> pa.Schema:
         """Columns of the results."""
-        return self._common["schema"]
+        schema: pa.Schema = self._common["schema"]
+        return schema
 
     def alone(self, number: int) -> tuple[FilePlan, Piece]:
         """Return a piece, and a plan with the files that it reads."""
-        packed, part, of_part = self._packed[number]
+        packed, i, of_part = self._packed[number]
         stretches, files, deleted = pickle.loads(packed)
         footers = FileFooters(replace(self._footers.scan, deleted=deleted), files, ())
-        return FilePlan(pieces=(), footers=footers, **self._common), Piece(stretches, part, of_part)
+        return FilePlan(pieces=(), footers=footers, **self._common), Piece(stretches, _part(self._parts[i]), of_part)
+
+
+@lru_cache(maxsize=2)
+def _part(pickled: bytes) -> Part:
+    """Return a part; the next tasks of a process get the same one, whose queries are ready: of a set, seconds."""
+    part: Part = pickle.loads(pickled)
+    return part
