@@ -1,15 +1,18 @@
 """Measure ways to a query on Spark.
 
-A function of SQL is measured against `match` and a view of files, and one key with half of all events against none.
+A function of SQL is measured against `match` and a view of files; one key with half of all events with and without a
+cut of its rows; and many small files, and folders of keys, once each.
 
-    python benchmarks/spark_ways.py [--events N] [--cores N] [--folder FOLDER] [--save]
+    python benchmarks/spark_ways.py [--events N] [--files N] [--folders N] [--only sql,skew,small] [--cores N]
+                                    [--folder FOLDER] [--save]
 
-Seconds are medians of three, after one that is not counted; all ways must find as many matches.
+Seconds of the first two are medians of three, after one that is not counted; all ways must find as many matches.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
 import statistics
 import sys
 import tempfile
@@ -27,7 +30,7 @@ from spark import KEYED, cpu_times, generate
 
 import cer_gpu
 import spark_glue.row_distribution
-from spark_glue import match, register, register_sql, run, session
+from spark_glue import Summary, match, register, register_sql, run, session
 
 TIMES = 3
 SKEW_TASKS = 8
@@ -135,10 +138,66 @@ def with_a_heavy_key(spark: Any, events: Path, n_events: int, folder: str) -> li
     return found
 
 
+def small_files(folder: Path, n_files: int, n_rows: int, *, keyed: bool) -> Path:
+    """Write small files, unless they are there already: each the next of a stream, or of a key in its folder."""
+    place = folder / f"{'folders' if keyed else 'files'}-{n_files}-{n_rows}"
+    if place.exists():
+        return place
+    unfinished = folder / f".{place.name}"
+    rng, seconds = np.random.default_rng(2), 0.0
+    for number in range(n_files):
+        times = seconds + np.cumsum(rng.exponential(1 / 1000, n_rows))
+        seconds = 0.0 if keyed else float(times[-1])
+        columns: dict[str, Any] = {
+            "type": rng.choice(list("ABCDEFGHI"), n_rows),
+            "ts": pa.array((times * 1e6).astype(np.int64), pa.timestamp("us")),
+            "x": rng.random(n_rows).astype(np.float32),
+        }
+        path = unfinished / (f"k={number}" if keyed else "") / f"part-{number:06}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(columns), path)
+    unfinished.rename(place)
+    return place
+
+
+def with_small_files(folder: Path, n_files: int, n_folders: int, out: str) -> list[dict[str, object]]:
+    """Measure jobs over many small files: seconds, and how much memory of the driver's process grows."""
+    ranged = "SELECT * FROM S WHERE A ; B+ ; C FILTER A[x > 0.99] AND B[x > 0.99] AND C[x > 0.99] WITHIN 1 SECOND"
+    keyed = "SELECT * FROM S WHERE A ; B ; C FILTER A[x > 0.9] AND B[x > 0.9] AND C[x > 0.9] PARTITION BY [k]"
+    rows: list[dict[str, object]] = []
+    for name, text, n, n_rows in (("files", ranged, n_files, 1000), ("folders of keys", keyed, n_folders, 10)):
+        query = cer_gpu.compile(text, time_column="ts")
+        is_keyed = text == keyed
+
+        def job(place: Path, query: cer_gpu.Query = query) -> Summary:
+            return run(str(place), query, f"{out}/found", order_by="ts", tasks=8, output="ends", overwrite=True)
+
+        job(small_files(folder, 20, n_rows, keyed=is_keyed))  # workers start, and load the loops
+        place = small_files(folder, n, n_rows, keyed=is_keyed)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        done = job(place)
+        more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        rows.append(
+            {
+                "input": f"{n:,} {name} of {n_rows:,} rows",
+                "seconds": done.seconds,
+                "planned in, s": done.planning_seconds,
+                "ms for each": done.seconds / n * 1e3,
+                "driver, KiB for each": more / n,
+                "largest part / mean": done.skew,
+                "matches": done.n_matches,
+            }
+        )
+    return rows
+
+
 def main(arguments: list[str]) -> int:
     """Measure everything; see the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=5_000_000, help="events of the stream")
+    parser.add_argument("--files", type=int, default=10_000, help="small files")
+    parser.add_argument("--folders", type=int, default=10_000, help="folders of keys")
+    parser.add_argument("--only", default="sql,skew,small", help="what is measured, separated by commas")
     parser.add_argument("--cores", type=int, default=2, help="tasks of Spark at once")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the events are kept")
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/<machine>-spark-ways.json")
@@ -147,14 +206,20 @@ def main(arguments: list[str]) -> int:
     spark = session(cores=options.cores, config={"spark.driver.memory": "4g"})
     results = {}
     with tempfile.TemporaryDirectory() as out:
-        title = f"In SQL, local[{options.cores}]"
-        results[title] = in_sql(spark, generate(options.folder, options.events), options.events)
-        counts = {row["matches"] for row in results[title]}
-        assert len(counts) == 1, counts
-        show(console, title, results[title])
-        title = f"One key with half of all events, local[{options.cores}], {SKEW_TASKS} tasks"
-        results[title] = with_a_heavy_key(spark, skewed(options.folder, options.events), options.events, out)
-        show(console, title, results[title])
+        if "sql" in options.only:
+            title = f"In SQL, local[{options.cores}]"
+            results[title] = in_sql(spark, generate(options.folder, options.events), options.events)
+            counts = {row["matches"] for row in results[title]}
+            assert len(counts) == 1, counts
+            show(console, title, results[title])
+        if "skew" in options.only:
+            title = f"One key with half of all events, local[{options.cores}], {SKEW_TASKS} tasks"
+            results[title] = with_a_heavy_key(spark, skewed(options.folder, options.events), options.events, out)
+            show(console, title, results[title])
+        if "small" in options.only:
+            title = f"Many small files, local[{options.cores}], 8 tasks"
+            results[title] = with_small_files(options.folder, options.files, options.folders, out)
+            show(console, title, results[title])
     spark.stop()
     if options.save:
         save(

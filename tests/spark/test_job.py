@@ -19,6 +19,7 @@ from spark_glue import explain, job, match, plain_errors, run
 from spark_glue.cli import main
 from spark_glue.errors import plain_error
 from spark_glue.match import plan_match
+from spark_glue.sessions import short
 
 pytest.importorskip("pyspark")
 
@@ -339,6 +340,23 @@ def test_explain_with_events(spark, flights, tmp_path, capsys):
     said = explain(cer_gpu.compile(LATE_AGAIN, time_column="ts"), events=joined, order_by="ts")
     assert "rows: Spark reads the rows" in said
     assert said.endswith("it is limited")
+    options = {"order_by": "ts", "tasks": 2, "source": "rows", "distribution": "range"}
+    said = explain(cer_gpu.compile(LATE_AGAIN, time_column="ts"), events=joined, **options)
+    assert said.endswith("they are computed twice, first for the counts of ts: cache them if that is long")
+    assert "computed twice" not in explain(
+        cer_gpu.compile(LATE_AGAIN, time_column="ts"), events=spark.read.parquet(flights), **options
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "way"), [("rows", "evaluate by key"), ("files", "evaluate by range, reading files")]
+)
+def test_the_plan_that_spark_shows_names_the_query(spark, flights, source, way):
+    found = match(
+        spark.read.parquet(flights), cer_gpu.compile(LATE_AGAIN, time_column="ts"), order_by="ts", source=source
+    )
+    shown = found._jdf.queryExecution().toString()
+    assert f"{short(LATE_AGAIN)}: {way}" in shown
 
 
 def test_jobs_are_described_while_they_run(spark, df, query, tmp_path):
