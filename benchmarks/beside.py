@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from measure import WARM_UP, Row, Workload, count, drain, seconds
@@ -24,6 +25,25 @@ STEPS = {
     "A ; B? ; C": "A ; (B OR C) ; C",
 }
 """Formulas, each with that of the plainer query."""
+DISTANCES_TITLE = "Gaps at each step and windows within"
+ABOUT_DISTANCES = "Random events of nine types WITHIN 100 EVENTS; each query beside the chain without the bounds."
+GAPS = ", 30 EVENTS EACH STEP"
+DISTANCES = {
+    f"A ; B ; C{GAPS}": "A ; B ; C",
+    f"A ; B+ ; C{GAPS}": "A ; B+ ; C",
+    f"A ; B{{1,3}} ; C{GAPS}": "A ; B{1,3} ; C",
+    f"A ; B{{3,5}} ; C{GAPS}": "A ; B{3,5} ; C",
+    f"A ; !D ; B ; C{GAPS}": "A ; !D ; B ; C",
+    f"A -> B ; C{GAPS}": "A -> B ; C",
+    "(A ; B+ WITHIN 30 EVENTS) ; C": "A ; B+ ; C",
+    "(A ; B ; C WITHIN 30 EVENTS) ; D": "A ; B ; C ; D",
+    "A ; (B ; C ; D WITHIN 30 EVENTS)": "A ; B ; C ; D",
+    "A ; (B ; C WITHIN 30 EVENTS) ; D": "A ; B ; C ; D",
+    "A ; (B ; C ; D WITHIN 30 EVENTS) ; E": "A ; B ; C ; D ; E",
+    "A ; (B+ ; C WITHIN 30 EVENTS) ; D": "A ; B+ ; C ; D",
+    "(A ; B ; C WITHIN 30 EVENTS) ; (D ; E ; F WITHIN 30 EVENTS)": "A ; B ; C ; D ; E ; F",
+}
+"""Formulas, some with gaps at each step, each with that of the plainer query."""
 RARE = partial(random_types, names=tuple("ABCDEFGHI"), shares={"A": 0.1, "B": 0.1, "C": 1e-4})
 DENSE = partial(random_types, names=tuple("ABCDEFGHI"))
 WHOLE = "SELECT {} FROM S WHERE {} WITHIN {} EVENTS"
@@ -37,7 +57,9 @@ PATTERNS = {"A ; B ; C": ("A AS a ; B AS b ; C AS c", 60), "A ; B+ ; C": ("A AS 
 
 STRATEGIES = ("NEXT", "LAST", "MAX")
 CHAINS = ("A ; B ; C", "A ; B+ ; C")
+SPACED = "SELECT * FROM S WHERE {} WITHIN 100 EVENTS"
 BESIDE = {
+    **{formula: SPACED.format(plain) for formula, plain in DISTANCES.items()},
     **{formula: ALL.format(plain) for formula, plain in STEPS.items()},
     **{f"{strategy}, {formula}": WHOLE.format("*", formula, 1000) for strategy in STRATEGIES for formula in CHAINS},
     **{f"{name}: {what}": WHOLE.format("*", *pattern) for name, pattern in PATTERNS.items() for what in SUMS},
@@ -52,6 +74,16 @@ def steps() -> list[Workload]:
         for output in ("positions", "count")
         for formula in STEPS
     ]
+
+
+def distances() -> list[Workload]:
+    """Return the workloads of bounds on distances, listed (ten matches at an end), counted, and their ends."""
+    found = []
+    for output in ("positions", "count", "ends"):
+        for formula in DISTANCES:
+            text = f"{SPACED.format(formula.removesuffix(GAPS))}{GAPS if formula.endswith(GAPS) else ''}"
+            found.append(Workload(formula, text, DENSE, output=output, times=0.4))
+    return found
 
 
 def choices() -> list[Workload]:
@@ -74,7 +106,9 @@ def measures() -> list[Workload]:
 
 def compared(workload: Workload, n_events: int, repeat: int) -> Row:
     """Measure a query and the plainer one in turn, on one thread."""
-    plainer = Workload(workload.name, BESIDE[workload.name], workload.events)
+    few = " LIMIT 10" if workload.name in DISTANCES and workload.output == "positions" else ""
+    workload = replace(workload, text=workload.text + few)
+    plainer = Workload(workload.name, BESIDE[workload.name] + few, workload.events)
     beside = {"measures": "positions", "count": "ends" if workload.text.startswith(_COMPARING) else "count"}
     output = beside.get(workload.output, workload.output)
     query, other, table = workload.query(), plainer.query(), workload.table(n_events)

@@ -271,6 +271,7 @@ def families(n_events: int, *, long: bool = False) -> list[Family]:
             else []
         ),
         Family(beside.TITLE, beside.ABOUT, beside.steps(), beside.compared),
+        Family(beside.DISTANCES_TITLE, beside.ABOUT_DISTANCES, beside.distances(), beside.compared),
         Family(beside.CHOICES, beside.ABOUT_CHOICES, beside.choices(), beside.compared),
         Family(beside.MEASURES, beside.ABOUT_MEASURES, beside.measures(), beside.compared),
         Family("Partitions", "One of so many keys at random for each event; C is rare.", _partitions()),

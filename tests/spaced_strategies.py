@@ -9,7 +9,7 @@ import rest_strategies as rest
 import strategies as s
 from hypothesis import strategies as st
 
-QUANTIFIERS = ("one", "one", "one", "plus", "next plus", "two", "two or more")
+QUANTIFIERS = ("one", "one", "one", "plus", "next plus", "two", "two or more", "one or two", "two or three", "next")
 
 
 @st.composite
@@ -24,6 +24,9 @@ def steps(draw, quantifiers=QUANTIFIERS):
         "next plus": ref.Times(event, 1, None, "->"),
         "two": ref.Times(event, 2, 2),
         "two or more": ref.Times(event, 2, None),
+        "one or two": ref.Times(event, 1, 2),
+        "two or three": ref.Times(event, 2, 3),
+        "next": ref.Times(event, 1, 3, "->"),
     }
     return bodies.get(quantifier, event), quantifier
 

@@ -57,6 +57,8 @@ class ChainStep:
         Longest distance of two neighbouring events of a repeated step.
     windows : tuple of (int, Within)
         First step, and length, of each window around some steps of which this one is the last.
+    optional : bool
+        True if a run may go on without it: it is a further event of the step before (``{n,m}``).
     """
 
     guards: tuple[int, ...]
@@ -70,6 +72,7 @@ class ChainStep:
     gap: Within | None = None
     own_gap: Within | None = None
     windows: tuple[tuple[int, Within], ...] = ()
+    optional: bool = False
 
     @property
     def spaced(self) -> bool:
@@ -198,17 +201,26 @@ def are_spaced(steps: Sequence[ChainStep]) -> bool:
     return any(step.spaced for step in steps)
 
 
-def counts_windows(steps: Sequence[ChainStep]) -> bool:
-    """Return True if the matches of a chain can be counted by walks along its stacks, whatever windows are within it.
+def n_sources(steps: Sequence[ChainStep]) -> tuple[int, ...]:
+    """Return for each step, and for the end, at how many of the steps right before it a run may be that goes on to it.
 
-    There is at most one: it begins with the first step, or ends with the last and begins with a step of one event.
+    Those are the step before, and others from which a run leaves out optional steps.
     """
-    windows = [(first, last) for last, step in enumerate(steps) for first, _ in step.windows]
-    if len(windows) != 1:
-        return not windows
-    first, last = windows[0]
-    is_last = last == len(steps) - 1
-    return first == 0 if not is_last else first > 0 and not steps[first].repeated
+    numbers, n_left_out = [], 0
+    for step in steps:
+        numbers.append(1 if step.optional else 1 + n_left_out)
+        n_left_out = n_left_out + 1 if step.optional else 0
+    return (*numbers, 1 + n_left_out)
+
+
+def nests_windows(steps: Sequence[ChainStep]) -> bool:
+    """Return True if a step of a chain is in several windows, so that walks along its stacks cannot count matches."""
+    covered: set[int] = set()
+    for within in (range(first, last + 1) for last, step in enumerate(steps) for first, _ in step.windows):
+        if not covered.isdisjoint(within):
+            return True
+        covered.update(within)
+    return False
 
 
 class Chain(NumberedAlphabet):

@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 
 from cer_gpu.automaton.alphabet import Table
 from cer_gpu.automaton.atom_graph import AtomGraph, AtomTable, build_atom_graph
-from cer_gpu.automaton.chain import Chain, Rejection, are_neighbours, counts_windows
+from cer_gpu.automaton.chain import Chain, Rejection, are_neighbours, nests_windows
 from cer_gpu.automaton.chain_sums import MAX_ROWS, n_sums
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.keyed_recent import KeyedRecentTable, RecentTable
@@ -298,7 +298,8 @@ class _PlanRequest:
     @property
     def counts_paths(self) -> bool:
         """True if the matches of a chain with gaps can be counted along its stacks."""
-        return self.output.counted and self.is_chain and self.plan.is_spaced and counts_windows(self.plan.chain or ())
+        spaced = self.output.counted and self.is_chain and self.plan.is_spaced
+        return spaced and not nests_windows(self.plan.chain or ())
 
     @property
     def lists_chain(self) -> bool:
@@ -474,7 +475,7 @@ def _why_not_spaced(plan: LogicalPlan, output: type[Output]) -> str:
     if output.by_starts:
         return "each start is followed by itself"
     if output.counted:
-        return "matches are counted, and there are several windows, or one in the middle"
+        return "matches are counted, and there is a window within another"
     labelled = output.is_labelled(plan.head) and any(step.labels is None for step in plan.chain or ())
     return "an event of a step may be one of several variables" if labelled else "only a shard of the matches is listed"
 

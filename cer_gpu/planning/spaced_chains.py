@@ -97,25 +97,24 @@ def _part_of(pattern: NormalForm) -> _Part | Rejection:
 
 
 def _copied(steps: Sequence[ChainStep]) -> tuple[list[range], list[ChainStep]] | Rejection:
-    """Return a step for each event that is there in any case, and which of them stand for each step."""
+    """Return a step for each event that is there in any case, or may be, and which of them stand for each step."""
     alone: list[ChainStep] = []
     step_of: list[range] = []
     for step in steps:
         first = len(alone)
-        if step.repeated and step.n_max is not None and step.n_min != step.n_max:
-            return Rejection("a number of events is bounded, and so are their distances")
-        if len(alone) + step.n_min > MAX_STEPS:
-            return Rejection(f"the pattern has more than {MAX_STEPS} steps")
-        alone += _copies(step)
+        n_copies = step.n_min if step.n_max is None else step.n_max
+        if len(alone) + n_copies > MAX_STEPS:
+            return Rejection(f"the pattern has more than {MAX_STEPS} steps, one for each event of a '{{n,m}}'")
+        alone += _copies(step, n_copies)
         step_of.append(range(first, len(alone)))
     return step_of, alone
 
 
-def _copies(step: ChainStep) -> Iterator[ChainStep]:
-    """Yield a step for each event that is there in any case; the last one may have others."""
+def _copies(step: ChainStep, n_copies: int) -> Iterator[ChainStep]:
+    """Yield a step for each event that is there in any case, or may be; the last one may have others without bound."""
     between = step.guards if step.linked else ()
-    for k in range(step.n_min):
-        is_last = k == step.n_min - 1
+    for k in range(n_copies):
+        is_last = k == n_copies - 1
         repeated = step.repeated and step.n_max is None and is_last
         yield replace(
             step,
@@ -125,6 +124,7 @@ def _copies(step: ChainStep) -> Iterator[ChainStep]:
             linked=step.linked and repeated,
             neighbour=step.neighbour and k == 0,
             barring=step.barring if k == 0 else between,
+            optional=k >= step.n_min,
         )
 
 
@@ -140,7 +140,7 @@ def _with_bounds(
         for first, end, length in windows:
             if end != last or (first == last and not step.repeated):
                 continue
-            if first == last - 1 and not step.repeated and not steps[first].repeated:
+            if first == last - 1 and not (step.repeated or steps[first].repeated or step.optional):
                 gap = length if gap is None or length.length < gap.length else gap
             else:
                 own.append((first, length))

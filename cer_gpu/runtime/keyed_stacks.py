@@ -13,6 +13,7 @@ from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.chains import keyed_stacks as drops
 from cer_gpu.backend.chains import keyed_stacks as loops
+from cer_gpu.backend.chains import path_counts
 from cer_gpu.columnar.memory import GROWS_IN_PLACE, GrowableArray, Scratch
 from cer_gpu.errors import no_memory
 from cer_gpu.runtime.counts import CountBuffers
@@ -64,16 +65,20 @@ class KeyedStacks(ChainLister):
         self._lasts = np.zeros((0, 2), np.int64)
         self._barred = np.zeros((0, len(chain.steps)), np.int64)
         width = loops.TIME + options.timed + chain.is_gapped + 2 * chain.is_counted
-        width += 0 if options.spacing is None else options.spacing.n_columns
+        width += 0 if options.spacing is None else options.spacing.n_columns + self._n_left
         width += options.window != GLOBAL_WINDOW
         self._ring = GrowableArray(max(_INITIAL_SIZE, 2 * n_stacks), width)
-        self._ends = Scratch(np.int64, loops.N_END)
+        self._ends = Scratch(np.int64, loops.N_END + self._n_left)
+        self._gathered = self._new_stacks(0, ranged=True)
+        self._sums = self._new_paths(0, gathered=True)
+        if options.counted:
+            self._grow_paths()
         self.reserve_partitions(1)
 
     def feed(self, events: RelevantEvents) -> Iterator[MatchBuffers | CountBuffers]:
         """Process relevant events and yield full buffers, in order."""
         begin, n = 0, len(events.symbols)
-        ends, args = self._ends.empty(n), self._loop_args(events)
+        ends, args = self._ends.empty(n * self._n_end_steps), self._loop_args(events)
         while begin < n:
             groups = plain(self._tops_of, self._instances_of)
             begin, n_ends = loops.push_keyed_events(*args, *groups, begin, self._regs, ends)
@@ -87,6 +92,22 @@ class KeyedStacks(ChainLister):
     def _instance_groups(self) -> tuple[tuple[Any, ...], ...]:
         """No stacks, and the ring."""
         return (), self._instances_of
+
+    @property
+    def _counted_groups(self) -> tuple[tuple[Any, ...], ...]:
+        """Stacks for the instances that an end may reach, and the ring."""
+        return tuple(self._gathered), self._instances_of
+
+    @property
+    def _path_sums(self) -> path_counts.Paths:
+        """Sums of paths for these instances."""
+        return self._sums
+
+    def _grow_paths(self) -> None:
+        """Make space for more instances that an end may reach."""
+        size = max(2 * self._gathered.places.shape[1], _INITIAL_SIZE)
+        self._gathered = self._new_stacks(size, ranged=True)
+        self._sums = self._new_paths(size, gathered=True)
 
     def live(self) -> Int64:
         """Return the positions that matches to come may hold, and perhaps others, ascending."""
@@ -237,7 +258,7 @@ class KeyedStacks(ChainLister):
             return int(drops.drop_oldest(*plain(self._instances_of), clock, self._length, self._regs))
         new_ids = np.empty(self._n_instances, np.int64)
         groups = plain(self._chain.arrays, self._tops_of, self._instances_of)
-        left = drops.collect(*groups, len(self._tops), self._length, self._regs, new_ids)
+        left = drops.collect(*groups, len(self._tops), self._length, self._n_left, self._regs, new_ids)
         return int(left)
 
 

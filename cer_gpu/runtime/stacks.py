@@ -24,7 +24,7 @@ from cer_gpu.stages import LISTING
 
 _INITIAL_SIZE = 1 << 12
 """Initial capacity: instances of each stack, and events of a match."""
-_OF_INSTANCES = ("places", "below", "latest", "bars", "clocks")
+_OF_INSTANCES = ("places", "below", "latest", "bars", "clocks", "more", "firsts")
 """Fields of `Stacks` with a row of instances for each step."""
 
 
@@ -51,16 +51,16 @@ class ChainLister(Runtime):
         self._length = np.uint64(2**64 - 1) if length is None else length
         self._marks = np.arange(1, len(chain.steps) + 1 if options.labelled else 1, dtype=np.int32)
         self._regs = np.zeros(n_regs, np.int64)
-        self._frames = np.zeros((_INITIAL_SIZE, listing.N_FRAME), np.int64)
+        spacing = options.spacing
+        self._n_left = 0 if spacing is None else spacing.n_left_out
+        self._frames = np.zeros((_INITIAL_SIZE, listing.N_FRAME + self._n_left), np.int64)
         self._path = np.zeros(_INITIAL_SIZE, np.int64)
         self._path_marks = np.zeros(_INITIAL_SIZE, np.int32)
-        self._spacing = () if options.spacing is None else tuple(options.spacing.arrays(len(chain.steps)))
-        shape = (0, 0) if options.spacing is None else (_INITIAL_SIZE, len(options.spacing.windows) + 1)
+        self._spacing = () if spacing is None else tuple(spacing.arrays())
+        shape = (0, 0) if spacing is None else (_INITIAL_SIZE, len(spacing.windows) + 1)
         self._path_clocks = np.zeros(shape, self._length.dtype)
         self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
         self._counts = CountOutput(timed=options.timed, shard=options.shard)
-        n_paths = _INITIAL_SIZE if options.counted else 0
-        self._paths = tuple(np.zeros((4, n_paths), dtype) for dtype in self._path_dtypes)
 
     @property
     def numbers_events(self) -> bool:
@@ -68,9 +68,9 @@ class ChainLister(Runtime):
         return self.options.window == COUNT_WINDOW
 
     @property
-    def _path_dtypes(self) -> tuple[Any, ...]:
-        """Types of the fields of `cer_gpu.backend.chains.path_counts.Paths`."""
-        return np.uint64, self._length.dtype, np.int64, np.int64, np.int64
+    def _n_end_steps(self) -> int:
+        """Number of steps with which an event may end matches."""
+        return 1 if self.options.spacing is None else self.options.spacing.n_sources[-1]
 
     def flush(self) -> MatchBuffers | CountBuffers:
         """Return the matches, or the counts, since the last call."""
@@ -119,7 +119,7 @@ class ChainLister(Runtime):
         """Count the matches of the first ends, and yield full buffers."""
         regs = self._regs
         while n_ends:
-            groups = plain(*self._instance_groups, self._paths, Counts(*self._counts.to_fill))
+            groups = plain(*self._counted_groups, self._path_sums, Counts(*self._counts.to_fill))
             match Status(path_counts.count_ends(*args, *groups, ends, n_ends, regs)):
                 case Status.DONE:
                     break
@@ -128,12 +128,62 @@ class ChainLister(Runtime):
                     assert isinstance(counts, CountBuffers)
                     yield counts
                 case Status.GROW_PATH:
-                    size = 2 * self._paths[0].shape[1]
-                    self._paths = tuple(np.zeros((4, size), dtype) for dtype in self._path_dtypes)
+                    self._grow_paths()
                 case Status.TOO_MANY:
                     raise too_many_at(int(events.positions[ends[regs[loops.END], loops.EVENT]]))
                 case other:
                     raise AssertionError(other)
+
+    @property
+    def _counted_groups(self) -> tuple[tuple[Any, ...], ...]:
+        """Stacks of which matches are counted, and the ring."""
+        return self._instance_groups
+
+    @property
+    def _path_sums(self) -> path_counts.Paths:
+        """Sums of paths for the instances of the stacks."""
+        raise NotImplementedError
+
+    def _grow_paths(self) -> None:
+        """Make space for the sums of more instances."""
+        raise NotImplementedError
+
+    def _new_stacks(self, size: int, *, ranged: bool) -> loops.Stacks:
+        """Return empty stacks."""
+        chain, spacing, clock = self._chain, self.options.spacing, self._length.dtype
+        n_steps = len(chain.steps)
+        n_clocks = 0 if spacing is None else spacing.n_columns * n_steps
+        n_more = self._n_left * n_steps
+        n_ranges = 0 if spacing is None or not ranged else spacing.ranges[2]
+        return loops.Stacks(
+            counts=np.zeros(n_steps + 1, np.int64),
+            bottoms=np.zeros(n_steps + 1, np.int64),
+            tops=np.zeros(n_steps + 1, clock),
+            places=np.zeros((n_steps, size), np.int64),
+            below=np.zeros((n_steps, size), np.int64),
+            latest=np.zeros((n_steps, size), clock),
+            began=np.zeros(size if self.options.timed else 0, np.int64),
+            barred=np.full(n_steps, -1, np.int64),
+            bars=np.zeros((n_steps, size if chain.is_gapped else 0), np.int64),
+            clocks=np.zeros((n_clocks, size if n_clocks else 0), clock),
+            more=np.zeros((n_more, size if n_more else 0), np.int64),
+            ranges=np.zeros((n_ranges, size if n_ranges else 0), np.int64),
+            totals=np.zeros((2 * n_steps, size) if n_ranges else (0, 0), np.uint64),
+            firsts=np.zeros((n_steps, size) if n_ranges else (0, 0), clock),
+            summed=np.zeros((2, n_steps), np.int64),
+        )
+
+    def _new_paths(self, size: int, *, gathered: bool) -> path_counts.Paths:
+        """Return sums of paths for stacks of some capacity."""
+        n_steps = len(self._chain.steps)
+        n_rows = path_counts.N_KINDS * n_steps
+        return path_counts.Paths(
+            sums=np.zeros((n_rows, size, 2), np.uint64),
+            spans=np.zeros((n_rows + 1, 2), np.int64),
+            lows=np.zeros((path_counts.N_LOWS, n_steps), np.int64),
+            ids=np.zeros((n_steps, size) if gathered else (0, 0), np.int64),
+            newest=np.zeros(n_steps, np.int64),
+        )
 
     def _double_path(self) -> None:
         """Make space for longer matches; a path ends where its array does."""
@@ -157,27 +207,16 @@ class StackLister(ChainLister):
 
     def __init__(self, chain: Chain, options: RunOptions, length: Length) -> None:
         super().__init__(chain, options, length)
-        n_steps, n_bars = len(chain.steps), _INITIAL_SIZE if chain.is_gapped else 0
-        n_clocks = 0 if options.spacing is None else options.spacing.n_columns * n_steps
-        self._stacks = loops.Stacks(
-            counts=np.zeros(n_steps + 1, np.int64),
-            bottoms=np.zeros(n_steps + 1, np.int64),
-            tops=np.zeros(n_steps + 1, self._length.dtype),
-            places=np.zeros((n_steps, _INITIAL_SIZE), np.int64),
-            below=np.zeros((n_steps, _INITIAL_SIZE), np.int64),
-            latest=np.zeros((n_steps, _INITIAL_SIZE), self._length.dtype),
-            began=np.zeros(_INITIAL_SIZE if options.timed else 0, np.int64),
-            barred=np.full(n_steps, -1, np.int64),
-            bars=np.zeros((n_steps, n_bars), np.int64),
-            clocks=np.zeros((n_clocks, _INITIAL_SIZE if n_clocks else 0), self._length.dtype),
-        )
+        self._stacks = self._new_stacks(_INITIAL_SIZE, ranged=options.counted)
         self._stacks.counts[0] = 1
-        self._ends = Scratch(np.int64, loops.BOTTOMS + n_steps * (options.consume != CONSUME_NONE))
+        n_bottoms = len(chain.steps) * (options.consume != CONSUME_NONE)
+        self._ends = Scratch(np.int64, loops.BOTTOMS + n_bottoms + self._n_left)
+        self._sums = self._new_paths(0, gathered=False)
 
     def feed(self, events: RelevantEvents) -> Iterator[MatchBuffers | CountBuffers]:
         """Process relevant events and yield full buffers, in order."""
         begin, n = 0, len(events.symbols)
-        ends, args = self._ends.empty(n), self._loop_args(events)
+        ends, args = self._ends.empty(n * self._n_end_steps), self._loop_args(events)
         while begin < n:
             first = begin
             begin, n_ends = loops.push_events(*args, self._instance_groups[0], begin, ends)
@@ -191,6 +230,15 @@ class StackLister(ChainLister):
     def _instance_groups(self) -> tuple[tuple[Any, ...], ...]:
         """Stacks, and no ring."""
         return tuple(self._stacks), ()
+
+    @property
+    def _path_sums(self) -> path_counts.Paths:
+        """Sums of paths for the instances of the stacks."""
+        return self._sums
+
+    def _grow_paths(self) -> None:
+        """Make space for the sums of all instances that there is space for."""
+        self._sums = self._new_paths(self._stacks.places.shape[1], gathered=False)
 
     @property
     def _heights(self) -> Int64:
@@ -213,12 +261,24 @@ class StackLister(ChainLister):
         (self._counts.n_ends,) = map(int, snapshot["n_ends"])
         self._stacks = loops.Stacks(**{name: snapshot[name] for name in loops.Stacks._fields})
 
+    @property
+    def _owners(self) -> Int64:
+        """Step of each row of ranges."""
+        owners = np.zeros(len(self._stacks.ranges), np.int64)
+        if len(owners) and self.options.spacing is not None:
+            for rows in self.options.spacing.ranges[:2]:
+                steps, _ = np.nonzero(rows >= 0)
+                owners[rows[rows >= 0]] = steps
+        return owners
+
     def _instances_by(self, change: Callable[[Array, Int64], Array]) -> loops.Stacks:
         """Return the stacks with their instances changed by a function of rows and of the heights of these."""
         changed = {}
         for name in _OF_INSTANCES:
             rows = getattr(self._stacks, name)
             changed[name] = change(rows, np.tile(self._heights, len(rows) // len(self._heights)))
+        changed["ranges"] = change(self._stacks.ranges, self._heights[self._owners])
+        changed["totals"] = change(self._stacks.totals, np.repeat(self._heights, 2)[: len(self._stacks.totals)])
         began = change(self._stacks.began[np.newaxis], self._heights[:1])[0]
         return self._stacks._replace(**changed, began=began)
 

@@ -14,7 +14,8 @@ that of the instance before it; the id `origin` is in row 0, and when row 0 is t
 * where a step holds n > 1 events at least, its depth: how many instances lie below it in its stack, up to n - 1, and
   the distance back to the last of these, 32 bits each; or -1 - k if fewer than k + 1 lie below it and the last of them
   is not known.  Then the distance to the instance above it;
-* with bounds on distances, their columns, in the bits of `latest_of` (`cer_gpu.backend.chains.spacing`);
+* with bounds on distances, their columns, in the bits of `latest_of` (`cer_gpu.backend.chains.spacing`); then, where
+  steps are optional, the distances in ids back to its further sources, 0 for none;
 * in the last column, unless windows end for all partitions at once, the owning partition, or -1 once it is dropped.
 
 A partition is a row of `tops`, so that an event costs a look at one row and a write to the end of the instances:
@@ -34,12 +35,13 @@ import numpy as np
 
 from cer_gpu.automaton.encoding import CONSUME_ANY, CONSUME_PARTITION
 from cer_gpu.backend.arguments import Events, Options, Steps, Window
-from cer_gpu.backend.chains.spacing import Spacing, n_columns
+from cer_gpu.backend.chains.spacing import Spacing, n_columns, n_left_out
 from cer_gpu.backend.chains.stacks import (
     BEFORE,
     BESIDE,
     BOTTOMS,
     END_BAR,
+    END_STEP,
     EVENT,
     N_VALUES,
     has_absences,
@@ -95,7 +97,7 @@ def drop_oldest(ring, clock, length, regs):
 
 
 @kernel
-def collect(steps, tops_of, ring, n_partitions, length, regs, new_ids):
+def collect(steps, tops_of, ring, n_partitions, length, n_left, regs, new_ids):
     """Keep the instances that partitions still reach, if each has a window of its own, or none.
 
     They are moved to the front, so that ids begin at 0 again.
@@ -107,6 +109,8 @@ def collect(steps, tops_of, ring, n_partitions, length, regs, new_ids):
     ring : Ring
     n_partitions : int
     length : clock
+    n_left : int
+        Number of the further sources of an instance, whose columns are before that of its partition.
     regs : int64, shape (N_REGS,), written
     new_ids : int64, shape (live,), written
 
@@ -131,6 +135,11 @@ def collect(steps, tops_of, ring, n_partitions, length, regs, new_ids):
             lower, before = lower_of(i, links), before_of(i, links - flag)
             for c in range(instances.shape[1]):
                 instances[_U(alive), _U(c)] = instances[_U(i), _U(c)]
+            for e in range(n_left):
+                at = _U(instances.shape[1] - 1 - n_left + e)
+                back = instances[_U(alive), at]
+                source = new_ids[_U(i - back)] if back > 0 else np.int64(-1)
+                instances[_U(alive), at] = alive - source if source >= 0 else np.int64(0)
             lower = new_ids[_U(lower)] if lower >= 0 else np.int64(-1)
             before = new_ids[_U(before)] if before >= 0 else np.int64(-1)
             instances[_U(alive), LINKS] = links_of(alive, lower, before) | flag
@@ -309,7 +318,7 @@ def _is_near(ring, spacing, clock_at, k, s, row, clock):
     near = not (clock - latest_of[row, clock_at] > gap)
     for w in range(spacing.columns.shape[0]):
         each = _U(w)
-        if near and spacing.last_steps[each] == k and spacing.first_steps[each] <= s:
+        if near and spacing.least_ends[each] <= k <= spacing.last_steps[each] and spacing.first_steps[each] <= s:
             column = _U(spacing.columns[each])
             at = clock_at + column if column > _U(0) else _U(LATEST)
             near = not (clock - latest_of[row, at] > spacing.lengths[each])
@@ -317,15 +326,63 @@ def _is_near(ring, spacing, clock_at, k, s, row, clock):
 
 
 @helper
-def _put_clocks(ring, spacing, clock_at, row, s, before, clock):
-    """Write the clocks of a new instance, with which runs continue from that in row `before`, of step s, if any."""
+def _put_clocks(ring, spacing, clock_at, row, s, before, clock, others):
+    """Write the clocks of a new instance, with which runs continue from that in row `before`, of step s, if any.
+
+    With `others`, those are there by which they continue from another stack, and the later ones hold.
+    """
     latest_of = ring.latest_of
     latest_of[row, clock_at] = clock
     for w in range(spacing.columns.shape[0]):
         column = spacing.columns[_U(w)]
         if column > 0:
             at = clock_at + _U(column)
-            latest_of[row, at] = latest_of[before, at] if s >= spacing.first_steps[_U(w)] else clock
+            first = latest_of[before, at] if s >= spacing.first_steps[_U(w)] else clock
+            latest_of[row, at] = max(first, latest_of[row, at]) if others else first
+
+
+@helper
+def _reach_back(tops_of, ring, spacing, step, p, event, events, length, first, next_id, origin, clock, clock_at, gapped,
+                neighbour, ends, n_ends):  # fmt: skip
+    """Write the sources of a new instance of a step, and its clocks, given by the latest of them.
+
+    Return whether it continues at one, the latest start of those at which it does, and the first source, or -1.  The
+    other sources go to the row of ends, too, as its last columns.
+    """
+    tops, tops_latest, lasts = tops_of.tops, tops_of.tops_latest, tops_of.lasts
+    instances = ring.instances
+    size, width = instances.shape[0], ends.shape[1]
+    n_stacks = np.int64(tops.shape[1] // 2)
+    n_left = n_left_out(spacing)
+    row = row_of(next_id, origin, size)
+    start, before, begins = clock, np.int64(-1), False
+    for e in range(spacing.n_sources[_U(step)]):
+        s = step - 1 - e
+        source = tops[p, _U(s)]
+        if source < first:
+            source = np.int64(-1)
+        if source >= 0 and neighbour:
+            place = instances[row_of(source, origin, size), PLACE]
+            if events.ordinals[event] != lasts[p, 0] + 1 or place != lasts[p, 1]:
+                source = np.int64(-1)
+        if e == 0:
+            before = source
+        else:
+            ends[n_ends, _U(width - n_left + e - 1)] = source
+            if step < n_stacks:
+                back = next_id - source if source >= 0 else np.int64(0)
+                instances[row, clock_at + _U(n_columns(spacing) + e - 1)] = back
+        latest = tops_latest[p, _U(n_stacks + s)]
+        near = source >= 0 and not (clock - latest > length)  # infinite clocks differ by NaN
+        if near and gapped:
+            near = instances[row_of(source, origin, size), PLACE] >= tops_of.barred[p, _U(step)]
+        if near and _is_near(ring, spacing, clock_at, step, s, row_of(source, origin, size), clock):
+            if not begins or latest > start:
+                start = latest
+            if step < n_stacks:
+                _put_clocks(ring, spacing, clock_at, row, s, row_of(source, origin, size), clock, begins)
+            begins = True
+    return begins, start, before
 
 
 @kernel
@@ -346,7 +403,8 @@ def push_keyed_events(events, window, options, steps, spacing, tops_of, ring, be
     begin : int
         Event to begin at.
     regs : int64, shape (N_REGS,), written
-    ends : int64, shape (n, N_END), written
+    ends : int64, shape (n, N_END + further sources), written
+        Longer by a factor where an event may end at several steps.
 
     Returns
     -------
@@ -373,7 +431,10 @@ def push_keyed_events(events, window, options, steps, spacing, tops_of, ring, be
     depth_at = bar_at + _U(gapped)
     spaced = len(spacing) > 0
     clock_at = depth_at
-    n_spaced = n_columns(Spacing(*spacing)) if spaced else 0
+    n_spaced, first_end = np.int64(0), last
+    if spaced:
+        n_spaced = n_columns(Spacing(*spacing)) + n_left_out(Spacing(*spacing))
+        first_end = n_steps - Spacing(*spacing).n_sources[_U(n_steps)]
     owned = instances.shape[1] > TIME + timed + gapped + 2 * counted + n_spaced
     has_gaps = lasts.shape[0] > 0
     n_events = symbols.shape[0]
@@ -400,7 +461,7 @@ def push_keyed_events(events, window, options, steps, spacing, tops_of, ring, be
             before = np.int64(-1)
             latest = clock
             possible = True
-            if step > 0:
+            if step > 0 and not spaced:
                 before = tops[p, _U(step - 1)]
                 latest = tops_latest[p, _U(n_stacks + step - 1)]
                 possible = before >= first and not (clock - latest > length)
@@ -416,11 +477,13 @@ def push_keyed_events(events, window, options, steps, spacing, tops_of, ring, be
             begins = True
             if (gapped or spaced) and step > 0:
                 begins = possible
-                if gapped and begins:
+                if spaced:
+                    begins, latest, before = _reach_back(
+                        tops_of, ring, Spacing(*spacing), step, p, event, events, length, first, next_id, origin, clock,
+                        clock_at, gapped, neighbours[_U(step)], ends, n_ends
+                    )  # fmt: skip
+                elif begins:
                     begins = instances[row_of(before, origin, size), PLACE] >= barred[p, _U(step)]
-                if spaced and begins:
-                    row = row_of(before, origin, size)
-                    begins = _is_near(ring, Spacing(*spacing), clock_at, step, step - 1, row, clock)
                 possible = begins
                 if not begins and repeated[_U(step)] and tops[p, _U(step)] >= first:
                     latest = tops_latest[p, _U(n_stacks + step)]
@@ -442,10 +505,10 @@ def push_keyed_events(events, window, options, steps, spacing, tops_of, ring, be
                     latest_of[row, LATEST] = latest
                     if gapped:
                         instances[row, bar_at] = barred[p, _U(step)]
-                    if spaced:
-                        other = row_of(before if begins else beside, origin, size)
-                        source = step - 1 if begins else step
-                        _put_clocks(ring, Spacing(*spacing), clock_at, row, source, other, clock)
+                    if spaced and (step == 0 or not begins):
+                        source = step if step > 0 else np.int64(-1)
+                        other = row_of(max(beside, base), origin, size)
+                        _put_clocks(ring, Spacing(*spacing), clock_at, row, source, other, clock, False)
                     if (gapped or spaced) and not begins:
                         nearest = begin_of(beside, instances[row_of(beside, origin, size), LINKS])
                         before = np.int64(-1)
@@ -468,7 +531,7 @@ def push_keyed_events(events, window, options, steps, spacing, tops_of, ring, be
                     tops[p, _U(step)] = next_id
                     tops_latest[p, _U(n_stacks + step)] = latest
                     next_id += 1
-                if step == last and completed:
+                if step >= first_end and completed:
                     ended = True
                     if positions[event] >= report_from:
                         ends[n_ends, EVENT] = i
@@ -478,6 +541,8 @@ def push_keyed_events(events, window, options, steps, spacing, tops_of, ring, be
                         if special:
                             ends[n_ends, END_BAR] = barred[p, _U(step)] if gapped else -1
                             ends[n_ends, END_TARGET] = target
+                        if spaced:
+                            ends[n_ends, END_STEP] = step
                         n_ends += _U(1)
             j += _U(1)
             step = np.int64(steps_of[symbol, j])

@@ -17,7 +17,7 @@ import numpy as np
 from cer_gpu.backend.arguments import Events, Matches, Options, Steps, Window
 from cer_gpu.backend.chains import keyed_stacks as keyed
 from cer_gpu.backend.chains.keyed_stacks import Ring
-from cer_gpu.backend.chains.spacing import Spacing
+from cer_gpu.backend.chains.spacing import Spacing, n_columns, n_left_out
 from cer_gpu.backend.chains.stacks import (
     BEFORE,
     BESIDE,
@@ -25,6 +25,7 @@ from cer_gpu.backend.chains.stacks import (
     DEPTH,
     END,
     END_BAR,
+    END_STEP,
     EVENT,
     N_HERE,
     N_OUT,
@@ -46,8 +47,10 @@ from cer_gpu.backend.status import DONE, GROW_PATH, OUTPUT_FULL
     COUNT,  # events of its step that the path holds with one of the stack above, or of STACK where OTHER is -1
     BAR,  # position from which on instances of STACK may lie, or -1
     TARGET,  # in a ring: the instance with which the step, from LEFT down, has its least number of events
+    ABOVE,  # with bounds on distances: the stack of the event that the frame lists instances before
+    N_LATER,  # and how many other stacks come after STACK and before the one above; the last columns are of these
     N_FRAME,
-) = range(7)
+) = range(9)
 
 ENDS_AHEAD = 16
 """Ends whose stacks are followed ahead of listing, one instance further each time: they lie anywhere in memory."""
@@ -65,7 +68,7 @@ class Frames(NamedTuple):
     ----------
     marks : int32, shape (steps,), or (0,)
         The mark of each step; empty if the output has no marks.
-    frames : int64, shape (depth, N_FRAME), written
+    frames : int64, shape (depth, N_FRAME + sources beyond one), written
     path : int64, shape (depth,), written
         The match, filled from its end.
     path_marks : int32, shape (depth,), written
@@ -222,17 +225,28 @@ def clock_of(stacks, ring, origin, s, instance, column, clock_at):
 
 
 @helper
-def _is_beyond(stacks, ring, origin, clock_at, spacing, clocks, frame, s, instance, count, latest):
-    """Return whether an instance of stack s is too far from the events of the path.
+def _source_of(stacks, ring, origin, s, instance, e, clock_at, spacing):
+    """Return the latest instance of source e, from 1, at which an instance of stack s continues, or one below all."""
+    if len(ring) == 0:
+        fields = Stacks(*stacks)
+        return fields.more[_U((e - 1) * fields.places.shape[0] + s), _U(instance)] - 1
+    instances = Ring(*ring).instances
+    at = _U(clock_at + n_columns(spacing) + e - 1)
+    back = instances[keyed.row_of(instance, origin, instances.shape[0]), at]
+    return instance - back if back > 0 else np.int64(-1)
+
+
+@helper
+def _is_beyond(stacks, ring, origin, clock_at, spacing, clocks, frame, s, above, instance, count, latest):
+    """Return whether an instance of stack s is too far from the events of the path, the last of which is of `above`.
 
     `count` is how many events of its step the path holds with it, `latest` the clock of the latest start it reaches.
     """
-    gap = spacing.own[_U(s)] if count > 1 else spacing.gaps[_U(s + 1)]
+    gap = spacing.own[_U(s)] if count > 1 else spacing.gaps[_U(above)]
     beyond = clocks[frame, 0] - clock_of(stacks, ring, origin, s, instance, 0, clock_at) > gap
     for w in range(spacing.columns.shape[0]):
         each = _U(w)
-        inside = s < spacing.last_steps[each] or (s == spacing.last_steps[each] and count > 1)
-        if inside and s >= spacing.first_steps[each]:
+        if above <= spacing.last_steps[each] and s >= spacing.first_steps[each]:
             column = spacing.columns[each]
             first = clock_of(stacks, ring, origin, s, instance, column, clock_at) if column > 0 else latest
             beyond |= clocks[frame, each + _U(1)] - first > spacing.lengths[each]
@@ -240,12 +254,12 @@ def _is_beyond(stacks, ring, origin, clock_at, spacing, clocks, frame, s, instan
 
 
 @helper
-def _put_clocks(spacing, clocks, frame, onward, s, count, clock):
-    """Write the clocks of a frame after an event of step s, which was chosen in `frame`."""
+def _put_clocks(spacing, clocks, frame, onward, s, above, clock):
+    """Write the clocks of a frame after an event of step s, which was chosen in `frame`, before one of `above`."""
     clocks[onward, 0] = clock
     for w in range(spacing.columns.shape[0]):
         at = _U(w + 1)
-        ends = spacing.last_steps[_U(w)] == s and count == 1
+        ends = spacing.least_ends[_U(w)] <= s <= spacing.last_steps[_U(w)] < above
         clocks[onward, at] = clock if ends else clocks[frame, at]
 
 
@@ -291,8 +305,10 @@ def list_ends(events, window, options, steps, spacing, stacks, ring, listing, ou
     out_spans, out_times, out_offsets, out_positions = output.spans, output.times, output.offsets, output.positions
     last = np.int64(repeated.shape[0] - 1)
     spaced, clocks_of = len(spacing) > 0, listing.clocks
-    timed, marked, consumed = times.shape[0] > 0, marks.shape[0] > 0, ends.shape[1] > BOTTOMS
+    timed, marked = times.shape[0] > 0, marks.shape[0] > 0
     clock_at = np.int64(keyed.TIME + timed + gapped)
+    n_left = n_left_out(Spacing(*spacing)) if spaced else np.int64(0)
+    consumed = ends.shape[1] - n_left > BOTTOMS
     size = path.shape[0]
     bottom = origin = np.int64(0)
     if len(ring) > 0:
@@ -303,21 +319,25 @@ def list_ends(events, window, options, steps, spacing, stacks, ring, listing, ou
         end = _U(regs[END])
         event = _U(ends[end, EVENT])
         position, clock = positions[event], clocks[event]
-        if depth == 0:
+        top = ends[end, END_STEP] if spaced else last
+        if depth == 0 and (limit == 0 or n_here < limit):
             if len(ring) > 0:
                 _fetch_ahead(ends, regs[END], n_ends, Ring(*ring), clocks, length, bottom, origin)
             path[_U(size - 1)] = position
             if marked:
-                path_marks[_U(size - 1)] = marks[_U(last)]
+                path_marks[_U(size - 1)] = marks[_U(top)]
             before, lower = ends[end, BEFORE], ends[end, BESIDE]
             if special:
                 target = ends[end, keyed.END_TARGET] if len(ring) > 0 else np.int64(-1)
-                _go_on(ring, origin, bottom, frames, _U(0), last, np.int64(1), before, lower, ends[end, END_BAR],
+                _go_on(ring, origin, bottom, frames, _U(0), top, np.int64(1), before, lower, ends[end, END_BAR],
                        target, steps, timed)  # fmt: skip
             else:
                 frames[0, STACK], frames[0, LEFT], frames[0, OTHER] = last - 1, before, lower
             if spaced:
-                _put_clocks(Spacing(*spacing), clocks_of, _U(0), _U(0), last, 1, clock)
+                _put_clocks(Spacing(*spacing), clocks_of, _U(0), _U(0), top, last + 1, clock)
+                frames[0, ABOVE], frames[0, N_LATER] = top, Spacing(*spacing).n_sources[_U(top)] - 1
+                for e in range(n_left):
+                    frames[0, _U(N_FRAME + e)] = ends[end, _U(ends.shape[1] - n_left + e)]
             depth = 1
         while depth > 0:
             frame = _U(depth - 1)
@@ -344,10 +364,14 @@ def list_ends(events, window, options, steps, spacing, stacks, ring, listing, ou
                 if spaced and not exhausted:
                     reached = read_instance(stacks, ring, origin, s, instance, gapped, timed).latest
                     exhausted = _is_beyond(stacks, ring, origin, clock_at, Spacing(*spacing), clocks_of, frame, s,
-                                           instance, count, reached)  # fmt: skip
+                                           frames[frame, ABOVE], instance, count, reached)  # fmt: skip
             if exhausted or clock - read_instance(stacks, ring, origin, s, reaching, gapped, timed).latest > length:
-                if frames[frame, OTHER] >= 0:
-                    frames[frame, STACK] = s + 1
+                if spaced and s < frames[frame, ABOVE] and frames[frame, N_LATER] > 0:
+                    frames[frame, STACK] = s - 1
+                    frames[frame, LEFT] = frames[frame, _U(N_FRAME + frames[frame, ABOVE] - s - 1)]
+                    frames[frame, N_LATER] -= 1
+                elif frames[frame, OTHER] >= 0:
+                    frames[frame, STACK] = frames[frame, ABOVE] if spaced else s + 1
                     frames[frame, LEFT] = frames[frame, OTHER]
                     frames[frame, OTHER] = -1
                     frames[frame, BAR] = -1
@@ -365,6 +389,8 @@ def list_ends(events, window, options, steps, spacing, stacks, ring, listing, ou
             only_one = neighbours[_U(s + 1)]
             goes_on = s > 0 or repeated[0]
             if special:
+                if spaced:
+                    only_one = neighbours[_U(frames[frame, ABOVE])]
                 only_one = linked[_U(s)] if count > 1 else only_one
                 goes_on = s > 0 or count < max_of[0]
             width = depth + 1
@@ -380,7 +406,13 @@ def list_ends(events, window, options, steps, spacing, stacks, ring, listing, ou
                            steps, timed)  # fmt: skip
                     if spaced:
                         own_clock = clock_of(stacks, ring, origin, s, instance, 0, clock_at)
-                        _put_clocks(Spacing(*spacing), clocks_of, frame, onward, s, count, own_clock)
+                        _put_clocks(Spacing(*spacing), clocks_of, frame, onward, s, frames[frame, ABOVE], own_clock)
+                        n_more = Spacing(*spacing).n_sources[_U(s)] - 1 if s > 0 else np.int64(0)
+                        frames[onward, ABOVE], frames[onward, N_LATER] = s, n_more
+                        for e in range(n_more):
+                            frames[onward, _U(N_FRAME + e)] = _source_of(
+                                stacks, ring, origin, s, instance, e + 1, clock_at, Spacing(*spacing)
+                            )
                     if len(ring) > 0 and need > 0:
                         frames[frame, TARGET] = read_instance(stacks, ring, origin, s, reaching, gapped, timed).lower
                 else:
@@ -418,7 +450,7 @@ def list_ends(events, window, options, steps, spacing, stacks, ring, listing, ou
                         inside = not (clock - this.latest > length or (gapped and this.place < frames[frame, BAR]))
                     if spaced and inside:
                         inside = not _is_beyond(stacks, ring, origin, clock_at, Spacing(*spacing), clocks_of, frame, s,
-                                                instance, count, this.latest)  # fmt: skip
+                                                frames[frame, ABOVE], instance, count, this.latest)  # fmt: skip
                 frames[frame, LEFT] = np.int64(-1) if only_one else instance
                 _write_rows(n_out, n_values, n_rows, depth, first, position, path, path_marks, marks, output)
             n_out += n_rows
@@ -428,6 +460,9 @@ def list_ends(events, window, options, steps, spacing, stacks, ring, listing, ou
                 depth = 0
         if status == DONE:
             regs[END] += 1
-            n_here = 0
+            again = False  # the event may end matches at several steps
+            if spaced and regs[END] < n_ends:
+                again = ends[_U(regs[END]), EVENT] == ends[end, EVENT]
+            n_here = n_here if again else np.int64(0)
     regs[N_OUT], regs[N_VALUES], regs[N_HERE], regs[DEPTH] = n_out, n_values, n_here, depth
     return status
