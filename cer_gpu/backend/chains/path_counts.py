@@ -8,9 +8,9 @@ for each instance: an end costs as much as there are instances that its matches 
 
 Each number is that of the paths of an instance which some match holds, so that none is greater than the result.
 
-Where no window could leave any of them out, an instance's paths from the starts are counted once, forwards: as the sum
-over the range at which it continues, by sums over all instances below.  A walk ends at instances whose earliest start
-is in the window of the query.
+The paths from the starts to an instance are counted once, forwards, if bounds on distances alone decide which they are:
+as the sum over the range at which it continues, by sums over all instances below.  A walk ends at instances whose
+earliest start is in the window of the query.
 
 A window within the pattern begins a walk of its own, down from each instance at its last step to those of its first one
 that are in the window; from these the walk from the end goes on.  A step is in one window at most.
