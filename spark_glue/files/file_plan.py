@@ -211,7 +211,7 @@ class PackedPlan:
         parts: Sequence[bytes],
         packed: Sequence[tuple[bytes, int, int]],
     ) -> None:
-        self._common, self._footers, self._parts, self._packed = common, footers, parts, packed
+        self._common, self._footers, self._pickled_parts, self._packed = common, footers, parts, packed
 
     @property
     def n_pieces(self) -> int:
@@ -234,11 +234,13 @@ class PackedPlan:
         packed, i, of_part = self._packed[number]
         stretches, files, deleted = pickle.loads(packed)
         footers = FileFooters(replace(self._footers.scan, deleted=deleted), files, ())
-        return FilePlan(pieces=(), footers=footers, **self._common), Piece(stretches, _part(self._parts[i]), of_part)
+        return FilePlan(pieces=(), footers=footers, **self._common), Piece(
+            stretches, _unpickled_part(self._pickled_parts[i]), of_part
+        )
 
 
 @lru_cache(maxsize=2)
-def _part(pickled: bytes) -> Part:
+def _unpickled_part(pickled: bytes) -> Part:
     """Return a part; the next tasks of a process get the same one, whose queries are ready: of a set, seconds."""
     part: Part = pickle.loads(pickled)
     return part
