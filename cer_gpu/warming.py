@@ -128,6 +128,7 @@ KINDS = (
         (
             "SELECT RECENT * WHERE A ; B ; C WITHIN 5 SECONDS",
             "SELECT RECENT * WHERE A ; B ; C WITHIN 5 EVENTS",
+            "SELECT RECENT * WHERE A ; B+ ; C WITHIN 5 SECONDS",
             "SELECT RECENT * WHERE A AS a ; B AS b FILTER b.k = a.k WITHIN 50 SECONDS",
         ),
         ("positions", "bindings", "count"),

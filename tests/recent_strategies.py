@@ -194,12 +194,16 @@ def _partial(node: Any) -> set[str]:
 # ---------------------------------------------------------------------------------------------------------- text
 
 
-def text_of(query: ref.Query) -> str:
+Writers = dict[Any, Any]
+"""Functions that write parts of further types: of a part, and of how parts and absences are written."""
+
+
+def text_of(query: ref.Query, writers: Writers | None = None) -> str:
     """Return the text of a query."""
     items = "*" if query.selected is None else ", ".join(query.selected) or "NONE"
     lasts = "" if query.lasts is None else f" FOR {_length(query.lasts)}"
     behind = "".join(f" ; !{_absent(each)}{lasts}" for each in query.trailing)
-    clauses = [f"SELECT RECENT {items} FROM S WHERE {_text(query.formula)}{behind}"]
+    clauses = [f"SELECT RECENT {items} FROM S WHERE {_text(query.formula, writers or {})}{behind}"]
     if query.partition:
         clauses.append("PARTITION BY " + ", ".join(f"[{name}]" for name in query.partition))
     lengths = [] if query.within is None else [_length(query.within)]
@@ -211,14 +215,19 @@ def text_of(query: ref.Query) -> str:
     return " ".join(clauses)
 
 
-def _text(node: Any) -> str:
+def _text(node: Any, writers: Writers) -> str:
+    def text_of_part(part: Any) -> str:
+        return _text(part, writers)
+
+    if node.__class__ in writers:
+        return str(writers[node.__class__](node, text_of_part, _absent))
     match node:
         case ref.Event(type, None):
             return f"NOT({type})"
         case ref.Event():
             return _event(node, node.filters)
         case ref.Choice():
-            return f"({' OR '.join(map(_text, node.events))}) AS {node.variable}"
+            return f"({' OR '.join(map(text_of_part, node.events))}) AS {node.variable}"
         case ref.Chain():
             text = ""
             for part, absent, joint in zip(node.parts, node.absent, node.joints, strict=True):
@@ -228,19 +237,19 @@ def _text(node: Any) -> str:
                 elif bars:
                     text += f" ; {bars}"
                 if joint == ":" and text:
-                    text = f"(({text}) : ({_text(part)}))"
+                    text = f"(({text}) : ({text_of_part(part)}))"
                 else:
-                    text += f"{f' {joint} ' if text else ''}({_text(part)})"
+                    text += f"{f' {joint} ' if text else ''}({text_of_part(part)})"
             return f"({text})"
         case ref.Times():
             until = "".join(f" UNTIL {_absent(each)}" for each in node.until)
-            return f"(({_text(node.body)}){{{node.n}}}{until})"
+            return f"(({text_of_part(node.body)}){{{node.n}}}{until})"
         case ref.Named():
-            return f"({_text(node.body)}) AS {node.variable}"
+            return f"({text_of_part(node.body)}) AS {node.variable}"
         case ref.Filtered():
-            return f"({_text(node.body)} FILTER {' AND '.join(map(_filter, node.filters))})"
+            return f"({text_of_part(node.body)} FILTER {' AND '.join(map(_filter, node.filters))})"
         case ref.Local():
-            return f"({_text(node.body)} WITHIN {_length(node.within)})"
+            return f"({text_of_part(node.body)} WITHIN {_length(node.within)})"
     raise AssertionError(node)
 
 

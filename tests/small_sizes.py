@@ -27,6 +27,7 @@ from cer_gpu.runtime import (
 )
 from cer_gpu.runtime import deferred_events as intervals
 from cer_gpu.runtime.progress import funnel
+from cer_gpu.runtime.recent import graph_run as recent_graph
 from cer_gpu.runtime.recent import run as recent
 
 SMALL = (
@@ -55,6 +56,7 @@ SMALL = (
     (reduction, "MAX_BITS", 2),
     (recent, "_INITIAL_SIZE", 2),
     (recent, "_AHEAD", 4),
+    (recent_graph, "_INITIAL_NODES", 2),
     (chain_counter, "_INITIAL_SIZE", 2),
     (window_choice, "_INITIAL_SIZE", 2),
     (keyed_stacks, "_INITIAL_SIZE", 2),

@@ -12,7 +12,7 @@ import numpy as np
 
 from cer_gpu.arrays import Bools, Int32
 from cer_gpu.automaton.alphabet import NumberedAlphabet
-from cer_gpu.automaton.recent import RecentPattern, RecentStep
+from cer_gpu.automaton.recent_pattern import RecentPattern, RecentStep
 from cer_gpu.ceql.step_keys import OwnKeys, StepwiseKeys
 
 

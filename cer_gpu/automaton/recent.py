@@ -26,6 +26,14 @@ from cer_gpu.automaton.normal_form import (
     choices,
     unrelated,
 )
+from cer_gpu.automaton.recent_pattern import (
+    STEP_BITS,
+    RecentAbsence,
+    RecentEvent,
+    RecentPattern,
+    RecentStep,
+    RecentTest,
+)
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import children, fold, with_children
 from cer_gpu.ceql.values import Span
@@ -33,7 +41,7 @@ from cer_gpu.ceql.values import Span
 _MAX_STEPS = 256
 _MAX_ALTERNATIVES = 62
 """Most alternatives of one step: their numbers are bits of an int64."""
-_MAX_TESTS = 10_000
+MAX_TESTS = 10_000
 """Most tests: one for each choice of events of each filter."""
 
 
@@ -42,172 +50,41 @@ class NotRecentError(Exception):
 
     Attributes
     ----------
+    reason : str
+        The message without the words on RECENT: of any pattern that is to be a chain of steps.
     span : (int, int) or None
         Span in the query text, if known.
     hint : str
     """
 
-    def __init__(self, message: str, hint: str, span: s.Span | None = None) -> None:
+    def __init__(self, message: str, hint: str, span: s.Span | None = None, *, reason: str | None = None) -> None:
         super().__init__(message)
+        self.reason: str
         self.hint: str
         self.span: Span | None
+        self.reason = message if reason is None else reason
         self.hint, self.span = hint, span
 
 
-@dataclass(frozen=True)
-class RecentEvent:
-    """One of the alternatives of a step.
-
-    Attributes
-    ----------
-    guard : int
-        Index of `LogicalPlan.guards`: the test that it passes, or does not pass where it is `negated` (``NOT``).
-    labels : frozenset of str
-        The selected variables that hold it.
-    negated : bool
-    """
-
-    guard: int
-    labels: frozenset[str]
-    negated: bool = False
-
-
-@dataclass(frozen=True)
-class RecentTest:
-    """A join predicate, for one choice of them.
-
-    Attributes
-    ----------
-    predicate : Predicate
-    events : tuple of ((str, str), int)
-        Step of each event that it reads, by variable and by which event of it ("EACH", ...); NOW for the absent one.
-    needs : tuple of (int, int)
-        Steps at which only some alternatives require the test, and these alternatives as bits; it holds for others.
-    """
-
-    predicate: s.Predicate
-    events: tuple[tuple[tuple[str, str], int], ...]
-    needs: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(frozen=True)
-class RecentAbsence:
-    """Events that must not come before a step.
-
-    Attributes
-    ----------
-    guard : int
-    tests : tuple of RecentTest
-        Filters between such an event and those of the partial match that it drops.
-    key : tuple of Expression or None
-        Its column for each key of the pattern, if it drops what is pending under its own key alone; None: under any.
-    negated : bool
-        True: it is an event that does not satisfy the guard (``-> NOT(R)``).
-    """
-
-    guard: int
-    tests: tuple[RecentTest, ...]
-    key: tuple[s.Expression, ...] | None
-    negated: bool = False
-
-
-@dataclass(frozen=True)
-class RecentStep:
-    """A step of the pattern.
-
-    Attributes
-    ----------
-    events : tuple of RecentEvent
-        Its alternatives, from left to right.
-    tests : tuple of RecentTest
-        Filters of which its event is the last.
-    absent : tuple of RecentAbsence
-        Events that must not lie between the step before and this one.
-    """
-
-    events: tuple[RecentEvent, ...]
-    tests: tuple[RecentTest, ...] = ()
-    absent: tuple[RecentAbsence, ...] = ()
-
-
-@dataclass(frozen=True)
-class RecentPattern:
-    """Steps, and the keys that all of them share.
-
-    Attributes
-    ----------
-    steps : tuple of RecentStep
-    keys : tuple of tuple of tuple of Attribute
-        For each key, for each step, its columns: one, or several that must be equal.
-    equalities : tuple of Predicate
-        The filters that the keys stand for.
-    taking : tuple of RecentAbsence
-        Events that retract matches that ended before them, as they must be absent after the last step.
-    taker : frozenset of str
-        Variables that hold such an event in the matches that it retracts.
-    """
-
-    steps: tuple[RecentStep, ...]
-    keys: tuple[tuple[tuple[s.Attribute, ...], ...], ...]
-    equalities: tuple[s.Predicate, ...] = ()
-    taking: tuple[RecentAbsence, ...] = ()
-    taker: frozenset[str] = frozenset()
-
-    @property
-    def absences(self) -> list[RecentAbsence]:
-        """All absences: those before the steps in turn, then those after the last one."""
-        return [*(each for step in self.steps for each in step.absent), *self.taking]
-
-    @property
-    def key_columns(self) -> list[list[s.Expression]]:
-        """For each key its columns: of the steps in turn, then of the absences that have keys, in turn."""
-        absences = [each.key for each in self.absences if each.key is not None]
-        return [
-            [*(column for columns in key for column in columns), *(each[number] for each in absences)]
-            for number, key in enumerate(self.keys)
-        ]
-
-    @property
-    def tests(self) -> list[RecentTest]:
-        """All tests: those of the steps, then those of absences."""
-        tested: list[RecentStep | RecentAbsence] = [*self.steps, *self.absences]
-        return [test for each in tested for test in each.tests]
-
-    @property
-    def predicates(self) -> list[s.Predicate]:
-        """The join predicates that are tested, each once."""
-        return list(dict.fromkeys(test.predicate for test in self.tests))
-
-    @property
-    def scans(self) -> bool:
-        """True if some absent event drops partial matches of all keys, by a filter that each of them is tested for."""
-        return any(absence.key is None and absence.tests for absence in self.absences)
-
-    @property
-    def chooses(self) -> bool:
-        """True if some step has alternatives that differ in what is selected or tested."""
-        return any(len(step.events) > 1 for step in self.steps)
-
-
-_Column = tuple[int, str]
+StepColumn = tuple[int, str]
 """A column of the event of a step."""
 
 
 @dataclass(frozen=True)
-class _Placed:
+class PlacedTest:
     """A test at its step, and the columns that it requires to be equal, if it is an equality of two."""
 
     step: int
     test: RecentTest
-    equal: tuple[_Column, _Column] | None
+    equal: tuple[StepColumn, StepColumn] | None
 
 
 @dataclass
-class _Step:
+class UnfinishedStep:
     """A step under construction: its atoms, and the absences before it with their tests."""
 
     atoms: list[Atom]
-    absent: list[tuple[Absent, list[list[_Placed]]]] = field(default_factory=list)
+    absent: list[tuple[Absent, list[list[PlacedTest]]]] = field(default_factory=list)
 
     @property
     def all(self) -> int:
@@ -259,7 +136,11 @@ def build_recent(
     NotRecentError
         When the pattern is no chain of steps, or a join predicate cannot be placed.
     """
-    builder = _RecentBuilder(guards, selected, keyed=keyed)
+    return build_with(RecentBuilder(guards, selected, keyed=keyed), formula, trailing=trailing)
+
+
+def build_with(builder: RecentBuilder, formula: NormalForm, *, trailing: bool) -> RecentPattern:
+    """Build the steps of a pattern, which may end with an absence (`build_recent`)."""
     if not trailing:
         return builder.pattern(formula)
     followed = formula.body if isinstance(formula, Related) else formula  # the filter says how long it lasts
@@ -268,19 +149,32 @@ def build_recent(
     return builder.pattern(followed.left, followed.absent, taker)
 
 
-class _RecentBuilder:
+class RecentBuilder:
+    """Builder of a pattern, step by step.
+
+    Parameters
+    ----------
+    guards
+        `LogicalPlan.guards`.
+    selected
+        The selected variables.
+    keyed
+        As of `build_recent`.
+    """
+
     def __init__(self, guards: Sequence[Guard], selected: frozenset[str], *, keyed: bool) -> None:
         self._keyed = keyed
         self._number = {guard: i for i, guard in enumerate(guards)}
         self._selected = selected
-        self._steps: list[_Step] = []
-        self._placed: list[_Placed] = []
+        self._steps: list[UnfinishedStep] = []
+        self._placed: list[PlacedTest] = []
         self._n_tests = 0
 
     def pattern(
         self, formula: NormalForm, trailing: tuple[Absent, ...] = (), taker: frozenset[str] = frozenset()
     ) -> RecentPattern:
-        last = _Step([])
+        """Build the steps of a pattern, which the `trailing` absences end; `taker` are variables of such an event."""
+        last = UnfinishedStep([])
         self._bar(last, trailing, self._add_steps(formula, []))
         keys, in_keys = self._key_classes()
         if not self._keyed:
@@ -308,7 +202,7 @@ class _RecentBuilder:
 
     def _add_steps(self, formula: NormalForm, visible: list[int], absent: tuple[Absent, ...] = ()) -> list[int]:
         """Add the steps of a part, whose filters see the `visible` steps, and return them; `absent` come before it."""
-        alternatives = _alternatives(formula)
+        alternatives = alternatives_of(formula)
         if alternatives is not None:
             return self._add_step(alternatives, visible, absent)
         match formula:
@@ -334,9 +228,11 @@ class _RecentBuilder:
                 self._relate(formula.relation, [(step, self._steps[step].all) for step in steps], visible)
                 return steps
             case _:
+                reason = "this filter with OR makes several patterns of one"
                 raise NotRecentError(
-                    "RECENT is for chains of steps, and this filter with OR makes several patterns of one",
+                    f"RECENT is for chains of steps, and {reason}",
                     "write a predicate of one event: b[x = a.x OR y > 3]",
+                    reason=reason,
                 )
 
     def _add_step(
@@ -346,10 +242,11 @@ class _RecentBuilder:
         if number == _MAX_STEPS:
             raise NotRecentError(f"RECENT is for at most {_MAX_STEPS} steps", "let {n} ask for fewer events")
         if len(alternatives) > _MAX_ALTERNATIVES:
+            limit = f"at most {_MAX_ALTERNATIVES} alternatives"
             raise NotRecentError(
-                f"a step of RECENT has at most {_MAX_ALTERNATIVES} alternatives", "write x[p OR q] for x[p] OR x[q]"
+                f"a step of RECENT has {limit}", "write x[p OR q] for x[p] OR x[q]", reason=f"a step has {limit}"
             )
-        step = _Step([atom for atom, _ in alternatives])
+        step = UnfinishedStep([atom for atom, _ in alternatives])
         self._steps.append(step)
         self._bar(step, absent, visible)
         bits: dict[s.Relation, int] = {}
@@ -383,21 +280,14 @@ class _RecentBuilder:
 
     def _filter_cases(
         self, relation: s.Relation, steps_of: dict[str, list[tuple[int, int]]], body: list[tuple[int, int]]
-    ) -> list[_Placed]:
+    ) -> list[PlacedTest]:
         """Return the tests of a filter: one for each choice of events.
 
         It is not tested before `body`, the first step that it filters, and only for alternatives there that it filters.
         """
-        read = list(dict.fromkeys(_event_of(a) for a in s.attributes(relation.predicate)))
+        read = list(dict.fromkeys(event_of(a) for a in s.attributes(relation.predicate)))
         picked = list(dict.fromkeys(name for name, event in read if event in ("EACH", "PREV")))
-        for name, event in read:
-            if event != "EACH" and any(step != NOW and bits != self._steps[step].all for step, bits in steps_of[name]):
-                raise NotRecentError(
-                    f"{event}({name}) of RECENT is one event known beforehand, and only some alternatives of a step "
-                    f"are {name!r}",
-                    f"let {name} be each alternative of the step: (A OR B) AS {name}",
-                    _span_of(relation.predicate, name, event),
-                )
+        self._refuse_some_alternatives(relation, read, steps_of)
         cases = []
         for places in product(*(range(len(steps_of[name])) for name in picked)):
             at = dict(zip(picked, places, strict=True))
@@ -405,9 +295,9 @@ class _RecentBuilder:
             if events is None:
                 continue
             self._n_tests += 1
-            if self._n_tests > _MAX_TESTS:
+            if self._n_tests > MAX_TESTS:
                 raise NotRecentError(
-                    f"join predicates make more than {_MAX_TESTS:,} tests",
+                    f"join predicates make more than {MAX_TESTS:,} tests",
                     "let them name variables of fewer events",
                     relation.span,
                 )
@@ -418,8 +308,22 @@ class _RecentBuilder:
             steps = {each: step for each, (step, _) in events.items()}
             test = RecentTest(relation.predicate, tuple(steps.items()), tuple(sorted(needs.items())))
             last = max([*steps.values(), *(step for step, _ in body)], default=0)
-            cases.append(_Placed(last, test, None if needs else _equal_columns(relation.predicate, steps)))
+            cases.append(PlacedTest(last, test, None if needs else equal_columns(relation.predicate, steps)))
         return cases
+
+    def _refuse_some_alternatives(
+        self, relation: s.Relation, read: list[tuple[str, str]], steps_of: dict[str, list[tuple[int, int]]]
+    ) -> None:
+        """Refuse a filter that reads FIRST, LAST or PREV of what only some alternatives of a step are."""
+        for name, event in read:
+            if event != "EACH" and any(step != NOW and bits != self._steps[step].all for step, bits in steps_of[name]):
+                why = f"is one event known beforehand, and only some alternatives of a step are {name!r}"
+                raise NotRecentError(
+                    f"{event}({name}) of RECENT {why}",
+                    f"let {name} be each alternative of the step: (A OR B) AS {name}",
+                    span_in(relation.predicate, name, event),
+                    reason=f"{event}({name}) {why}",
+                )
 
     def _event_steps(
         self, read: list[tuple[str, str]], steps_of: dict[str, list[tuple[int, int]]], at: dict[str, int]
@@ -436,7 +340,7 @@ class _RecentBuilder:
 
     # ---- absences ---------------------------------------------------------------------------------------------
 
-    def _bar(self, step: _Step, absent: tuple[Absent, ...], visible: list[int]) -> None:
+    def _bar(self, step: UnfinishedStep, absent: tuple[Absent, ...], visible: list[int]) -> None:
         """Bar events before a step."""
         seen = [(each, self._steps[each].all) for each in visible]
         for each in absent:
@@ -452,15 +356,15 @@ class _RecentBuilder:
     def _absence(
         self,
         absent: Absent,
-        filters: list[list[_Placed]],
+        filters: list[list[PlacedTest]],
         keys: tuple[tuple[tuple[s.Attribute, ...], ...], ...],
-        in_keys: dict[_Column, int],
+        in_keys: dict[StepColumn, int],
     ) -> RecentAbsence:
         """Return an absence: equalities of its columns with all keys are its key, all other filters are tests."""
         own: dict[int, s.Expression] = {}
-        unkeyed, keyed = list[_Placed](), list[_Placed]()
+        unkeyed, keyed = list[PlacedTest](), list[PlacedTest]()
         for placed in filters:
-            key = self._key_of(placed, in_keys)
+            key = self._absence_key(placed, in_keys)
             if key is not None and key[0] not in own:
                 own[key[0]] = key[1]
                 keyed += placed
@@ -472,7 +376,7 @@ class _RecentBuilder:
         key_columns = tuple(own[key] for key in range(len(keys))) if whole else None
         return RecentAbsence(self._number[absent.guard], distinct, key_columns, absent.negated)
 
-    def _key_of(self, placed: list[_Placed], in_keys: dict[_Column, int]) -> tuple[int, s.Expression] | None:
+    def _absence_key(self, placed: list[PlacedTest], in_keys: dict[StepColumn, int]) -> tuple[int, s.Expression] | None:
         """Return the key that a filter makes equal to a column of an absent event, and that column."""
         key_columns = set()
         for each in placed:
@@ -483,19 +387,19 @@ class _RecentBuilder:
         if len(key_columns) != 1:
             return None
         ((key, column),) = key_columns
-        return key, s.Attribute(column, _span_of(placed[0].test.predicate, None, None) or (0, 0))
+        return key, s.Attribute(column, span_in(placed[0].test.predicate, None, None) or (0, 0))
 
     # ---- keys -------------------------------------------------------------------------------------------------
 
-    def _key_classes(self) -> tuple[tuple[tuple[tuple[s.Attribute, ...], ...], ...], dict[_Column, int]]:
+    def _key_classes(self) -> tuple[tuple[tuple[tuple[s.Attribute, ...], ...], ...], dict[StepColumn, int]]:
         """Return the keys: classes of equal columns with one of each step; and the key of each column in one."""
-        groups: list[dict[_Column, None]] = []
-        spans: dict[_Column, s.Span] = {}
+        groups: list[dict[StepColumn, None]] = []
+        spans: dict[StepColumn, s.Span] = {}
         for placed in self._placed:
             if placed.equal is None:
                 continue
             for column in placed.equal:
-                spans.setdefault(column, _span_of(placed.test.predicate, None, column[1]) or (0, 0))
+                spans.setdefault(column, span_in(placed.test.predicate, None, column[1]) or (0, 0))
             together = dict.fromkeys(placed.equal)
             touched = [group for group in groups if not group.keys().isdisjoint(together)]
             groups = [group for group in groups if all(group is not each for each in touched)]
@@ -512,9 +416,9 @@ class _RecentBuilder:
         )
         return keys, {column: key for key, group in enumerate(whole) for column in group}
 
-    def _values_of_first(self, in_keys: dict[_Column, int]) -> list[_Placed]:
+    def _values_of_first(self, in_keys: dict[StepColumn, int]) -> list[PlacedTest]:
         """Return tests that the first event has a value of each key, the same in all columns of the key that it has."""
-        columns_of: dict[int, list[tuple[_Column, s.Attribute]]] = {}
+        columns_of: dict[int, list[tuple[StepColumn, s.Attribute]]] = {}
         for placed in self._placed:
             predicate = placed.test.predicate
             if placed.equal is None or placed.equal[0] not in in_keys or not isinstance(predicate, s.Comparison):
@@ -527,12 +431,12 @@ class _RecentBuilder:
             for column, side in dict(members).items():
                 first = members[0][1]
                 predicate = s.Comparison("=", first, side, side.span)
-                events = dict.fromkeys([_event_of(first), _event_of(side)], 0)
-                tests.append(_Placed(0, RecentTest(predicate, tuple(events.items())), (members[0][0], column)))
+                events = dict.fromkeys([event_of(first), event_of(side)], 0)
+                tests.append(PlacedTest(0, RecentTest(predicate, tuple(events.items())), (members[0][0], column)))
         return tests
 
 
-def _alternatives(formula: NormalForm) -> list[tuple[Atom, tuple[s.Relation, ...]]] | None:
+def alternatives_of(formula: NormalForm) -> list[tuple[Atom, tuple[s.Relation, ...]]] | None:
     """Return the alternatives of a step, each with the join predicates around it, or None if one is not an event."""
     atoms: list[tuple[Atom, tuple[s.Relation, ...]]] = []
     todo: list[tuple[NormalForm, tuple[s.Relation, ...]]] = [(formula, ())]
@@ -550,31 +454,37 @@ def _alternatives(formula: NormalForm) -> list[tuple[Atom, tuple[s.Relation, ...
     return atoms
 
 
-def _is_implied(equal: tuple[_Column, _Column] | None, in_keys: dict[_Column, int]) -> bool:
-    return equal is not None and equal[0] in in_keys
+def _is_implied(equal: tuple[StepColumn, StepColumn] | None, in_keys: dict[StepColumn, int]) -> bool:
+    return equal is not None and in_keys.get(equal[0], -1) == in_keys.get(equal[1], -2)
 
 
-def _event_of(attribute: s.Attribute) -> tuple[str, str]:
+def step_of(code: int) -> int:
+    """Return the step of an event that a test reads; NOW as it is."""
+    return code if code == NOW else code & STEP_BITS
+
+
+def event_of(attribute: s.Attribute) -> tuple[str, str]:
+    """Return the variable of an attribute, and which of its events it reads."""
     assert attribute.variable is not None
     return attribute.variable.name, attribute.event
 
 
-def _equal_columns(predicate: s.Predicate, steps: dict[tuple[str, str], int]) -> tuple[_Column, _Column] | None:
+def equal_columns(predicate: s.Predicate, steps: dict[tuple[str, str], int]) -> tuple[StepColumn, StepColumn] | None:
     """Return the two columns that a filter requires to be equal, or None for any other filter."""
     if not (isinstance(predicate, s.Comparison) and predicate.op == "="):
         return None
     sides = predicate.left, predicate.right
     if not all(isinstance(side, s.Attribute) and not side.looks_back for side in sides):
         return None
-    one, other = ((steps[_event_of(side)], side.name) for side in sides if isinstance(side, s.Attribute))
+    one, other = ((step_of(steps[event_of(side)]), side.name) for side in sides if isinstance(side, s.Attribute))
     return one, other
 
 
-def _span_of(predicate: s.Predicate, name: str | None, event: str | None) -> s.Span | None:
+def span_in(predicate: s.Predicate, name: str | None, event: str | None) -> s.Span | None:
     """Return the span of an attribute of a predicate: by its variable and event, by its column, or the first."""
     for attribute in s.attributes(predicate):
         if name is None and event in (None, attribute.name):
             return attribute.span
-        if name is not None and _event_of(attribute) == (name, event):
+        if name is not None and event_of(attribute) == (name, event):
             return attribute.span
     return None

@@ -297,9 +297,6 @@ def check_recent(query: s.QuerySyntax, report: Report) -> None:
     """Report the parts of a query that have no meaning with SELECT RECENT."""
     for part in walk(query.formula):
         match part:
-            case s.Iteration() if part.n_min != part.n_max:
-                message = f"{_CHAINS}, and the number of events of this part is not fixed"
-                report(message, part.span, f"write A{{3}} for three events; {_OTHER}")
             case s.Conjunction():
                 report(f"{_CHAINS}, and the sides of ALL come in any order", part.span, f"write A ; B; {_OTHER}")
             case s.Disjunction() if not is_event(part):

@@ -14,7 +14,7 @@ from cer_gpu.automaton.cea import ANY
 from cer_gpu.automaton.chain import ChainStep
 from cer_gpu.automaton.normal_form import Guard, NormalForm
 from cer_gpu.automaton.parallel_pattern import NotParallelError, build_parallel
-from cer_gpu.automaton.recent import RecentPattern
+from cer_gpu.automaton.recent_pattern import RecentPattern
 from cer_gpu.ceql.functions import NO_EVENT_WITHIN, OVER_AGGREGATES, RISES
 from cer_gpu.ceql.syntax import Predicate
 from cer_gpu.errors import OptionError
@@ -66,13 +66,17 @@ def memory_line(plan: LogicalPlan, pattern: RecentPattern) -> str:
 
 
 def _partial_matches(plan: LogicalPlan, pattern: RecentPattern) -> str:
-    n = len(pattern.steps) - 1
+    n = _n_pending(pattern)
     if plan.step_keys is not None and plan.step_keys.samples:
         n_events = len(plan.step_keys.steps)
         return f"grows with the number of keys: at most the first {n_events:,} events of each filter per key"
     if not n:
         return "bounded: no partial matches, as each event of the only step is a match"
     limit = f"at most {n:,} partial match{'es' if n > 1 else ''}"
+    if pattern.graph is not None and any(way.source >= way.target for way in pattern.graph.ways):
+        per_key = "" if not pattern.keys and not plan.partition else " per key"
+        window = "" if plan.within is None else " in the window"
+        return f"grows with the events that the iterations of a match take{window}: {limit}{per_key}"
     if not pattern.keys and not plan.partition and plan.step_keys is None:
         return f"bounded: {limit}, whatever the stream"
     if plan.within is not None:
@@ -80,9 +84,16 @@ def _partial_matches(plan: LogicalPlan, pattern: RecentPattern) -> str:
     return f"grows with the number of keys: {limit} per key, and without WITHIN no key is ever dropped"
 
 
+def _n_pending(pattern: RecentPattern) -> int:
+    """Return the number of steps at which a partial match may be pending."""
+    if pattern.graph is None:
+        return max(len(pattern.steps) - 1, 0)
+    return len({way.source for way in pattern.graph.ways})
+
+
 def promises(plan: LogicalPlan, pattern: RecentPattern) -> tuple[list[str], list[str]]:
     """Return what is guaranteed, and what is not."""
-    n = max(len(pattern.steps) - 1, 0)
+    n = _n_pending(pattern)
     each = " per key" if pattern.keys or plan.partition or plan.step_keys is not None else ""
     guaranteed = [f"at most {counted(n, 'partial match')}{each}, whatever came before"]
     missing = []

@@ -36,6 +36,7 @@ from cer_gpu.ceql.syntax import (
     relations,
     variable_filters,
 )
+from cer_gpu.ceql.traversal import Node, walk
 from cer_gpu.explain.ceql_text import (
     attribute_text,
     expression_text,
@@ -77,6 +78,8 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
     lines = [f"Look{where} for:", *("  " + line for line in _outline(formula, streams))]
     lines += _partition_lines(syntax)
     lines += _window_lines(syntax.within, strategy, within_first=not syntax.chooses_first)
+    if strategy.pending and any(_may_vary(part) for part in walk(formula)):
+        lines.append(_STARTED_LAST)
     lines += [_CONSUME[syntax.consume]] if syntax.consume != "NONE" else []
     lines += _reported_lines(syntax)
     lines += _let_lines(syntax)
@@ -136,6 +139,19 @@ def _reported_lines(syntax: QuerySyntax) -> Iterator[str]:
         yield f"{of_which}, only the {_SIDES[pipe.kind]} {pipe.n:,} are reported ({pipe.kind})."
     if not measures or any(item.written for item in syntax.select.items or ()):
         yield _selected_line(syntax)
+
+
+_STARTED_LAST = (
+    "Of several partial matches that an event could advance, it advances the one that started last; a match that may "
+    "go on with further events stays pending, too."
+)
+
+
+def _may_vary(part: Node) -> bool:
+    """Return whether matches may have unlike numbers of events of a part."""
+    if isinstance(part, Repeat):
+        return part.n_min != part.n_max
+    return isinstance(part, Then) and any(part.optional)
 
 
 def _window_lines(within: Within | None, strategy: Strategy, *, within_first: bool) -> list[str]:

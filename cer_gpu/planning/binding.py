@@ -33,6 +33,7 @@ from cer_gpu.predicates.guards import BoundGuards
 from cer_gpu.runtime.join_plan import JoinPlan
 from cer_gpu.runtime.join_tables import JoinTables
 from cer_gpu.runtime.parallel_tables import ParallelTables
+from cer_gpu.runtime.recent.graph_tables import GraphTables
 from cer_gpu.runtime.recent.tables import RecentTables
 from cer_gpu.runtime.spacing import Spacings, spacings_of
 
@@ -400,7 +401,8 @@ def _bind_joins(plan: LogicalPlan, schema: pa.Schema, lasting: WindowLength | No
     if plan.recent is not None:
         pattern = plan.recent
         compared, columns = bind_keys(pattern.key_columns, pattern.equalities, schema, plan.text, pattern.predicates)
-        return _Joins(compared, recent=RecentTables(pattern, compared, columns, lasting))
+        tables = RecentTables if pattern.graph is None else GraphTables
+        return _Joins(compared, recent=tables(pattern, compared, columns, lasting))
     if plan.graph is not None:
         relations = [relation.predicate for relation in plan.graph.relations]
         join_plan = JoinPlan(plan.graph, bind_relations(relations, schema, plan.text), bool(plan.partition))

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from cer_gpu.automaton.recent import RecentPattern
+from cer_gpu.automaton.recent_pattern import RecentPattern
 from cer_gpu.ceql.one_event import NameTest, may_be_one
 from cer_gpu.ceql.step_keys import StepwiseKeys
 from cer_gpu.ceql.syntax import Attribute

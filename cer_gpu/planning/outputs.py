@@ -8,7 +8,8 @@ from dataclasses import replace
 from cer_gpu.automaton.chain import MAX_STEPS, Rejection
 from cer_gpu.automaton.chain_sums import MAX_ROWS, n_sums
 from cer_gpu.automaton.normal_form import Atom, Both, Guard, NormalForm, Related, Repeat, guards_of
-from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent
+from cer_gpu.automaton.recent import NotRecentError, build_recent
+from cer_gpu.automaton.recent_pattern import RecentPattern
 from cer_gpu.automaton.strategies import ALL
 from cer_gpu.ceql.parser import parse_aggregate
 from cer_gpu.ceql.step_keys import OwnKeys, StepwiseKeys
@@ -76,8 +77,7 @@ def _tested_steps(formula: NormalForm, guards: tuple[Guard, ...]) -> RecentPatte
     try:
         pattern = build_recent(first_events(formula), guards, variables, keyed=False)
     except NotRecentError as error:
-        reason = str(error).replace("RECENT is for chains of steps, and ", "").replace(" of RECENT", "")
-        raise NoFunnelError(reason, error.hint) from None
+        raise NoFunnelError(error.reason, error.hint) from None
     if len(pattern.steps) > MAX_STEPS:
         raise NoFunnelError(f"it has more than {MAX_STEPS} steps", "a shorter chain")
     return pattern

@@ -29,7 +29,9 @@ from cer_gpu.automaton.normal_form import (
     variable_name,
 )
 from cer_gpu.automaton.parallel_pattern import NotParallelError, ParallelPattern, build_parallel
-from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent, in_gaps
+from cer_gpu.automaton.recent import NotRecentError, in_gaps
+from cer_gpu.automaton.recent_graph import build_any_recent
+from cer_gpu.automaton.recent_pattern import RecentPattern
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.functions import NO_EVENT_WITHIN
@@ -391,7 +393,7 @@ def _recent_pass(draft: Draft) -> None:
     if not STRATEGIES[syntax.select.strategy].pending:
         return
     try:
-        draft.recent = build_recent(draft.pattern, draft.guards, draft.selected, trailing=draft.trailing)
+        draft.recent = build_any_recent(draft.pattern, draft.guards, draft.selected, trailing=draft.trailing)
     except NotRecentError as error:
         alternatives = (node.span for node in walk(syntax.formula) if isinstance(node, FilterOr))
         span = error.span or next(alternatives, syntax.formula.span)

@@ -19,7 +19,7 @@ from cer_gpu.automaton.keyed_recent import KeyedRecentTable, RecentTable
 from cer_gpu.automaton.latest_starts import WindowTable
 from cer_gpu.automaton.normal_form import Repeat, Then, is_plain
 from cer_gpu.automaton.parallel_pattern import ParallelTable
-from cer_gpu.automaton.recent import RecentPattern
+from cer_gpu.automaton.recent_pattern import RecentPattern
 from cer_gpu.automaton.recogniser import Recogniser, RecogniserTable, build_recogniser
 from cer_gpu.automaton.rma import SharedRegisterError
 from cer_gpu.automaton.rma_construction import UnboundedFilterError
@@ -274,6 +274,11 @@ class _PlanRequest:
         return self.plan.recent is not None
 
     @property
+    def branches(self) -> bool:
+        """True if it does, and the steps are repeated, or may be left out."""
+        return self.plan.recent is not None and self.plan.recent.graph is not None
+
+    @property
     def recognises(self) -> bool:
         """True if only ends are requested, and a recogniser of few states finds them."""
         return self.output.most_at_an_end == 1 and recogniser_of(self.plan) is not None
@@ -348,6 +353,8 @@ _WINDOWS = "each window in which a match ends is evaluated by itself, and {strat
 
 _RECENT = "one partial match is pending per step and key, and an event advances it"
 
+_BRANCHES = "one partial match is pending per step and key, and an event moves the one that started last"
+
 _RECOGNISER = "only ends are requested, and one run with registers finds them"
 
 _FUNNEL = "the pattern is a chain; the starts of a partition that wait for the same step advance together"
@@ -360,6 +367,7 @@ CHOICES = (
     Choice("events", lambda request: request.output.each_event, _EVENTS, lambda request: False),
     Choice("tested_funnel", lambda request: request.tests_starts, _TESTED, lambda request: False),
     Choice("funnel", lambda request: request.output.by_starts, _FUNNEL, lambda request: False),
+    Choice("recent_graph", lambda request: request.branches, _BRANCHES, lambda request: False),
     Choice("recent", lambda request: request.pends, _RECENT, lambda request: False),
     Choice("products", lambda request: request.gathers, _PRODUCTS, lambda request: request.finds_the_same, Model.PCEA),
     Choice("recogniser", lambda request: request.recognises, _RECOGNISER, lambda request: True, Model.RMA),

@@ -11,7 +11,7 @@ from cer_gpu.automaton.cea import CEA
 from cer_gpu.automaton.chain import ChainStep, Rejection, are_spaced
 from cer_gpu.automaton.normal_form import Guard, NormalForm
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
-from cer_gpu.automaton.recent import RecentPattern
+from cer_gpu.automaton.recent_pattern import RecentPattern
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.functions import DESCENDANT
 from cer_gpu.ceql.one_event import EventTest, name_test

@@ -20,7 +20,8 @@ from cer_gpu.automaton.normal_form import (
     sequence,
     unrelated,
 )
-from cer_gpu.automaton.recent import NotRecentError, RecentPattern, build_recent
+from cer_gpu.automaton.recent import NotRecentError, build_recent
+from cer_gpu.automaton.recent_pattern import RecentPattern
 from cer_gpu.automaton.strategies import ALL
 from cer_gpu.ceql.step_keys import StepwiseKeys
 from cer_gpu.ceql.syntax import Name, Windowed

@@ -15,6 +15,7 @@ from cer_gpu.runtime.products import Products
 from cer_gpu.runtime.progress.funnel import Funnel, TestedFunnel
 from cer_gpu.runtime.protocol import Length, Runtime
 from cer_gpu.runtime.reading.reader import EventReader
+from cer_gpu.runtime.recent.graph_run import GraphRun
 from cer_gpu.runtime.recent.run import RecentRun
 from cer_gpu.runtime.recognising import Recognising
 from cer_gpu.runtime.run import AutomatonRun
@@ -40,6 +41,7 @@ RUNTIMES: dict[str, type[Runtime]] = {
     "funnel": Funnel,
     "tested_funnel": TestedFunnel,
     "recent": RecentRun,
+    "recent_graph": GraphRun,
     "events": EventReader,
 }
 

@@ -30,7 +30,8 @@ from cer_gpu.automaton.normal_form import (
     choices,
     sequence,
 )
-from cer_gpu.automaton.recent import RecentPattern, in_gaps
+from cer_gpu.automaton.recent import in_gaps
+from cer_gpu.automaton.recent_pattern import RecentPattern
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import children, fold, walk, with_children
 

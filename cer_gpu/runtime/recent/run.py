@@ -23,6 +23,9 @@ from cer_gpu.runtime.protocol import Length, ResultBuffers
 
 _INITIAL_SIZE = 1 << 10
 """Initial rows of keys; a power of two."""
+_INITIAL_WORDS = 1 << 20
+"""Most words of them all, unless there are `_MIN_SIZE` of them."""
+_MIN_SIZE = 1 << 3
 _AHEAD = 32
 """Events whose keys are looked at together; a power of two."""
 _MAX_ROWS = 2**31
@@ -56,11 +59,11 @@ class RecentRun(Joining):
         n_keys = len(tables.keys)
         self._counts, self._key_rows = np.zeros(1, np.int64), np.zeros(n_keys, np.int64)
         self._hashes, self._candidates = np.zeros((_AHEAD, n_keys), np.uint64), np.zeros((_AHEAD, n_keys), np.int64)
-        n_steps = len(tables.pattern.steps)
-        self._bars = np.full((self._n_partitions, n_steps) if tables.bars else (0, 0), -1, np.int64)
+        self._bars = np.full((self._n_partitions, tables.n_bars) if tables.bars else (0, 0), -1, np.int64)
         self._takes = self._layout.ended >= 0
-        self._memory = self._allocate(_INITIAL_SIZE if self._keyed else self._n_partitions)
-        self._index = np.zeros(2 * _INITIAL_SIZE if self._keyed else 1, np.uint64)
+        n_rows = min(_INITIAL_SIZE, max(_MIN_SIZE, _INITIAL_WORDS >> int(self._layout.slots[-1]).bit_length()))
+        self._memory = self._allocate(n_rows if self._keyed else self._n_partitions)
+        self._index = np.zeros(2 * n_rows if self._keyed else 1, np.uint64)
         from_end = tables.lasting is not None
         self._waits = np.array([tables.lasting if from_end else self._length], self._length.dtype), int(from_end)
         self._free = np.full(1, LIST_END, np.int64)
@@ -80,6 +83,11 @@ class RecentRun(Joining):
         return {"keys": int(live.sum()), "partial matches": int(pending.sum()), **waiting}
 
     # ---- events -------------------------------------------------------------------------------------------------
+
+    @property
+    def _n_ends(self) -> int:
+        """Most matches that one event ends."""
+        return 1
 
     def feed(self, events: RelevantEvents) -> Iterator[ResultBuffers]:
         """Process relevant events and yield full buffers, in order."""
@@ -207,12 +215,16 @@ class RecentRun(Joining):
         slots = [(self._words, *each) for each in self._pending()]
         slots.append((self._ended_memory.array, self._waiting(), ENDED_SLOT, len(self._layout.slots) - 1))
         for words, rows, slot, step in slots:
-            for of in range(step + 1):
+            for of in self._stored_in(step):
                 stored = self._layout.stored[of]
                 for column in columns:
                     if stored[column] >= 0:
                         valid = words[rows, slot + stored[0]] >> (column - 1) & 1 == 1
                         yield words, rows[valid], slot + int(stored[column])
+
+    def _stored_in(self, step: int) -> range:
+        """Return the events that the slot of a step stores, in the numbers of `SlotLayout.stored`."""
+        return range(step + 1)
 
     def _waiting(self) -> Int64:
         """Return the numbers of what ended and may be taken back."""
@@ -272,9 +284,12 @@ class RecentRun(Joining):
         """Drop what can no longer advance at an event of a clock, or the last one; return which rows hold anything."""
         live = np.empty(len(self._in_use), np.bool_)
         clocks: Array = self._last_clocks if clock is None else self._clocks_at(clock)
+        self._drop_pending(clocks, live)
+        return live
+
+    def _drop_pending(self, clocks: Array, live: Bools) -> None:
         groups = plain(self._layout, self._rows, self._ended)
         loops.drop_pending(*groups, clocks, self._length, int(self._keyed), live)
-        return live
 
     def _select_rows(self, mask: Bools, renumbered: Int64 | None = None) -> None:
         """Drop the rows outside `mask`; partitions may have new numbers."""
@@ -295,10 +310,10 @@ class RecentRun(Joining):
         """Drop the rows that hold nothing more at an event of this clock; allocate more memory if few do."""
         self._regs[loops.KEYS_AHEAD] = 0  # rows that were found ahead may be elsewhere
         live = self._live_rows(clock)
-        if self._takes and 4 * len(self._waiting()) > 3 * len(self._ended_memory.array):
-            n_ended = len(self._ended_memory.array)
+        n_ended, n_waiting = len(self._ended_memory.array), len(self._waiting()) if self._takes else 0
+        if self._takes and (4 * n_waiting > 3 * n_ended or n_ended - n_waiting < self._n_ends):
             try:
-                self._ended_memory.grow(2 * n_ended)
+                self._ended_memory.grow(2 * max(n_ended, self._n_ends))
             except MemoryError:
                 raise no_memory(n_ended, "matches that may be retracted") from None
             self._free_from(n_ended)

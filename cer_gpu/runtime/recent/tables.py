@@ -11,7 +11,7 @@ import numpy as np
 from cer_gpu.automaton import encoding as codes
 from cer_gpu.automaton.encoding import NOW
 from cer_gpu.automaton.keyed_recent import RecentTable
-from cer_gpu.automaton.recent import RecentPattern, RecentTest
+from cer_gpu.automaton.recent_pattern import RecentPattern, RecentStep, RecentTest
 from cer_gpu.backend.joins.filters import COLUMN, Filters, StringTables, filters_of
 from cer_gpu.backend.recent import pending as p
 from cer_gpu.expressions.relation_terms import Comparison
@@ -67,24 +67,16 @@ class RecentTables:
         self._drops: list[list[list[int]]] = []
         own = [self._own_columns(number) for number in range(len(pattern.steps))]
         for number, step in enumerate(pattern.steps):
-            first = len(self._tests)
-            for members in own[number]:
-                for other in members[1:]:
-                    self._add_comparison(codes.COMPARE, codes.EQUAL, (members[0], NOW), (other, NOW))
-            for test in step.tests:
-                self._add(test, number)
             key_columns = tuple(members[0] for members in own[number])
             key = numbers.setdefault(key_columns, len(numbers)) if key_columns else p.NO_WORD
-            kind = p.MOVE if number else p.BEGIN
-            last = len(self._tests)
-            self._moves.append([[kind, number, i, key, first, last] for i in range(len(step.events))])
+            self._add_moves(number, step, own[number], key)
         # after the last step they take back
         for number, absent in enumerate([*(step.absent for step in pattern.steps), pattern.taking]):
             takes, rows = number == len(pattern.steps), []
             for absence in absent:
                 first = len(self._tests)
                 for test in absence.tests:
-                    self._add(test, NOW)
+                    self._add_test(test, NOW)
                 kind, key = p.TAKE if takes else p.DROP, p.NO_WORD
                 if absence.key is None:
                     kind = p.TAKE_ALL if takes else p.SCAN if absence.tests else p.BAR
@@ -96,13 +88,33 @@ class RecentTables:
         self.keys: list[tuple[int, ...]] = list(numbers)
         self.bars: bool = any(row[0] == p.BAR for rows in self._drops for row in rows)
 
+    def _add_moves(self, number: int, step: RecentStep, own: list[list[int]], key: int) -> None:
+        """Add the operation of each alternative of a step, given its columns for each key."""
+        first = len(self._tests)
+        self._add_key_tests(own)
+        for test in step.tests:
+            self._add_test(test, number)
+        kind, last = p.MOVE if number else p.BEGIN, len(self._tests)
+        self._moves.append([[kind, number, i, key, first, last] for i in range(len(step.events))])
+
+    def _add_key_tests(self, own: list[list[int]]) -> None:
+        """Add the tests that the columns of each key are equal in an event."""
+        for members in own:
+            for other in members[1:]:
+                self._add_comparison(codes.COMPARE, codes.EQUAL, (members[0], NOW), (other, NOW))
+
+    @property
+    def n_bars(self) -> int:
+        """Number of the bars of a partition, where `bars`: one for each step."""
+        return len(self.pattern.steps)
+
     def _own_columns(self, step: int) -> list[list[int]]:
         """Return for each key the columns of a step."""
         return [[next(of_key) for _ in key[step]] for key, of_key in zip(self.pattern.keys, self._columns, strict=True)]
 
     # ---- tests --------------------------------------------------------------------------------------------------
 
-    def _add(self, test: RecentTest, step: int) -> None:
+    def _add_test(self, test: RecentTest, step: int) -> None:
         """Add a test, which is made when an event comes for a step (NOW: when one comes that must be absent)."""
         condition = self._conditions[test.predicate]
         steps = dict(test.events)
