@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any, cast
@@ -57,7 +57,7 @@ def table_frame(spark: SparkSession, name: str) -> DataFrame:
     """
     from spark_glue.schema import to_arrow, to_spark
 
-    table = open_table(name)
+    table = open_table(_wherever(name))
     schema = to_spark(table.schema)
     plain = _plain_files(table, to_arrow(schema))
     if plain and not plain.stored and _found_by_spark(plain.files, to_arrow(schema)):
@@ -80,6 +80,16 @@ def table_frame(spark: SparkSession, name: str) -> DataFrame:
             ),
         )
     return df
+
+
+def _wherever(name: str) -> TableName:
+    """Return the name of a table that workers find it by, whose working folders are others."""
+    table_name = TableName.parse(name)
+    assert table_name is not None
+    is_path = table_name.kind == "delta" or "/" in table_name.place
+    if not is_path or table_name.place.startswith("file:/") or "://" in table_name.place:
+        return table_name
+    return replace(table_name, place=os.path.abspath(table_name.place))
 
 
 def _plain_files(table: TableSnapshot, schema: pa.Schema) -> PlainFiles | None:

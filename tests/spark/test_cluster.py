@@ -1,0 +1,227 @@
+"""A standalone cluster: master, workers and drivers are processes that share only a folder of data.
+
+The packages come with each job as an archive.  Executors and drivers are killed, and nothing is lost or doubled.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from cluster_cases import CASES, N_ROWS, PAIRS, RULES
+from spark_cluster import running_cluster, skip_unless_possible
+
+import cer_gpu
+from cer_gpu.backend.jit import STAMP
+from cer_gpu.backend.prebuilt import ENVIRONMENT, has_features, write_folder
+from spark_glue import package
+
+skip_unless_possible()
+pytestmark = pytest.mark.long("starts a cluster of Spark")
+
+TESTS = Path(__file__).parents[1]
+PROGRAM = TESTS / "cluster_program.py"
+NUMBA = {f"spark.executorEnv.{name}": value for name, value in {**ENVIRONMENT, "NUMBA_DEBUG_CACHE": "1"}.items()}
+"""Workers compile for the processor of the platform wheel, and report what they save and load."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    return package(tmp_path_factory.mktemp("shipped") / "cer_gpu.zip")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A folder that all nodes see: events as files and as tables, rules, and what jobs find."""
+    folder = tmp_path_factory.mktemp("data")
+    write_events(folder / "events")
+    return folder
+
+
+def stored():
+    return pa.table(
+        {
+            "type": ["ABC"[i * 7 % 3] for i in range(N_ROWS)],
+            "k": pa.array([i * 5 % 11 for i in range(N_ROWS)], pa.int64()),
+            "name": ["ann" if i % 97 == 0 else "bob" for i in range(N_ROWS)],
+            "ts": pa.array([1_000_000 * i for i in range(N_ROWS)], pa.timestamp("us", "UTC")),
+        }
+    )
+
+
+def write_events(folder):
+    from deltalake import write_deltalake
+    from written_tables import delete_by_vector, delete_positions, use_catalogue
+
+    events = stored()
+    (folder / "files").mkdir(parents=True)
+    for i in range(2):
+        pq.write_table(events.slice(i * 600, 600), folder / "files" / f"{i}.parquet", row_group_size=150)
+    write_deltalake(str(folder / "delta"), events, partition_by=["name"])
+    write_deltalake(str(folder / "deleted"), events, configuration={"delta.enableDeletionVectors": "true"})
+    delete_by_vector(str(folder / "deleted"), range(0, N_ROWS, 7))
+    with pytest.MonkeyPatch.context() as patch:
+        catalogue = use_catalogue(patch, folder)
+        catalogue.create_table("ns.t", events.schema).append(events)
+        table = catalogue.create_table("ns.deleted", events.schema)
+        table.append(events)
+        delete_positions(table, range(0, N_ROWS, 5))
+    (folder / "rules").mkdir()
+    for name, text in RULES.items():
+        (folder / "rules" / name).write_text(text)
+
+
+def catalogue_of(data):
+    """Return the environment that names the catalogue of Iceberg; only drivers have it."""
+    of = {"TYPE": "sql", "URI": f"sqlite:///{data}/events/catalogue.db", "WAREHOUSE": f"file://{data}/events"}
+    return {f"PYICEBERG_CATALOG__CAT__{name}": value for name, value in of.items()}
+
+
+def rows_of(found, names=None):
+    """Return rows as texts, without positions and columns that are NULL; a set gives tables by the names of queries."""
+    if isinstance(found, dict):
+        return sorted(text for name, table in found.items() for text in rows_of(table, name))
+    named = {} if names is None else {"query": names}
+    rows = [named | {name: value for name, value in row.items() if value is not None} for row in found.to_pylist()]
+    without = ("start", "end", "positions", "match")
+    shown = [{name: value for name, value in row.items() if name not in without} for row in rows]
+    return sorted(json.dumps(row, default=str, sort_keys=True) for row in shown)
+
+
+def saved_kernels(node):
+    return re.findall(r"data saved to '(\S+\.nbc)'", node.executor_logs())
+
+
+FIRST = ("key of files", "range of rows", "broadcast of files")
+
+
+@pytest.fixture(scope="module")
+def first_job(cluster, archive, data):
+    """What the driver of the first job printed, on nodes that have compiled nothing before."""
+    settings = {"settings": NUMBA, "environment": {"PYTHONPATH": str(TESTS)}}
+    return cluster.run(PROGRAM, "match", str(data), *FIRST, archive=archive, **settings).splitlines()
+
+
+@pytest.fixture(scope="module")
+def second_job(cluster, archive, data, first_job):
+    """What the driver of the other cases printed."""
+    settings = {"settings": NUMBA, "environment": {"PYTHONPATH": str(TESTS), **catalogue_of(data)}}
+    others = [name for name in CASES if name not in FIRST]
+    return cluster.run(PROGRAM, "match", str(data), *others, archive=archive, **settings).splitlines()
+
+
+def test_workers_have_nothing_but_the_archive(cluster, first_job):
+    places = [json.loads(line) for line in first_job[-2:]]
+    for folder, home, package_file, _ in places:
+        (node,) = (node for node in cluster.nodes if home == str(node.folder / "home"))
+        assert Path(folder).is_relative_to(node.folder / "work")
+        assert package_file.endswith("cer_gpu.zip/cer_gpu/__init__.pyc")
+    assert sum(int(n_rows) for *_, n_rows in places) == 8
+
+
+def test_each_node_compiles_each_kernel_once_and_later_jobs_none(cluster, archive, data, first_job):
+    saved = {node.host: saved_kernels(node) for node in cluster.nodes}
+    for paths in saved.values():
+        assert len(paths) == len(set(paths)) > 10
+    settings = {"settings": NUMBA, "environment": {"PYTHONPATH": str(TESTS)}}
+    cluster.run(PROGRAM, "match", str(data), *FIRST, archive=archive, **settings)
+    assert {node.host: saved_kernels(node) for node in cluster.nodes} == saved
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_cluster_finds_the_rows_of_one_process(first_job, second_job, data, monkeypatch, name):
+    for variable, value in catalogue_of(data).items():
+        monkeypatch.setenv(variable, value)
+    assert name in (first_job if name in FIRST else second_job)
+    case, events = CASES[name], data / "events"
+    query, place = case.compiled(events), case.place(events)
+    expected = query.alerts(stored()) if case.output == "alerts" else query.evaluate(place, output=case.output)
+    found = pq.read_table(data / "found" / f"{name}.parquet")
+    assert found.num_rows > 10
+    assert rows_of(found) == rows_of(expected)
+
+
+def test_the_command_is_a_job_of_the_cluster(cluster, archive, data):
+    """A driver with nothing but the archive: the query is a file in its folder, the result appears whole."""
+    program = data / "main.py"
+    program.write_bytes((TESTS.parent / "spark_glue" / "__main__.py").read_bytes())
+    (cluster.driver.folder / "work" / "pairs.ceql").write_text(PAIRS)
+    arguments = ["run", "pairs.ceql", "--input", str(data / "events" / "files"), "--order-by", "ts"]
+    arguments += ["-o", str(data / "out"), "--tasks", "2", "--json"]
+    summary = json.loads(cluster.run(program, *arguments, archive=archive, settings=NUMBA))
+    expected = CASES["key of files"].compiled(data).evaluate(str(data / "events" / "files"), output="events")
+    assert (summary["n_rows"], summary["n_matches"]) == (N_ROWS, expected.num_rows)
+    assert rows_of(pq.read_table(data / "out").cast(expected.schema)) == rows_of(expected)
+
+
+def test_a_platform_wheel_as_archive_compiles_nothing(cluster, archive, data, first_job, tmp_path):
+    from numba.core.codegen import get_host_cpu_features
+
+    if not has_features(get_host_cpu_features()):
+        pytest.skip("this processor cannot run the code of the wheel")
+    (cache,) = cluster.nodes[0].folder.glob(f"home/.cache/cer-gpu/loops/archive-{STAMP[:16]}")
+    assert write_folder(cache, tmp_path / "prebuilt", STAMP) > 10
+    wheel = tmp_path / "cer_gpu.zip"
+    wheel.write_bytes(archive.read_bytes())
+    with zipfile.ZipFile(wheel, "a") as opened:
+        for path in (tmp_path / "prebuilt").iterdir():
+            opened.write(path, f"cer_gpu/prebuilt/{path.name}")
+    empty = {"spark.executorEnv.NUMBA_CACHE_DIR": str(tmp_path / "empty"), "spark.executorEnv.NUMBA_DEBUG_CACHE": "1"}
+    (data / "found" / "key of files.parquet").unlink()
+    arguments = ["match", str(data), "key of files"]
+    cluster.run(PROGRAM, *arguments, archive=wheel, settings=empty, environment={"PYTHONPATH": str(TESTS)})
+    assert (data / "found" / "key of files.parquet").exists()
+    assert not list((tmp_path / "empty").rglob("*.nbc"))
+    assert not [path for node in cluster.nodes for path in saved_kernels(node) if path.startswith(str(tmp_path))]
+
+
+def n_killed(cluster):
+    return sum(node.worker_log().count("Command exited with code 137") for node in cluster.nodes)
+
+
+def test_executors_that_are_killed_lose_and_double_nothing(cluster, archive, data):
+    names, before = ["key of rows", "range of files"], n_killed(cluster)
+    arguments = ["killed", str(data), *names]
+    py_files = f"{archive},{TESTS / 'spark' / 'killed_tasks.py'}"
+    printed = cluster.run(PROGRAM, *arguments, archive=py_files, settings=NUMBA, environment={"PYTHONPATH": str(TESTS)})
+    expected = CASES["key of rows"].compiled(data).evaluate(str(data / "events" / "files"), output="events")
+    told = [json.loads(line) for line in printed.splitlines()]
+    assert told == [{"name": name, "matches": expected.num_rows, "parts": 4} for name in names]
+    for name in names:
+        assert rows_of(pq.read_table(data / "found" / name).cast(expected.schema)) == rows_of(expected)
+        assert len(list((data / "marks" / name).iterdir())) == 2
+    assert n_killed(cluster) >= before + 2 * len(names)
+
+
+def test_a_job_goes_on_from_the_state_that_another_node_left(cluster, archive, data, tmp_path):
+    """The state lies in a shared folder; the nodes share nothing else."""
+    events = stored()
+    (tmp_path / "in").mkdir()
+    command = [cluster.python, "-m", "spark_glue", "job", PAIRS, "--input", str(tmp_path / "in"), "--time-column", "ts"]
+    command += ["--state", str(tmp_path / "state"), "-o", str(tmp_path / "out"), "--settle", "0", "--no-progress"]
+    for i, node in enumerate([*cluster.nodes, *cluster.nodes]):
+        pq.write_table(events.slice(i * 300, 300), tmp_path / "in" / f"{i}.parquet")
+        done = subprocess.run(
+            [*command, "--output", "events"],
+            cwd=node.folder / "work",
+            env={**node.environment, **ENVIRONMENT, "PYTHONPATH": str(archive)},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stderr
+    expected = cer_gpu.compile(PAIRS, time_column="ts").evaluate(events, output="events")
+    assert rows_of(ds.dataset(tmp_path / "out", exclude_invalid_files=True).to_table()) == rows_of(expected)
