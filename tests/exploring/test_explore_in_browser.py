@@ -134,3 +134,19 @@ def test_the_page_fits_a_phone_and_the_dark(explorer, options):
     assert wide[0] <= wide[1]
     paper = browser.run("return getComputedStyle(document.body).backgroundColor")
     assert (paper == "rgb(17, 20, 25)") == ("dark" in options)
+
+
+def test_without_a_query_a_click_on_a_type_begins_one(explorer):
+    browser = explorer()
+    browser.until("return document.querySelectorAll('#overview-types button').length === 3")
+    assert browser.run("return document.getElementById('overview').open")
+    assert "from 1970-01-01T00:00:00 to 1970-01-01T00:49:59" in browser.text("#overview-sample")
+    assert MARKUP in browser.text("#overview-columns")
+    assert browser.run("return document.querySelectorAll('img').length") == 0
+    browser.press("#overview-types tbody tr:nth-child(2) button")
+    assert browser.run("return document.getElementById('text').value") == "SELECT * FROM events WHERE B"
+    assert not browser.run("return document.getElementById('overview').open")
+    browser.type(" ; ")
+    browser.press("#overview-types tbody tr:nth-child(3) button")
+    assert browser.run("return document.getElementById('text').value") == "SELECT * FROM events WHERE B ; C"
+    until_matches(browser)
