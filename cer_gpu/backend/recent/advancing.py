@@ -204,15 +204,15 @@ def _operate(events, attributes, window, options, demand, moves, layout, rows, p
         paths.bars[_U(partition), _U(choice)] = position
         return DONE
     if kind == SCAN:
-        for r in range(rows.counts[0]):
-            if words[_U(r), ROW_PARTITION] == partition:
-                _bar_one(moves, layout, rows, paths, filters, _U(r), partition, step, choice, position, attributes,
+        for each in range(rows.counts[0]):
+            if words[_U(each), ROW_PARTITION] == partition:
+                _bar_one(moves, layout, rows, paths, filters, _U(each), partition, step, choice, position, attributes,
                          event, first, last)  # fmt: skip
         return DONE
     if kind == TAKE_ALL:
-        for r in range(rows.counts[0]):
-            if words[_U(r), ROW_PARTITION] == partition and not take_back_paths(
-                events, options, moves, layout, rows, paths, filters, ended, output, _U(r), attributes, event, place,
+        for each in range(rows.counts[0]):
+            if words[_U(each), ROW_PARTITION] == partition and not take_back_paths(
+                events, options, moves, layout, rows, paths, filters, ended, output, _U(each), attributes, event, place,
                 clock, first, last, regs,
             ):  # fmt: skip
                 return OUTPUT_FULL
