@@ -133,13 +133,13 @@ class _Statement:
         for names in self._syntax.partition:
             if len(names) != 1 or names[0].nullable or names[0].nocase or names[0].stream is not None:
                 raise NoSqlError("its keys are not those of columns")
-            column = self._column(names[0].name)
+            column = self._quoted_column(names[0].name)
             if pa.types.is_floating(self._schema.field(names[0].name).type):
                 raise NoSqlError("a key is a float")
             keys.append(column)
         return keys
 
-    def _column(self, name: str) -> str:
+    def _quoted_column(self, name: str) -> str:
         path = names_of(name)
         if len(path) != 1 or path[0] not in self._schema.names or attribute_type(self._schema, name) is None:
             raise NoSqlError(f"{name} is no column of the events")
@@ -200,7 +200,7 @@ class _Statement:
         conditions = []
         if name.name != s.ANY_TYPE:
             if types is not None:
-                conditions.append(f"{self._column(types)} = {_string(name.name)}")
+                conditions.append(f"{self._quoted_column(types)} = {_string(name.name)}")
             elif name.name not in {stream.name for stream in self._syntax.streams}:
                 raise NoSqlError("the events have no column of types")
         if self._steps and self._steps[-1].is_next:
@@ -225,7 +225,7 @@ class _Statement:
         if not pa.types.is_timestamp(self._schema.field(self._time_column).type):
             raise NoSqlError("its times are no timestamps")
         if last:
-            time, first = self._column(self._time_column), _quoted(self._steps[0].label)
+            time, first = self._quoted_column(self._time_column), _quoted(self._steps[0].label)
             bound = self._expression_sql(s.Duration(within.length), last, {})
             self._steps[last].conditions.append(f"{time} - {first}.{time} <= {bound}")
 
@@ -323,7 +323,7 @@ class _Statement:
         name = None if attribute.variable is None else attribute.variable.name
         if attribute.looks_back or attribute.event != "EACH" or attribute.in_match or name not in steps:
             raise NoSqlError("it reads more than the columns of single events")
-        column = self._column(attribute.name)
+        column = self._quoted_column(attribute.name)
         return column if steps[name] == row else f"{_quoted(self._steps[steps[name]].label)}.{column}"
 
 

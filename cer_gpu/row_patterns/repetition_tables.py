@@ -143,7 +143,7 @@ class RepetitionTables:
         if key not in self._arrays:
             if offset == 0 and len(self._rows) == self._n_rows:
                 return self.of_rows(column)
-            low, high = self._column(column)
+            low, high = self._float_column(column)
             rows = self._rows + offset
             partition = np.searchsorted(self.columns.ends, self._rows, "right")
             inside = (rows >= np.concatenate(([0], self.columns.ends))[partition]) & (
@@ -156,7 +156,7 @@ class RepetitionTables:
     def of_rows(self, column: int) -> int:
         """Return the number of the array of a column at all rows."""
         if (column,) not in self._arrays:
-            self._add_array((column,), *self._column(column))
+            self._add_array((column,), *self._float_column(column))
         return self._arrays[column,]
 
     def extreme(self, column: int, f: int) -> tuple[int, int] | None:
@@ -168,7 +168,7 @@ class RepetitionTables:
             The array, and 1 for its greatest value, or -1 for its least; None if it does neither.
         """
         _, _, number, sign = self.read.functions[f]
-        low, high = self._column(column)
+        low, high = self._float_column(column)
         valid, ranks = self.read.valid[number], self.read.inputs[number]
         values, ranks = low[valid], ranks[valid]
         if not (np.isfinite(values).all() and np.array_equal(values, high[valid])):
@@ -243,7 +243,7 @@ class RepetitionTables:
             return UNSIGNED_KEY if side.unsigned else NUMBER
         return {F8: KEY, U8: UNSIGNED_KEY}.get(dtype, NUMBER)
 
-    def _column(self, column: int) -> tuple[FloatColumn, FloatColumn]:
+    def _float_column(self, column: int) -> tuple[FloatColumn, FloatColumn]:
         """Return the intervals of a column at all rows."""
         values = np.ascontiguousarray(self.columns.values[:, column])
         valid = self.columns.values[:, 0] & 1 << column - 1 != 0
