@@ -251,7 +251,7 @@ def drop_closed(layout, rows, paths, ended, clocks, length, partition_of, holds)
     ----------
     layout : SlotLayout
     rows : Rows
-    paths : PathTables
+    paths : PathTables, read
     ended : Ended
     clocks : clock, shape (clocks,)
         Last clock of each partition; one for all if windows end for all at once.
