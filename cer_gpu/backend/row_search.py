@@ -173,8 +173,9 @@ def search(plan, memory, filters, guides, repetitions, states, ends, max_steps, 
         while at < end:
             start = n_places + (at == first)
             bounds = max_steps, max_here, pause
-            tables = plan, memory, filters, guides, repetitions
-            outcome, length = _attempt(*tables, states, at, first, end, start, bounds)
+            outcome, length = _attempt(
+                plan, memory, filters, guides, repetitions, states, at, first, end, start, bounds
+            )
             if outcome != DONE:
                 return outcome, n_matches, n_taken, at, partition
             if length < 0:

@@ -67,9 +67,10 @@ class RepetitionTables:
     """
 
     def __init__(self, columns: ReadColumns, read: ReadFunctions) -> None:
-        self.columns, self.read = columns, read
+        self.columns: ReadColumns = columns
+        self.read: ReadFunctions = read
         self.repetitions: list[list[int]] = []
-        self.is_useful = False
+        self.is_useful: bool = False
         self.sums_fit: bool = all(
             np.abs(read.inputs[column].astype(np.float64)).sum() < MAX_SUM
             for kind, _, column, _ in read.functions

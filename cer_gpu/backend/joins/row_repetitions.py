@@ -60,7 +60,7 @@ class Repetitions(NamedTuple):
     repetitions : int64, shape (repetitions, 6)
         Columns CANDIDATES and CANDIDATES_END, the range in `rows`; PROGRAM and PROGRAM_END, that in `programs`; PLACE,
         and IS_GREEDY.
-    rows : int64, shape (candidates,)
+    rows : int64, shape (rows behind,)
         Rows that the place after each repetition can take, as far as the row alone tells, ascending.
     before : int64, shape (repetitions, n rows + 1)
         Candidates of each before each row.
