@@ -15,7 +15,7 @@ from cer_gpu.forecast.scoring import Score
 from cer_gpu.io.sinks import naming, result_file
 from cer_gpu.printable import html_text
 from cer_gpu.report.events import paths, rereadable, title_of
-from cer_gpu.report.page import ReportSummary, digest, resource
+from cer_gpu.report.page import ReportSummary, digest, head, resource
 
 _WIDTH = 1000
 """Width of a drawing in its own units."""
@@ -89,6 +89,7 @@ def render_forecast(model: Forecast, score: Score, likely: pa.Table, at: str, ti
         _most_likely(likely, model, at),
     ]
     return Template(resource("funnel.html")).substitute(
+        head=head(title),
         title=html_text(title),
         style=style,
         style_digest=digest(style),

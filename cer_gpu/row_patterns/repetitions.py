@@ -219,7 +219,7 @@ class _Translation:
         if left != right or left == UNKNOWN or (left != NUMBER and op != f.COMPARE_INTEGERS):
             self._replace(2, TRUTH)
             return
-        self._lines.append((r.COMPARE, operator, negated))
+        self._lines.append((r.COMPARED, operator, negated))
         self._stack[-2:] = [_OnStack(TRUTH, is_certain=True)]
 
     def _connect(self, op: int) -> None:

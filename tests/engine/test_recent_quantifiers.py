@@ -149,7 +149,7 @@ def _task_of(event, column_of):
     return 2 if value is None or value != value else (ord(value[0]) if isinstance(value, str) else int(2 * value)) % 2
 
 
-@pytest.mark.long
+@pytest.mark.long("every match of SELECT ALL is listed: minutes")
 @settings(max_examples=scaled(20), deadline=None)
 @given(SEEDS)
 def test_matches_are_some_of_all(seed):

@@ -29,15 +29,15 @@ _WIDEST = 2.0**126
 """Integers beyond it may be beyond 128 bits, which is an error: they are left to the exact test."""
 FAN_BITS = 2
 """A node has four children."""
-CANDIDATES, CANDIDATES_END, PROGRAM, PROGRAM_END, PLACE, IS_GREEDY, N_REPETITION = range(7)
+CANDIDATES, CANDIDATES_END, PROGRAMS, PROGRAMS_END, PLACE, IS_GREEDY, N_REPETITION = range(7)
 """Columns of `Repetitions.repetitions`."""
 BEGIN, END, NEEDED, NEEDED_NUMBER, N_PROGRAM = range(5)
 """Columns of `Repetitions.programs`."""
-PUSH, PUSH_CONSTANT, UNKNOWN_VALUE, UNKNOWN_TRUTH, ONE_OPERAND, TWO_OPERANDS, COMPARE, ALL_OF, ANY_OF = range(9)
+PUSH, PUSH_CONSTANT, UNKNOWN_VALUE, UNKNOWN_TRUTH, ONE_OPERAND, TWO_OPERANDS, COMPARED, ALL_OF, ANY_OF = range(9)
 """Instructions, each with two numbers a and b.
 
 `PUSH` pushes source a, `PUSH_CONSTANT` constant a.  `UNKNOWN_VALUE` and `UNKNOWN_TRUTH` replace the upper a values.
-`ONE_OPERAND` and `TWO_OPERANDS` have the code of an operator, and b = 1 for integers.  `COMPARE` has the operator, and
+`ONE_OPERAND` and `TWO_OPERANDS` have the code of an operator, and b = 1 for integers.  `COMPARED` has the operator, and
 b = 1 for its negation.  A truth is two numbers: whether it may be FALSE, and whether it may be TRUE.
 """
 OF_CANDIDATE, OF_FIRST, OF_LAST, ROWS_SO_FAR, SUM_SO_FAR, MEAN_SO_FAR, EXTREME_SO_FAR, MATCHES_SO_FAR = range(8)
@@ -58,8 +58,8 @@ class Repetitions(NamedTuple):
     of_place : int64, shape (places,)
         The repetition of each place, or -1.
     repetitions : int64, shape (repetitions, 6)
-        Columns CANDIDATES and CANDIDATES_END, the range in `rows`; PROGRAM and PROGRAM_END, that in `programs`; PLACE,
-        and IS_GREEDY.
+        Columns CANDIDATES and CANDIDATES_END, the range in `rows`; PROGRAMS and PROGRAMS_END, that in `programs`;
+        PLACE, and IS_GREEDY.
     rows : int64, shape (rows behind,)
         Rows that the place after each repetition can take, as far as the row alone tells, ascending.
     before : int64, shape (repetitions, n rows + 1)
@@ -229,7 +229,7 @@ def _fix_sources(plan, memory, repetitions, g, depth, first):
     """Note what sources read of the match before the repetition."""
     fixed, sources = repetitions.fixed, repetitions.sources
     before = depth - 1
-    for p in range(repetitions.repetitions[g, PROGRAM], repetitions.repetitions[g, PROGRAM_END]):
+    for p in range(repetitions.repetitions[g, PROGRAMS], repetitions.repetitions[g, PROGRAMS_END]):
         for at_line in range(repetitions.programs[_U(p), BEGIN], repetitions.programs[_U(p), END]):
             if repetitions.code[_U(at_line), 0] != PUSH:
                 continue
@@ -280,7 +280,7 @@ def _fix_value(repetitions, i, row):
 @helper
 def _may_pass(memory, repetitions, g, depth, first, level, begin, stop):
     """Return False if no candidate from one to another, all of one node, passes the programs."""
-    for p in range(repetitions.repetitions[g, PROGRAM], repetitions.repetitions[g, PROGRAM_END]):
+    for p in range(repetitions.repetitions[g, PROGRAMS], repetitions.repetitions[g, PROGRAMS_END]):
         program = _U(p)
         needed = repetitions.programs[program, NEEDED]
         if needed >= 0:
@@ -324,7 +324,7 @@ def _may_hold(repetitions, g, first, level, begin, stop, span):
                 low, high = _of_two(a, work[x, 0], work[x, 1], work[y, 0], work[y, 1])
                 if b == 1:
                     low, high = _integers(low, high)
-            elif code == COMPARE:
+            elif code == COMPARED:
                 low, high = _compared(a, work[x, 0], work[x, 1], work[y, 0], work[y, 1])
                 if b == 1:
                     low, high = high, low
