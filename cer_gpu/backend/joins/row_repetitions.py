@@ -62,31 +62,31 @@ class Repetitions(NamedTuple):
         PLACE, and IS_GREEDY.
     rows : int64, shape (rows behind,)
         Rows that the place after each repetition can take, as far as the row alone tells, ascending.
-    before : int64, shape (repetitions, n rows + 1)
+    before : int64, shape (repetitions, tree rows + 1)
         Candidates of each before each row.
-    stops : int64, shape (repetitions, n rows)
+    stops : int64, shape (repetitions, tree rows)
         The first row from each row on that the place cannot take.
     programs : int64, shape (programs, 4)
         Columns BEGIN and END, the range in `code`; NEEDED, a set, and NEEDED_NUMBER, the number of its row without
         which the program has no meaning (set -1 if none is needed).
-    code : int64, shape (instructions, 3)
-    constants : float64, shape (constants, 2)
+    code : int64, shape (lines, 3)
+    constants : float64, shape (interval constants, 2)
         Intervals.
     sources : int64, shape (sources, 8)
         As described at `KIND`.
-    arrays : int64, shape (arrays, 2)
+    arrays : int64, shape (value arrays, 2)
         First value in `low` and `high`, and the row of `levels`.
     levels : int64, shape (trees, levels)
         First value of each level from the first value of an array on; -1 where there is no level.
-    low, high : float64, shape (values,)
+    low, high : float64, shape (interval values,)
         Intervals of rows or candidates, then those of nodes, level by level.
-    sums : float64, shape (inputs, n rows + 1)
+    sums : float64, shape (summed, tree rows + 1)
         Sum of the values before each row.
-    sizes : float64, shape (inputs, n rows + 1)
+    sizes : float64, shape (summed, tree rows + 1)
         Sum of their magnitudes; 0 where all sums are exact.
-    tallies : int64, shape (inputs, n rows + 1)
+    tallies : int64, shape (summed, tree rows + 1)
         Values that are not NULL before each row.
-    work : float64, shape (depth, 2), written
+    work : float64, shape (lines + 1, 2), written
         Stack.
     fixed : float64, shape (sources, 4), written
         Value of each source before the repetition: an interval, or a sum, its magnitude and its tally.
