@@ -310,7 +310,7 @@ def _settings(overrides: Mapping[str, str]) -> dict[str, str]:
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
     }
-    folders = _package_folders()
+    folders = package_folders()
     if folders:
         settings["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(folders)
     java_options = "spark.driver.extraJavaOptions"
@@ -319,7 +319,7 @@ def _settings(overrides: Mapping[str, str]) -> dict[str, str]:
     return {**settings, **overrides, java_options: f"{log} {overrides.get(java_options, '')}".strip()}
 
 
-def _package_folders() -> list[str]:
+def package_folders() -> list[str]:
     """Return the folders of these packages that are not on the workers' default search path."""
     installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     folders = [str(Path(file).resolve().parent.parent) for file in (__file__, cer_gpu.__file__) if file]

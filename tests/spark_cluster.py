@@ -16,7 +16,7 @@ import sysconfig
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -124,8 +124,9 @@ class Cluster:
         archive: Path | str | None,
         settings: dict[str, Any] | None = None,
         environment: dict[str, str] | None = None,
+        stderr: IO[str] | int = subprocess.PIPE,
     ) -> subprocess.Popen[str]:
-        """Start a driver by spark-submit, in a session of its own; its output are pipes."""
+        """Start a driver by spark-submit, in a session of its own; its output goes to pipes, or `stderr` to a file."""
         configured = {
             "spark.pyspark.python": self.python,
             "spark.pyspark.driver.python": self.python,
@@ -154,7 +155,7 @@ class Cluster:
             cwd=self.driver.folder / "work",
             env={**self.driver.environment, **(environment or {})},
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             text=True,
             start_new_session=True,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,9 @@ from cer_gpu.engine.evaluation_options import options_by_name
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from spark_glue.distribution import MAX_SHARDS, why_not_distributions
 from spark_glue.errors import SparkSetupError
-from spark_glue.local_session import ROCKSDB, STATE_STORE
+from spark_glue.local_session import ROCKSDB, STATE_STORE, package_folders
 from spark_glue.row_positions import order_key, part_of_key, quoted, wire_names
+from spark_glue.sessions import is_connect
 from spark_glue.stage import plain_schema
 from spark_glue.streaming.stream_evaluation import (
     BLOB,
@@ -109,6 +111,7 @@ def match_stream(
     df = stream_df.select(
         *(_order_column(name).alias(alias) for name, alias in zip(columns, wire_names(columns), strict=True))
     )
+    _show_packages(stream_df)
     pack = Pack(to_arrow(df.schema), tuple(columns), order[0])
     time = _instant(df, wire_names(columns)[columns.index(order[0])]).alias(TIME)
     df = df.select(time, *map(quoted, wire_names(columns))).withWatermark(
@@ -125,6 +128,20 @@ def match_stream(
     processor = GroupProcessor(evaluation, pack.packed, match_schema)
     state = grouped.transformWithStateInPandas(processor, f"{BLOB} binary", "Append", "EventTime")
     return state.mapInArrow(Unpack(match_schema), to_spark(match_schema))
+
+
+def _show_packages(df: DataFrame) -> None:
+    """Let the worker that Spark starts beside the driver, before the first micro-batch, import these packages.
+
+    Spark gives the files of ``--py-files`` to all workers but this one, which has the environment of a function.
+    """
+    if is_connect(df):
+        return
+    context = df.sparkSession.sparkContext
+    path = context.environment.get("PYTHONPATH", "").split(os.pathsep)
+    missing = [folder for folder in package_folders() if folder not in path]
+    if missing:
+        context.environment["PYTHONPATH"] = os.pathsep.join([*filter(None, path), *missing])
 
 
 def explain_stream(query: Any, order_by: str | Sequence[str] = "ts") -> str:

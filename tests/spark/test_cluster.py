@@ -5,9 +5,13 @@ The packages come with each job as an archive.  Executors and drivers are killed
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
+import signal
 import subprocess
+import time
 import zipfile
 from pathlib import Path
 
@@ -16,7 +20,10 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from cluster_cases import CASES, N_ROWS, PAIRS, RULES
-from spark_cluster import running_cluster, skip_unless_possible
+from killed_stream import KEYED, WHOLE
+from spark_cluster import SECONDS_OF_A_JOB, kill_group, running_cluster, skip_unless_possible
+from spark_streams import add_files, end_at, late_by, random_events
+from spark_streams import rows_of as stream_rows_of
 
 import cer_gpu
 from cer_gpu.backend.jit import STAMP
@@ -225,3 +232,45 @@ def test_a_job_goes_on_from_the_state_that_another_node_left(cluster, archive, d
         assert done.returncode == 0, done.stderr
     expected = cer_gpu.compile(PAIRS, time_column="ts").evaluate(events, output="events")
     assert rows_of(ds.dataset(tmp_path / "out", exclude_invalid_files=True).to_table()) == rows_of(expected)
+
+
+def planned_batches(folder, kind="offsets"):
+    with contextlib.suppress(FileNotFoundError):
+        return {int(name) for name in os.listdir(folder / kind) if name.isdigit()}
+    return set()
+
+
+def test_a_driver_that_is_killed_goes_on_from_the_checkpoint(cluster, archive, tmp_path):
+    """Twice: in the first micro-batches, whose executors are killed, too, and after further ones were planned."""
+    events = random_events(11, 240, 120)
+    add_files(tmp_path / "in", late_by(12, events, 4), 4)
+    add_files(tmp_path / "in", end_at(100_000), 1, first=4)
+    driver = {"archive": archive, "settings": NUMBA, "environment": {"PYTHONPATH": str(TESTS)}}
+    streams = [tmp_path / name for name in ("operator", "driver")]
+    for n_batches in (1, 3):
+        with open(tmp_path / "stderr", "w") as said:
+            process = cluster.submit(TESTS / "killed_stream.py", str(tmp_path), **driver, stderr=said)
+        try:
+            deadline = time.monotonic() + SECONDS_OF_A_JOB
+            while not all(len(planned_batches(stream)) >= n_batches for stream in streams):
+                assert process.poll() is None, (tmp_path / "stderr").read_text()[-6000:]
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            if n_batches == 1:
+                for pid in cluster.executors():
+                    os.kill(pid, signal.SIGKILL)
+        finally:
+            kill_group(process)
+        assert any(planned_batches(stream, "commits") != set(range(5)) for stream in streams)
+    assert cluster.run(TESTS / "killed_stream.py", str(tmp_path), **driver).endswith("done\n")
+    for stream in streams:
+        assert planned_batches(stream, "commits") >= set(range(5))
+    keyed, whole = (
+        cer_gpu.compile(text, time_column="ts").evaluate(events, output="events") for text in (KEYED, WHOLE)
+    )
+    assert min(keyed.num_rows, whole.num_rows) > 10
+    found = pq.read_table(tmp_path / "operator.parquet").select(keyed.column_names).cast(keyed.schema)
+    positions = ("start", "end", "positions")
+    assert stream_rows_of(found, without=positions) == stream_rows_of(keyed, without=positions)
+    found = pq.read_table(tmp_path / "batches").cast(whole.schema)
+    assert stream_rows_of(found) == stream_rows_of(whole)
