@@ -13,6 +13,7 @@ import reference_recent_paths as paths
 from cases import plain, sorted_rows
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
+from recent_cases import RecentCase
 from sizes import scaled
 from small_sizes import small_sizes
 
@@ -38,45 +39,18 @@ def answered(seed):
         assert any(reason in message for reason in REFUSED), message
 
 
-class Case:
+class Case(RecentCase):
     """A random query, compiled, and a random stream."""
 
     def __init__(self, seed, n=40):
-        self.rnd, self.query, self.compiled = answered(seed)
-        note(self.compiled.text)
-        self.stream = recent_strategies.stream_of(self.rnd, n)
-        self.table = recent_strategies.table_of(self.stream)
+        rnd, query, compiled = answered(seed)
+        note(compiled.text)
+        super().__init__(rnd, query, compiled, n)
 
     @property
     def expected(self):
         """The rows of "bindings" as the reference writes them."""
         return paths.rows(self.query, self.stream, list(self.compiled.variables))
-
-    def found(self, table):
-        """The rows of "bindings" of an answer, in the same way."""
-        names = list(self.compiled.variables)
-        return [
-            (row["start"], row["end"], tuple(row["positions"]), tuple((name, _positions(row[name])) for name in names))
-            for row in table.to_pylist()
-        ]
-
-    def pushed(self, output):
-        """The results of an evaluator that is given random pieces, and put down and taken up in between."""
-        evaluator = self.compiled.evaluator(output=output)
-        answers, begin = [], 0
-        while begin < self.table.num_rows:
-            n = self.rnd.randint(1, 12)
-            pieces = self.table.slice(begin, n).combine_chunks().to_batches()
-            answers += [evaluator.push(batch) for batch in pieces]
-            begin += n
-            if self.rnd.random() < 0.3:
-                evaluator = self.compiled.restore(evaluator.checkpoint())
-        answers.append(evaluator.finish())
-        return pa.Table.from_batches(answers)
-
-
-def _positions(held):
-    return () if held is None else (held,) if isinstance(held, int) else tuple(held)
 
 
 @settings(max_examples=scaled(60), deadline=None)
