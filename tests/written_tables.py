@@ -3,6 +3,7 @@
 import json
 import struct
 import uuid
+import zlib
 from pathlib import Path
 
 import deltalake
@@ -54,10 +55,11 @@ def delta_rows(path, version=None):
     return pa.table(deltalake.DeltaTable(path, version=version).scan()).to_pylist()
 
 
-def delete_by_vector(path, deleted):
+def delete_by_vector(path, deleted, storage="i"):
     """Commit a deletion vector for the only file of a table of Delta, as other engines write them.
 
-    The vector is a RoaringBitmapArray of one bitmap with one container, in Z85, within the log.
+    The vector is a RoaringBitmapArray of one bitmap with one container.  By its `storage` it is in the log in Z85
+    ("i"), or in a file that the log names relative to the table by a UUID ("u"), or by its whole path ("p").
     """
     log = Path(path) / "_delta_log"
     (add,) = [
@@ -69,8 +71,14 @@ def delete_by_vector(path, deleted):
     container = struct.pack("<IIHHI", 12346, 1, 0, len(deleted) - 1, 16)
     bitmap = container + struct.pack(f"<{len(deleted)}H", *sorted(deleted))
     data = struct.pack("<IqI", 1681511377, 1, 0) + bitmap
-    text = _z85(data + b"\0" * (-len(data) % 4))
-    vector = {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(data), "cardinality": len(deleted)}
+    vector = {"storageType": storage, "sizeInBytes": len(data), "cardinality": len(deleted)}
+    if storage == "i":
+        vector["pathOrInlineDv"] = _z85(data + b"\0" * (-len(data) % 4))
+    else:
+        number = uuid.uuid4()
+        file = Path(path).absolute() / f"deletion_vector_{number}.bin"
+        file.write_bytes(b"\1" + struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data)))
+        vector |= {"pathOrInlineDv": _z85(number.bytes) if storage == "u" else file.as_uri(), "offset": 1}
     removed = {"path": add["path"], "dataChange": True, "deletionTimestamp": 1, "size": add["size"]}
     actions = [{"remove": removed}, {"add": {**add, "deletionVector": vector}}]
     n_commits = len(list(log.glob("*.json")))

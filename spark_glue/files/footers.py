@@ -105,8 +105,7 @@ class FooterTask:
     def __init__(
         self, scan: Scan, type_column: str | None, order_column: str, columns: Sequence[str], opener: Opener
     ) -> None:
-        self.paths: tuple[str, ...]
-        self.paths = scan.paths
+        self.paths: tuple[str, ...] = scan.paths
         bare = replace(scan, paths=scan.paths[:1], deleted={})
         # a reader of footers, which depends on the formats of this process, is made in each task
         self._footers = partial(_Footers, bare, type_column, order_column, columns, opener)

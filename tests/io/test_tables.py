@@ -91,6 +91,31 @@ def test_rows_that_a_deletion_vector_deletes_are_not_read(tmp_path):
     assert open_events(f"delta:{path}@0").n_rows == 6
 
 
+@pytest.mark.parametrize("storage", ["i", "u", "p"])
+@pytest.mark.parametrize("k", ["v", "a b", "c/d%é"])
+@pytest.mark.parametrize("place", ["t", "./below/../t u", "link/t", "{}/t", "{}/link/t", "file://{}/t"])
+def test_deleted_rows_are_not_read_whatever_the_table_is_called(tmp_path, monkeypatch, place, k, storage):
+    (tmp_path / "below").mkdir()
+    (tmp_path / "stored").mkdir()
+    (tmp_path / "link").symlink_to("stored")
+    monkeypatch.chdir(tmp_path)
+    place = place.format(tmp_path)
+    path = place.removeprefix("file://")
+    table = events(*((kind, i, i, k) for i, kind in enumerate("ABABAB")))
+    write_deltalake(path, table, partition_by=["day"], configuration={"delta.enableDeletionVectors": "true"})
+    delete_by_vector(path, [1, 4], storage)
+    assert [row["x"] for row in rows_of(open_events(f"delta:{place}"))] == [0, 2, 3, 5]
+
+
+def test_a_deletion_vector_of_an_unknown_file_is_an_error(tmp_path, monkeypatch):
+    path = str(tmp_path / "t")
+    write_deltalake(path, events(("A", 0, 0, "d")), configuration={"delta.enableDeletionVectors": "true"})
+    delete_by_vector(path, [0])
+    monkeypatch.setattr("cer_gpu.io.tables.delta.DeltaSnapshot._of_uri", lambda self, uri: f"{uri}.other")
+    with pytest.raises(EventsError, match=r"a deletion vector is of .*, which is no file of the version"):
+        open_events(path)
+
+
 def test_fields_of_structs_are_mapped_by_name(tmp_path):
     path = str(tmp_path / "t")
     kind = pa.struct([("a", pa.int32()), ("b", pa.list_(pa.struct([("c", pa.string())])))])

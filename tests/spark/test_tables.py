@@ -5,10 +5,11 @@ from datetime import date
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, WriterProperties, write_deltalake
 from pyiceberg.types import StringType
-from written_tables import delete_by_vector, use_catalogue
+from written_tables import delete_by_vector, delete_positions, use_catalogue
 from written_tables import rows_of as stored_rows
 
 import cer_gpu
@@ -109,20 +110,49 @@ def test_files_of_iceberg_are_read_as_files_unless_a_name_has_two_columns(spark,
     assert check(spark, "iceberg:cat.ns.t", by_files=False) == 10
 
 
+@pytest.mark.parametrize("storage", ["i", "u", "p"])
+def test_a_table_of_delta_by_a_relative_path_lacks_its_deleted_rows(spark, tmp_path, monkeypatch, storage):
+    """Workers run in another folder than this process now; the vector is in the log or in a file of its own."""
+    monkeypatch.chdir(tmp_path)
+    n = 12
+    table = pa.table({"type": ["A", "B"] * (n // 2), "ts": pa.array(range(n), TIMES)})
+    write_deltalake("below/t", table, configuration={"delta.enableDeletionVectors": "true"})
+    delete_by_vector("below/t", [1, 4, 5, 11], storage)
+    assert check(spark, "delta:below/t", by_files=True) == 9
+    by_rows = match(read(spark, "delta:./below/t"), QUERY, order_by="ts", source="rows", output="events").toArrow()
+    assert rows_of(by_rows.select(["events"])) == rows_of(QUERY.evaluate("below/t", output="events").select(["events"]))
+
+
+def written_and_deleted(kind, folder, monkeypatch, table, deleted):
+    """Return the name of a table in row groups of a hundred rows, of which some are deleted by their positions."""
+    if kind == "delta":
+        path = str(folder / "t")
+        properties = WriterProperties(max_row_group_size=100)
+        vectors = {"delta.enableDeletionVectors": "true"}
+        write_deltalake(path, table, configuration=vectors, writer_properties=properties)
+        delete_by_vector(path, deleted)
+        return f"delta:{path}"
+    catalogue = use_catalogue(monkeypatch, folder)
+    made = catalogue.create_table("ns.t", table.schema, properties={"write.parquet.row-group-limit": "100"})
+    made.append(table)
+    delete_positions(made, deleted)
+    return "iceberg:cat.ns.t"
+
+
 @pytest.mark.parametrize("seed", range(3))
-def test_rows_deleted_anywhere_are_no_events(spark, tmp_path, seed):
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_rows_deleted_anywhere_are_no_events(spark, tmp_path, monkeypatch, kind, seed):
     """In several row groups of a file whose rows are in no order, with filters and a column of another name."""
     rng = random.Random(seed)
     n = 900
     times = rng.sample(range(n), n) if seed else range(n)
     table = pa.table({"type": rng.choices("ABC", k=n), "ts": pa.array(times, TIMES), "x": range(n)})
-    name = str(tmp_path / "t")
-    properties = WriterProperties(max_row_group_size=100)
-    write_deltalake(name, table, configuration={"delta.enableDeletionVectors": "true"}, writer_properties=properties)
     deleted = sorted(rng.sample(range(n), 300))
-    delete_by_vector(name, deleted)
+    name = written_and_deleted(kind, tmp_path, monkeypatch, table, deleted)
+    (file,) = scan_of(read(spark, name)).paths
+    assert pq.ParquetFile(file.removeprefix("file://")).num_row_groups == 9
     left = table.filter(pa.array([i not in set(deleted) for i in range(n)])).sort_by("ts")
-    df = read(spark, f"delta:{name}").withColumnRenamed("x", "n")
+    df = read(spark, name).withColumnRenamed("x", "n")
     for frame, events in ((df, left), (df.where("n > 100"), left.filter(pc.greater(left["x"], 100)))):
         renamed = cer_gpu.compile(
             "SELECT a.n AS first, b.n AS last FROM S WHERE A AS a ; B AS b WITHIN 0.00002 SECONDS", time_column="ts"

@@ -267,7 +267,8 @@ class DeltaSnapshot(TableSnapshot):
     def files(self) -> list[DataFile]:
         """Return the files of the version, in the order of their commits."""
         with wrapping_delta_errors(self.name):
-            rows, masks = self._added(), self._masks()
+            rows = self._added()
+            masks = self._masks(rows)
         order = self._commits({row["path"] for row in rows})
         rows.sort(  # files of versions that are no longer in the log are ordered by their times
             key=lambda row: (
@@ -289,7 +290,8 @@ class DeltaSnapshot(TableSnapshot):
         if not self._address.is_local or features & _TYPES_ELSEWHERE or (stored and nested):
             return None
         with wrapping_delta_errors(self.name):
-            rows, masks = self._added(), self._masks()
+            rows = self._added()
+            masks = self._masks(rows)
         if any("://" in row["path"] for row in rows):
             return None
         files = []
@@ -409,19 +411,39 @@ class DeltaSnapshot(TableSnapshot):
     def _path_for_messages(self, path: str) -> str:
         return unquote(path) if "://" in path else f"{self._place.rstrip('/')}/{unquote(path)}"
 
-    def _masks(self) -> dict[str, npt.NDArray[np.bool_]]:
-        """Return masks of the rows that are not deleted, by paths of files with deletion vectors."""
+    def _masks(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, npt.NDArray[np.bool_]]:
+        """Return masks of the rows that are not deleted, by paths of files with deletion vectors.
+
+        Parameters
+        ----------
+        rows
+            The add actions of the version.
+
+        Raises
+        ------
+        EventsError
+            If a deletion vector is of no file of the version: its rows would be read.
+        """
         if "deletionVectors" not in (self._table.protocol().reader_features or ()):
             return {}
         masks = {}
         for batch in pa.RecordBatchReader.from_stream(self._table.deletion_vectors()):
             for uri, mask in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
                 masks[self._of_uri(uri)] = mask.values.to_numpy(zero_copy_only=False)
+        if unknown := min(masks.keys() - {self._path(row["path"]) for row in rows}, default=None):
+            raise EventsError(f"{self.name}: a deletion vector is of {unknown!r}, which is no file of the version")
         return masks
 
     def _of_uri(self, uri: str) -> str:
-        """Return the path in the store of a file that `deltalake` names by its URI."""
+        """Return the path in the store of a file that `deltalake` names by its URI.
+
+        Its URIs of files of this machine are absolute, without symbolic links; the place of the table may be neither.
+        """
         address = Address.parse(uri) if "://" in uri else Address("", "", unquote(uri))
+        if self._delta_store is None:
+            root = Address.parse(self._table.table_uri).path.rstrip("/") + "/"
+            if address.path.startswith(root):
+                return f"{self._address.path.rstrip('/')}/{address.path.removeprefix(root)}"
         return address.path if self._delta_store is None else path_in_store(address, self._delta_store)
 
     # ---- the log ------------------------------------------------------------------------------------------------
