@@ -189,6 +189,7 @@ def answers(words: GuardEvaluator, batches: list[pa.RecordBatch], how: str):
 def tier(name: str | None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(predicates, "TIER", name)
+        patch.setattr(predicates, "FEW_STRINGS", 0)
         yield
 
 

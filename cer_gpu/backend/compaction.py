@@ -108,6 +108,32 @@ def gather_marked(values, marks, is_chosen, taken):
 
 
 @kernel
+def list_marked(marks, is_chosen, rows, ranks):
+    """List the rows whose mark is chosen, and return their number.
+
+    Parameters
+    ----------
+    marks : uint16, shape (n,)
+    is_chosen : bool, shape (marks,)
+    rows : int32, shape (n + 1,), written
+        The rows, ascending.
+    ranks : int32, shape (n + 1,), written
+        Number of listed rows before each row, and of all.
+
+    Returns
+    -------
+    int
+    """
+    n_listed = _U(0)
+    for i in range(marks.shape[0]):
+        rows[n_listed] = i
+        ranks[_U(i)] = n_listed
+        n_listed += _U(is_chosen[_U(marks[_U(i)])])
+    ranks[_U(marks.shape[0])] = n_listed
+    return np.int64(n_listed)
+
+
+@kernel
 def group_rows(groups, begins, rows):
     """List the rows of each group in ascending order, group by group.
 

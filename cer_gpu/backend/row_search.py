@@ -83,9 +83,11 @@ class SearchPlan(NamedTuple):
         The same memory.
     valid : bool, shape (inputs, rows)
         False for NULL.
-    values : int64, shape (rows + places + 1, columns)
-        Columns that conditions read of rows, of places, and where there is no row: first a word that tells which are
-        valid.
+    ranks : int32, shape (rows + 1,), or (0,)
+        Number of rows before each row that conditions can read; empty if they can read all rows.
+    values : int64, shape (stored rows + places + 1, columns)
+        Columns that conditions read of the rows that they can read, of places, and where there is no row: first a word
+        that tells which are valid.
     noted : bool, shape (places,)
         Places after which it is noted that nothing finishes.
     reads : int64, shape (places + 1,)
@@ -114,6 +116,7 @@ class SearchPlan(NamedTuple):
     inputs: Any
     inputs_f: Any
     valid: Any
+    ranks: Any
     values: Any
     noted: Any
     reads: Any
@@ -171,6 +174,11 @@ def search(plan, memory, filters, guides, repetitions, states, ends, max_steps, 
         if at == first:
             memory.counters[NUMBER] = 0
         while at < end:
+            if guides.guides.shape[0] > 0 and memory.counters[STEPS_HERE] == 0:
+                while at < end and not plan.able[_U(states[_U(at)]), _U(guides.start)]:
+                    at += 1
+                if at == end:
+                    break
             start = n_places + (at == first)
             bounds = max_steps, max_here, pause
             outcome, length = _attempt(
@@ -185,7 +193,7 @@ def search(plan, memory, filters, guides, repetitions, states, ends, max_steps, 
             if n_matches == len(starts) or n_taken + length > len(places):
                 return FULL, n_matches, n_taken, at, partition
             for i in range(length):
-                places[n_taken + i] = memory.path[i]
+                places[_U(n_taken + i)] = memory.path[_U(i)]
             starts[n_matches] = at
             n_matches += 1
             offsets[n_matches] = n_taken + length
@@ -213,11 +221,9 @@ def _attempt(plan, memory, filters, guides, repetitions, states, at, first, end,
     until = min(max_total, pause)
     begun = counters[STEPS_HERE] > 0
     if not begun and guides.guides.shape[0] > 0:
-        if not plan.able[_U(states[_U(at)]), _U(guides.start)]:
-            return DONE, np.int64(-1)
         if steps >= pause:
             return PAUSED, np.int64(-1)
-        n_tiles = list_hits(guides, plan.values, at, end)
+        n_tiles = list_hits(guides, plan.values, _stored(plan, at), at, end)
         if n_tiles == FULL_OF_HITS:
             return DEEP, np.int64(-1)
         counters[STEPS] += max(n_tiles, np.int64(1))
@@ -275,8 +281,9 @@ def _attempt(plan, memory, filters, guides, repetitions, states, at, first, end,
                         push_rows(plan, memory, at, begin, last, place)
                     taken = True
                     break
-                n_more = _n_taken(plan, guides, row, end, place)
-                if n_more < 0:
+                guide, exact = _guides_of(guides, place)
+                n_more = _n_taken(plan, guides, guide, row, end, place)
+                if n_more < 0 or (exact >= 0 and next_hit(guides, exact, row) != row):
                     k += 1
                     continue
                 last = depth + n_more
@@ -291,13 +298,14 @@ def _attempt(plan, memory, filters, guides, repetitions, states, at, first, end,
                 if not push_row(plan, memory, row, depth, place):
                     return BEYOND, np.int64(-1)
                 span = plan.programs[_U(place)], plan.programs[_U(place + 1)]
-                if _passes(plan, memory, filters, at, depth, first, end, span):
+                if exact >= 0 or _passes(plan, memory, filters, at, depth, first, end, span):
                     if last > depth:
                         extend_rows(memory, depth, last, place)
                     after = at + last + 1
                     forced = after < end and plan.forced[_U(states[_U(after)]), _U(place)]
+                    # the row after a guided gap passes, and so bounds hold of it
                     if (forced and last % RARELY) or not (
-                        _beyond(plan, memory, filters, at, last, first, end, place)
+                        (guide < 0 and _beyond(plan, memory, filters, at, last, first, end, place))
                         or (not forced and _is_dead(plan, memory, at + last, last, at))
                     ):
                         taken = True
@@ -335,10 +343,18 @@ def _attempt(plan, memory, filters, guides, repetitions, states, at, first, end,
 
 
 @helper
-def _n_taken(plan, guides, row, end, place):
+def _guides_of(guides, place):
+    """Return the guide of a quiet place, and that whose rows are those that a place can take; -1 for none."""
+    if guides.guides.shape[0] == 0:
+        return np.int64(-1), np.int64(-1)
+    return guides.of_place[_U(place)], guides.of_target[_U(place)]
+
+
+@helper
+def _n_taken(plan, guides, guide, row, end, place):
     """Return how many rows after a row a place takes as well, as there is no other way on; -1 if there is none."""
-    if guides.guides.shape[0] > 0 and guides.of_place[_U(place)] >= 0:
-        hit = next_hit(guides, guides.of_place[_U(place)], row + 1)
+    if guide >= 0:
+        hit = next_hit(guides, guide, row + 1)
         return hit - row - 1 if hit >= 0 else np.int64(-1)
     quiet = plan.quiet[_U(place)]
     if quiet < 0 or row + 1 >= end:
@@ -349,9 +365,13 @@ def _n_taken(plan, guides, row, end, place):
 @helper
 def _beyond(plan, memory, filters, at, depth, first, end, place):
     """Return True if no row after the last required one can satisfy the condition."""
-    if at + depth + 1 == end:
+    after = at + depth + 1
+    if after == end:
         return False
-    for b in range(plan.bounded[_U(place)], plan.bounded[_U(place + 1)]):
+    bounds = range(plan.bounded[_U(place)], plan.bounded[_U(place + 1)])
+    if len(bounds) > 0 and plan.ranks.shape[0] > 0 and plan.ranks[_U(after)] == plan.ranks[_U(end)]:
+        return True  # no row is left that a condition can read, and one with a condition is required
+    for b in bounds:
         i = _U(b)
         s = plan.bounds[i, 2]
         if s < 0 or plan.bounds[i, 3] < memory.counts[_U(depth), _U(s)]:
@@ -497,14 +517,20 @@ def _row_of(plan, memory, at, depth, first, end, argument):
         return memory.totals[depth, i] if memory.tallies[depth, i] > 0 else nothing
     if kind == AT_HAND:
         row = at + depth + plan.arguments[argument, 3]
-        return row if first <= row < end else nothing
-    if kind == NEXT_ROW:
-        return at + depth + 1
+        return _stored(plan, row) if first <= row < end else nothing
+    if kind == NEXT_ROW:  # the next one that is stored, as no other one can satisfy the condition
+        return _stored(plan, at + depth + 1)
     n = memory.counts[_U(depth), _U(i)]
     if nth >= n:
         return nothing
     row = memory.positions[_U(i), _U(nth if kind in (FIRST_ROW, FIRST_CLASS) else n - 1 - nth)]
     if kind in (LAST_CLASS, FIRST_CLASS):
-        return np.int64(plan.valid.shape[1]) + memory.path[row - at]
+        return nothing - len(plan.at_end) + memory.path[row - at]
     row += plan.arguments[argument, 3]
-    return row if first <= row < end else nothing
+    return _stored(plan, row) if first <= row < end else nothing
+
+
+@helper
+def _stored(plan, row):
+    """Return the row of `values` of a row, or of the next one that has one."""
+    return np.int64(plan.ranks[_U(row)]) if plan.ranks.shape[0] > 0 else row

@@ -67,6 +67,8 @@ def encode_strings(
     n = codes.shape[0]
     large = slots.shape[0] >= _LARGE_TABLE
     for value in range(n_placed, n_values):
+        if large and value + _AHEAD < n_values:
+            prefetch(slots, hashes[_U(value + _AHEAD)] & mask)
         slot = hashes[_U(value)] & mask
         while slots[slot] >= 0:
             slot = (slot + _U(1)) & mask
@@ -92,20 +94,37 @@ def encode_strings(
             slot = (slot + _U(1)) & mask
             value = slots[slot]
         if value < 0:
-            last = value_offsets[n_values]
+            last = value_offsets[_U(n_values)]
             if 2 * n_values >= slots.shape[0] or n_values + 1 >= value_offsets.shape[0]:
                 return i, n_values
             if last + length > value_bytes.shape[0]:
                 return i, n_values
-            for k in range(length):
-                value_bytes[last + k] = data[begin + k]
+            _copy(data, begin, length, value_bytes, last)
             value = n_values
-            value_offsets[value + 1] = last + length
-            hashes[value] = mixed
+            value_offsets[_U(value + 1)] = last + length
+            hashes[_U(value)] = mixed
             slots[slot] = value
             n_values += 1
         codes[_U(i)] = value
     return n, n_values
+
+
+@helper
+def _copy(data, begin, length, value_bytes, first):
+    """Copy a string; words are read and written as far as that is within the arrays."""
+    at, to, end = _U(begin), _U(first), _U(begin + length)
+    within = end + _U(8) <= _U(data.shape[0]) and _U(first + length) + _U(8) <= _U(value_bytes.shape[0])
+    while at < end:
+        if within:
+            word = _word(data, at)
+            for k in range(8):
+                value_bytes[to + _U(k)] = (word >> _U(8 * k)) & _U(255)
+            at += _U(8)
+            to += _U(8)
+        else:
+            value_bytes[to] = data[at]
+            at += _U(1)
+            to += _U(1)
 
 
 @helper
@@ -120,6 +139,24 @@ def _word(data, at):
 
 
 @helper
+def _tail(data, at, n_bytes):
+    """Return 1 to 7 bytes as one word; bytes beyond the array are not read."""
+    word = _U(0)
+    if at + _U(8) <= _U(data.shape[0]):
+        word = _word(data, at) & _low_bytes(n_bytes)
+    else:
+        for i in range(n_bytes):
+            word |= _U(data[at + _U(i)]) << (_U(8) * _U(i))
+    return word
+
+
+@helper
+def _low_bytes(n_bytes):
+    """Return the mask of the first 1 to 7 bytes of a word."""
+    return (_U(1) << (_U(8) * n_bytes)) - _U(1)
+
+
+@helper
 def _hash(data, begin, length):
     mixed = _U(length)
     at, end = _U(begin), _U(begin + length)
@@ -127,11 +164,9 @@ def _hash(data, begin, length):
         mixed = (mixed ^ _word(data, at)) * _U(0x9E3779B97F4A7C15)
         mixed ^= mixed >> _U(29)
         at += _U(8)
-    rest = _U(0)
-    while at < end:
-        rest = (rest << _U(8)) | _U(data[at])
-        at += _U(1)
-    mixed = (mixed ^ rest) * _U(0x9E3779B97F4A7C15)
+    if at < end:
+        mixed ^= _tail(data, at, end - at)
+    mixed *= _U(0x9E3779B97F4A7C15)
     return mixed ^ (mixed >> _U(29))
 
 
@@ -146,9 +181,4 @@ def _same(data, begin, length, value_bytes, value_offsets, value):
             return False
         at += _U(8)
         other += _U(8)
-    while at < end:
-        if data[at] != value_bytes[other]:
-            return False
-        at += _U(1)
-        other += _U(1)
-    return True
+    return at == end or _tail(data, at, end - at) == _tail(value_bytes, other, end - at)

@@ -83,6 +83,8 @@ def same_memory(a: pa.Array, b: pa.Array) -> bool:
 
 _MAX_VALUES = 1 << 16
 """Most values of a dictionary; a larger one is dropped before the next block, so that memory stays bounded."""
+_MAX_REUSED = 1 << 24
+"""Most bytes of an array that is used again after its values were dropped."""
 
 
 class DictionaryEncoder:
@@ -97,15 +99,25 @@ class DictionaryEncoder:
     def __init__(self, *, bounded: bool = True) -> None:
         self._bounded = bounded
         self._mixed = Scratch(np.uint64)
-        self._reset()
-
-    def _reset(self) -> None:
         self._n_values = 0
         self._slots = np.full(64, -1, np.int32)
         self._hashes = np.zeros(65, np.uint64)  # always as long as the offsets
         self._offsets = np.zeros(65, np.int64)
         self._bytes = np.zeros(1 << 10, np.uint8)
         self._values: pa.Array | None = None
+
+    def clear(self) -> None:
+        """Forget all values; the next ones get codes from 0 on, in the same memory, unless that is large."""
+        self._n_values, self._values = 0, None
+        if max(self._slots.nbytes, self._offsets.nbytes) > _MAX_REUSED:
+            self._slots, self._hashes, self._offsets = (
+                self._slots[:64].copy(),
+                self._hashes[:65].copy(),
+                self._offsets[:65].copy(),
+            )
+        if self._bytes.nbytes > _MAX_REUSED:
+            self._bytes = np.zeros(1 << 10, np.uint8)
+        self._slots.fill(-1)
 
     def encode(self, array: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Array]:
         """Return the codes of strings, and the values by code.
@@ -126,7 +138,7 @@ class DictionaryEncoder:
     def number(self, array: pa.Array) -> npt.NDArray[np.int32]:
         """Return the codes of strings, or of byte strings."""
         if self._bounded and self._n_values > _MAX_VALUES:
-            self._reset()
+            self.clear()
         codes = np.zeros(len(array), np.int32)
         if not array.null_count:
             self._fill(*bytes_of(array), codes)
@@ -171,11 +183,18 @@ class DictionaryEncoder:
         if 2 * n >= len(self._slots):
             self._slots = np.full(4 * len(self._slots), -1, np.int32)
         if n + 2 >= len(self._offsets):
-            self._offsets = np.concatenate([self._offsets, np.zeros_like(self._offsets)])
-            self._hashes = np.concatenate([self._hashes, np.zeros_like(self._hashes)])
-        if self._offsets[n] + length > len(self._bytes):
-            n_added = max(len(self._bytes), length)
-            self._bytes = np.concatenate([self._bytes, np.zeros(n_added, np.uint8)])
+            self._offsets = _reallocated(self._offsets, 4 * len(self._offsets))
+            self._hashes = _reallocated(self._hashes, len(self._offsets))
+        size = int(self._offsets[n])
+        if size + length > len(self._bytes):
+            self._bytes = _reallocated(self._bytes, 4 * max(len(self._bytes), length))
+
+
+def _reallocated(array: Array, length: int) -> Array:
+    """Return an array that begins as another one; memory beyond that is not touched."""
+    longer = np.empty(length, array.dtype)
+    longer[: len(array)] = array
+    return longer
 
 
 def hashes_of(array: pa.Array) -> npt.NDArray[np.uint64]:

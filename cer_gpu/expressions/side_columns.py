@@ -72,10 +72,11 @@ class StringIds:
 
     def __init__(self, change: Callable[[pa.Array], pa.Array] | None = None) -> None:
         self._change = change
+        self._coder = DictionaryEncoder(bounded=False)
         self._restart()
 
     def _restart(self) -> None:
-        self._coder = DictionaryEncoder(bounded=False)
+        self._coder.clear()
         self._of_dictionary: dict[str, DictionaryCache] = {}
         self._ranks: Int64 = np.zeros(1, np.int64)
         self._no_ranks: Int64 = np.zeros(1, np.int64)

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from cer_gpu.arrays import Array
 from cer_gpu.automaton.normal_form import Guard
+from cer_gpu.backend.compaction import gather
 from cer_gpu.columnar.columns import NOTHING, Block, is_string, kind_of
 from cer_gpu.columnar.dictionary_encoding import DictionaryCache
 from cer_gpu.columnar.fields import attribute_type, column_type
@@ -30,7 +31,7 @@ from cer_gpu.expressions.derived import DerivedColumn
 from cer_gpu.expressions.inputs import CODES, BlockInputs, Inputs, Stored
 from cer_gpu.expressions.side_columns import SideColumns
 from cer_gpu.expressions.targets.numpy import rows_of
-from cer_gpu.expressions.terms import NO_SIDES, BoundPredicate, GuardProgram
+from cer_gpu.expressions.terms import NO_SIDES, BoundPredicate, GuardProgram, Lookup
 from cer_gpu.predicates.cuda.blocks import Job, ReadyBlock, prefetch_one
 from cer_gpu.predicates.cuda.guard_sets import CudaSets
 from cer_gpu.predicates.cuda.selection import CudaPass, CudaWords
@@ -41,6 +42,8 @@ from cer_gpu.predicates.symbol_table import Selected, SymbolTable, Words
 
 MAX_SEEN_TYPES = 1000
 """Most types to remember, as candidates to propose in place of a missing one."""
+FEW_STRINGS = 8
+"""Rows for each string of a dictionary, from which on all tests of the string are looked up at once."""
 MAX_NAMED_TYPES = 8
 """Most types to list if none is close to the missing one."""
 
@@ -234,6 +237,10 @@ class GuardEvaluator:
         self._inputs = bound.inputs.fresh()
         self._types = DictionaryCache(self._type_words, bound.pack([bound.of_any_type]))
         self._streams = DictionaryCache(self._stream_words)
+        self._tests_of_strings = _tests_of_strings(bound)
+        self._words_of_strings = {
+            name: DictionaryCache(partial(self._string_words, tests)) for name, tests in self._tests_of_strings.items()
+        }
         self._allowed = np.empty(CHUNK, bound.dtype)
         self._sides = sides if sides is not None and sides.sides.values else None
         self._pass: CudaPass | None = None
@@ -406,8 +413,9 @@ class GuardEvaluator:
         if self.bound.stream_column is not None:
             streams = block.coded(self.bound.stream_column)
             words &= self._streams(streams.values).take(streams.codes, axis=0)
+        tests = self.bound.tests if words.ndim == 2 else self._look_up_together(block, words)
         one = words.dtype.type(1)
-        for guard, test in self.bound.tests:
+        for guard, test in tests:
             word = words if words.ndim == 1 else words[:, guard // 64]
             bit = words.dtype.type(guard if words.ndim == 1 else guard % 64)
             rows = rows_of(test, self._inputs, block)
@@ -417,6 +425,31 @@ class GuardEvaluator:
                 word &= np.invert(lost, out=lost)
             elif not rows:
                 word &= ~(one << bit)
+        return words
+
+    def _look_up_together(self, block: Block, words: npt.NDArray[Any]) -> list[tuple[int, BoundPredicate]]:
+        """Clear the bits of tests of one string column where its dictionary is short; return the other tests."""
+        rest = list(self.bound.tests)
+        for name, tests in self._tests_of_strings.items():
+            coded = block.coded(name)
+            if FEW_STRINGS * len(coded.values) > block.n_rows or coded.codes.dtype != np.int32:
+                continue
+            taken = np.empty_like(words)
+            gather(self._words_of_strings[name](coded.values), read_only(coded.codes), taken)
+            valid = block.valid(name)
+            if valid is not None:
+                taken[~valid] = self.bound.pack([set(range(self.bound.n_guards)) - {guard for guard, _ in tests}])[0]
+            words &= taken
+            rest = [each for each in rest if each not in tests]
+        return rest
+
+    def _string_words(self, tests: list[tuple[int, Lookup]], values: pa.Array) -> npt.NDArray[Any]:
+        """Return for each string the guards that some tests of it leave, as words."""
+        lost = np.zeros(len(values), self.bound.dtype)
+        for guard, test in tests:
+            holds = self._inputs.tables[test.table][1](values)[:-1]
+            lost |= (~holds).astype(self.bound.dtype) << guard
+        words: npt.NDArray[Any] = ~lost & self.bound.pack([range(self.bound.n_guards)])[0]
         return words
 
     def _type_words(self, values: pa.Array) -> npt.NDArray[Any]:
@@ -436,6 +469,15 @@ class GuardEvaluator:
                 for value in values.to_pylist()
             ]
         )
+
+
+def _tests_of_strings(bound: BoundGuards) -> dict[str, list[tuple[int, Lookup]]]:
+    """Return guards that are one test of a string, by the column, where one column has several."""
+    tests: dict[str, list[tuple[int, Lookup]]] = {}
+    for guard, test in bound.tests:
+        if isinstance(test, Lookup):
+            tests.setdefault(bound.inputs.columns[test.codes.slot][0], []).append((guard, test))
+    return {name: each for name, each in tests.items() if len(each) > 1}
 
 
 def words_pass(parts: Sequence[GuardEvaluator]) -> CudaWords:

@@ -17,11 +17,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cer_gpu.arrays import Int64
 from cer_gpu.backend import row_search as k
 from cer_gpu.backend.joins import filters as f
+from cer_gpu.backend.joins.row_guides import order_of_column
 from cer_gpu.backend.operations import MINUS, PLUS, TIMES
 from cer_gpu.expressions.side_columns import GREATEST, LEAST, Raw, SideColumn
 from cer_gpu.expressions.terms import COMPARISONS, F8, U8
@@ -100,10 +100,6 @@ class ReadColumns:
     ends: Int64
 
     @cached_property
-    def _valid_words(self) -> Int64:
-        return np.ascontiguousarray(self.values[:, 0])
-
-    @cached_property
     def _cached_values(self) -> dict[int, _Value | None]:
         return {}
 
@@ -119,31 +115,24 @@ class ReadColumns:
         return 0 if value is None else value.direction
 
     def constant(self, column: int) -> _Value | None:
-        """Return a column of a fixed row."""
-        read = self._column_numbers(column)
-        if read is None:
+        """Return a column of a fixed row, or None if not all are integers or finite floats."""
+        read = self._order(column, len(self.values))
+        if read is None or not read[3]:
             return None
-        values, valid = read
-        values = values if valid.all() else values[valid]
-        if not len(values):
-            return _Value(0, 0, 0)
-        return _Value(0, values.min().item(), values.max().item())
+        return _Value(0, *read[4:])
 
-    def _column_numbers(
-        self, column: int, stop: int | None = None
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]] | None:
-        """Return the numbers of a column and their validity, or None if not all are integers or finite floats."""
+    def _order(self, column: int, stop: int) -> tuple[int, bool, bool, bool, Any, Any] | None:
+        """Return the order and the range of a column of the first rows, or None if it is not of numbers."""
         kind = self.kinds[column - 1]
         dtype = kind.term.dtype if isinstance(kind, Raw) else ""
-        values = np.ascontiguousarray(self.values[:stop, column])
-        valid = self._valid_words[:stop] & 1 << column - 1 != 0
         if dtype == U8:
             return None
-        if dtype == F8:
-            values = values.view(np.float64)
-            if not np.isfinite(values[valid]).all():
-                return None
-        return values, valid
+        words = self.values[:stop]
+        if not stop:
+            return 0, True, True, True, 0, 0
+        values = words.view(np.float64) if dtype == F8 else words
+        n_valid, *order = order_of_column(values, words, column, 1 << column - 1, self.ends)
+        return (n_valid, *order)
 
     def _column_direction(self, column: int) -> _Value | None:
         n = len(self.values)
@@ -152,16 +141,13 @@ class ReadColumns:
 
     def _ordered(self, column: int, stop: int) -> _Value | None:
         """Return a column as `value` does, judged by its first rows."""
-        read = self._column_numbers(column, stop)
-        if read is None or not stop or not read[1].all():
+        read = self._order(column, stop)
+        if read is None or not stop:
             return None
-        values = read[0]
-        borders = self.ends[: np.searchsorted(self.ends, stop)] - 1
-        for direction, in_order in ((1, values[1:] >= values[:-1]), (-1, values[1:] <= values[:-1])):
-            in_order[borders] = True
-            if in_order.all():
-                return _Value(direction, values.min().item(), values.max().item())
-        return None
+        n_valid, rises, falls, is_finite, low, high = read
+        if n_valid < stop or not is_finite or not (rises or falls):
+            return None
+        return _Value(1 if rises else -1, low, high)
 
 
 def bounds_after(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.arrays import Bools, Int64
+from cer_gpu.arrays import Bools, Int32, Int64
 from cer_gpu.automaton.encoding import AT_LEAST, AT_MOST, DIFFERENT, EQUAL, GREATER, LESS
 from cer_gpu.backend import row_search as k
 from cer_gpu.backend.joins import filters as f
@@ -104,7 +104,12 @@ def read_after(
     return place_lists([sorted(each) for each in after], 3), True
 
 
-def noted_places(program: RowProgram, read: PlaceLists, functions: Sequence[tuple[int, int, int, int]]) -> Bools:
+def noted_places(
+    program: RowProgram,
+    holds: Sequence[Sequence[bool]],
+    read: PlaceLists,
+    functions: Sequence[tuple[int, int, int, int]],
+) -> Bools:
     """Return the places after which it pays to note that nothing finishes.
 
     At others, a search comes at most once with one row: no two ways of one length lead there from the start, and what
@@ -112,8 +117,7 @@ def noted_places(program: RowProgram, read: PlaceLists, functions: Sequence[tupl
 
     Parameters
     ----------
-    program
-    read
+    program, holds, read
         As of `read_after`.
     functions
         As of `cer_gpu.backend.row_search.SearchPlan.functions`.
@@ -140,10 +144,14 @@ def noted_places(program: RowProgram, read: PlaceLists, functions: Sequence[tupl
         met |= more
         behind += more
     sums = {f for f, (kind, *_) in enumerate(functions) if kind in (m.SUM_I, m.SUM_F, m.AVG)}
-    apart = [
-        any(kind == k.READ_FIRST or (kind == k.READ_TOTAL and number in sums) for kind, number, _ in of_place.tolist())
-        for of_place in np.split(read.rows, read.begins[1:-1])
-    ]
+    only_first = starts.difference(*program.nexts)
+
+    def is_apart(kind: int, number: int, nth: int) -> bool:
+        if kind == k.READ_LAST and nth == 0:  # the first row, if each match has one of this set, which is that
+            return starts <= set(np.flatnonzero(holds[number]).tolist()) <= only_first
+        return kind == k.READ_FIRST or (kind == k.READ_TOTAL and number in sums)
+
+    apart = [any(is_apart(*each) for each in of_place.tolist()) for of_place in np.split(read.rows, read.begins[1:-1])]
     return np.array([place in met or not apart[place] for place in range(n)], np.bool_)
 
 
@@ -201,6 +209,7 @@ def guides_of(
     quiet: Bools,
     able: Bools,
     states: npt.NDArray[np.uint16],
+    rows: Int32 | None,
     values: Int64,
     direction: Callable[[int], int],
 ) -> g.Guides:
@@ -211,9 +220,11 @@ def guides_of(
     program, holds, conditions
         As of `read_after`.
     quiet : bool, shape (n places,)
-    able, states
-        As of `opens_of`.
-    values : int64, shape (n rows, 1 + n columns)
+    able : bool, shape (n states, n places)
+    states : uint16, shape (n stored rows,)
+        Those of the rows that conditions can read.
+    rows : int32, shape (n stored rows,), or None if these are all rows
+    values : int64, shape (n stored rows, 1 + n columns)
         The columns that conditions read of rows.
     direction
         Function of a column that returns 1 if it does not decrease in any partition, -1 if it does not increase, and 0
@@ -221,10 +232,10 @@ def guides_of(
     """
     n_places = len(program.places)
     starts = {*program.starts, *program.starts_at_first}
-    start = min(starts)
-    of_place = np.full(n_places, -1, np.int64)
+    start = min(starts, default=MATCH_END)
+    of_place, of_target = (np.full(n_places, -1, np.int64) for _ in range(2))
     guides, own, comparisons, targets = list[list[int]](), list[list[int]](), list[list[int]](), list[int]()
-    rows, columns = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    candidates, columns = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     fixed = len(starts) == 1 and start != MATCH_END and not any(start in nexts for nexts in program.nexts)
     # from the last place on, as the rows of a place bound those of the places before it
     for place in reversed(range(n_places if fixed else 0)):
@@ -233,8 +244,11 @@ def guides_of(
             continue
         [target] = others
         by_own: dict[int, list[list[int]]] = {}
+        is_exact = True
         for condition, arguments in conditions[target]:
-            for op, mine, its in comparisons_with_first(condition, arguments, holds, target, start):
+            its_comparisons, is_all = comparisons_with_first(condition, arguments, holds, target, start)
+            is_exact &= is_all
+            for op, mine, its in its_comparisons:
                 by_own.setdefault(mine, []).append([op, its])
         limit = next((number for number, q in enumerate(targets) if _needs(program, target, q)), -1)
         bounded = {
@@ -244,29 +258,30 @@ def guides_of(
         }
         if not by_own or not (bounded or limit >= 0):
             continue
-        taking = np.flatnonzero(able[:, target][states])
         valid = sum(1 << column - 1 for column in by_own)
-        read = values.take(taking, axis=0)
-        is_valid = read[:, 0] & valid == valid
-        if not is_valid.all():
-            taking, read = taking[is_valid], read[is_valid]
+        numbers, taken = np.empty(len(states) + 1, np.int32), np.empty((len(by_own), len(states) + 1), np.int64)
+        is_candidate, compared_columns = np.ascontiguousarray(able[:, target]), np.array(list(by_own), np.int64)
+        n = g.list_candidates(states, is_candidate, values, valid, compared_columns, numbers, taken)
+        numbers = numbers[:n]
         stop = -1
-        first, first_own = sum(len(each) for each in rows), len(own)
-        for column, compared in by_own.items():
+        first, first_own = sum(len(each) for each in candidates), len(own)
+        for its_values, (column, compared) in zip(taken, by_own.items(), strict=True):
             stop = len(own) if column in list(bounded)[:1] else stop
             own.append([sum(len(each) for each in columns), len(comparisons), len(comparisons) + len(compared)])
-            columns.append(read[:, column])
+            columns.append(its_values[:n])
             comparisons += compared
         of_place[place] = len(guides)
         falls, is_needed = any(list(bounded.values())[:1]), _needs(program, start, target)
-        guides.append([first, first + len(taking), first_own, len(own), stop, falls, limit, is_needed])
+        of_target[target] = len(guides) if is_exact else -1
+        guides.append([first, first + n, first_own, len(own), stop, falls, limit, is_needed])
         targets.append(target)
-        rows.append(taking)
+        candidates.append((numbers if rows is None else rows[numbers]).astype(np.int64))
     return g.Guides(
         of_place,
+        of_target,
         start if fixed else -1,
         np.array(guides, np.int64).reshape(-1, g.N_GUIDE),
-        np.concatenate(rows),
+        np.concatenate(candidates),
         np.array(own, np.int64).reshape(-1, 3),
         np.concatenate(columns),
         np.array(comparisons, np.int64).reshape(-1, 2),
@@ -296,13 +311,15 @@ def _needs(program: RowProgram, place: int, needed: int) -> bool:
 
 def comparisons_with_first(
     condition: Condition, arguments: Sequence[RowArgument], holds: Sequence[Sequence[bool]], place: int, start: int
-) -> list[tuple[int, int, int]]:
+) -> tuple[list[tuple[int, int, int]], bool]:
     """Return the comparisons that must hold if a condition is TRUE: of the row at hand with the first row of the match.
 
     Returns
     -------
     list of (int, int, int)
         The operator, and the columns of the row at hand and of the first row.
+    bool
+        True if the condition is TRUE whenever they hold.
     """
 
     def is_own(argument: RowArgument) -> bool:
@@ -316,6 +333,7 @@ def comparisons_with_first(
         return kind == k.FIRST_ROW or sum(holds[number]) == 1
 
     stack: list[Any] = []
+    is_all = True
     for op, a, b in condition.instructions:
         if op == f.COLUMN and b > 0:
             stack.append((arguments[a], b))
@@ -324,12 +342,14 @@ def comparisons_with_first(
             operator = _OPPOSITE[a] if b else a
             if is_own(its) and is_first(mine):
                 mine, x, its, y, operator = its, y, mine, x, _MIRRORED[operator]
-            stack.append([(operator, x, y)] if is_own(mine) and is_first(its) and operator != DIFFERENT else [])
+            is_compared = is_own(mine) and is_first(its) and operator != DIFFERENT
+            is_all &= is_compared
+            stack.append([(operator, x, y)] if is_compared else [])
         elif op == f.AND and all(isinstance(each, list) for each in stack[-2:]):
             stack.append([*stack.pop(), *stack.pop()])
         else:
-            return []
-    return stack[0] if isinstance(stack[0], list) else []
+            return [], False
+    return (stack[0], is_all) if isinstance(stack[0], list) else ([], False)
 
 
 def _reads(argument: RowArgument) -> Iterator[Read]:

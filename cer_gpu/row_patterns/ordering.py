@@ -49,7 +49,7 @@ def ordered_rows(table: pa.Table, partition: Sequence[str], order: Sequence[Orde
     n = table.num_rows
     movable = [_movable(column, name) for column, name in zip(table.columns, table.schema.names, strict=True)]
     table = pa.table(movable, names=table.schema.names).unify_dictionaries()
-    columns = [column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks) for column in table]
+    columns = [whole_array(column) for column in table]
     batch = pa.RecordBatch.from_arrays(columns, names=table.schema.names)
     if not n:
         return OrderedRows(batch, np.empty(0, np.int64))
@@ -65,6 +65,33 @@ def ordered_rows(table: pa.Table, partition: Sequence[str], order: Sequence[Orde
     if rows is not None:
         batch = batch.take(pa.array(rows))
     return OrderedRows(batch, ends)
+
+
+def whole_array(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array; chunks that are slices of one array, in its order, are not copied."""
+    chunks = [chunk for chunk in column.chunks if len(chunk)] or column.chunks
+    first = chunks[0]
+    if len(chunks) == 1:
+        return first
+    addresses, offset, is_slice = _addresses(first), first.offset, _has_own_buffers(first.type)
+    for chunk in chunks:
+        is_slice = is_slice and chunk.offset == offset and _addresses(chunk) == addresses
+        offset += len(chunk)
+    if is_slice:
+        n_null = sum(chunk.null_count for chunk in chunks)
+        return pa.Array.from_buffers(first.type, len(column), first.buffers(), n_null, first.offset)
+    return pa.concat_arrays(chunks)
+
+
+def _has_own_buffers(data_type: pa.DataType) -> bool:
+    """Return True for arrays that are their buffers, without a dictionary or fields."""
+    kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return pa.types.is_primitive(data_type) or any(is_kind(data_type) for is_kind in kinds)
+
+
+def _addresses(array: pa.Array) -> list[tuple[int, int] | None]:
+    """Return the place in memory of each buffer of an array."""
+    return [None if buffer is None else (buffer.address, buffer.size) for buffer in array.buffers()]
 
 
 def field_of(schema: pa.Schema, name: str) -> pa.Field:

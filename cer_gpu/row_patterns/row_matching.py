@@ -44,6 +44,8 @@ COUNTED_ROWS = 1 << 20
 """Rows that are marked at once for places that take several rows, or those of one longer partition."""
 MATCHES = 1 << 16
 """Matches of a piece; their rows are at least as many."""
+ROWS_OF_MATCHES, ROWS_OF_SEARCHED = 4, 32
+"""Rows of a piece, as a multiple of its matches, without and with a search, whose matches are mostly longer."""
 
 
 @dataclass(frozen=True)
@@ -245,13 +247,13 @@ def find_matches(
         walked = _walk(program, tables, skip) if search is None else search(tables, states)
     at = partition = 0
     last = -1, 0  # the partition of the last match so far, and its number there
-    capacity = MATCHES
+    capacity, n_rows = MATCHES, ROWS_OF_MATCHES if search is None else ROWS_OF_SEARCHED
     outcome = -1
     while outcome != DONE:
         starts, offsets, places = (
             np.empty(capacity, np.int64),
             np.empty(capacity + 1, np.int64),
-            np.empty(4 * capacity, np.int16),
+            np.empty(n_rows * capacity, np.int16),
         )
         outcome, n, n_taken, at, partition = walked(states, ends, at, partition, (starts, offsets, places))
         if outcome in (MISSING, SAME):

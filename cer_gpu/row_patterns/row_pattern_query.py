@@ -28,7 +28,7 @@ from cer_gpu.io.sources import open_events, reading_again
 from cer_gpu.order.row_column import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.bound_measures import BoundMeasures
-from cer_gpu.row_patterns.conditions import Conditions
+from cer_gpu.row_patterns.conditions import BoundConditions, Conditions
 from cer_gpu.row_patterns.explaining import RowPatternExplanation, explain_row_pattern
 from cer_gpu.row_patterns.leaves import RowAggregate, RowValue
 from cer_gpu.row_patterns.ordering import field_of, is_comparable, ordered_rows
@@ -166,6 +166,36 @@ def collected(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     return pa.table(columns, names=schema.names)
 
 
+class LastBinding:
+    """Measures and conditions of a statement bound to the schema of the last table, which is mostly that of the next.
+
+    Threads may share one; copies of it, and of its process, begin without any.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[pa.Schema, BoundMeasures, BoundConditions] | None = None
+
+    def __reduce__(self) -> tuple[type[LastBinding], tuple[()]]:
+        """Pickle nothing of it."""
+        return LastBinding, ()
+
+    def of(
+        self, schema: pa.Schema, measures: Measures, conditions: Conditions, text: str
+    ) -> tuple[BoundMeasures, BoundConditions]:
+        """Return measures and conditions bound to a schema.
+
+        Raises
+        ------
+        QueryTypeError
+            When a column is unknown, or types do not go together.
+        """
+        last = self._last
+        if last is None or not last[0].equals(schema, check_metadata=True):
+            last = schema, measures.bind(schema, text), conditions.bind(schema, text)
+            self._last = last
+        return last[1], last[2]
+
+
 @dataclass(frozen=True)
 class RowPatternQuery(CompiledQuery):
     """A statement with MATCH_RECOGNIZE, compiled by `cer_gpu.compile`.  Immutable, and can be pickled.
@@ -197,6 +227,7 @@ class RowPatternQuery(CompiledQuery):
     _conditions: Conditions = field(repr=False)
     _measures: Measures = field(repr=False)
     _skip: Skip = field(repr=False)
+    _last_binding: LastBinding = field(default_factory=LastBinding, repr=False, compare=False)
 
     @accepts_options(OF_EVENTS)
     def evaluate(self, events: Any, options: EvaluationOptions) -> pa.Table:
@@ -340,11 +371,14 @@ class RowPatternQuery(CompiledQuery):
         QueryTypeError
             As `evaluate`.
         """
-        available = {each.name: each for each in self._available(schema, self._measures.bind(schema, self.text))}
-        self._conditions.bind(schema, self.text)
+        measures, _ = self._bound(schema)
+        available = {each.name: each for each in self._available(schema, measures)}
         for name in self.columns(schema):  # of two columns with one name, none can be read
             column_type(schema, name, self.text, None)
         return pa.schema([available[name].with_name(alias) for name, alias in self._selected(list(available))])
+
+    def _bound(self, schema: pa.Schema) -> tuple[BoundMeasures, BoundConditions]:
+        return self._last_binding.of(schema, self._measures, self._conditions, self.text)
 
     def _available(self, schema: pa.Schema, measures: BoundMeasures) -> list[pa.Field]:
         """Return the columns that SELECT can name."""
@@ -387,10 +421,9 @@ class RowPatternQuery(CompiledQuery):
 
     def _table_results(self, table: pa.Table, schema: pa.Schema, device: str) -> Iterator[pa.RecordBatch]:
         statement = self._statement
-        measures = self._measures.bind(table.schema, self.text)
+        measures, conditions = self._bound(table.schema)
         available = [each.name for each in self._available(table.schema, measures)]
         names = [name for name, _ in self._selected(available)]
-        conditions = self._conditions.bind(table.schema, self.text)
         rows = ordered_rows(table, [name for name, _ in statement.partition], statement.order)
         if not rows.batch.num_rows:
             return

@@ -52,6 +52,7 @@ from cer_gpu.row_patterns.repetition_tables import ReadFunctions
 from cer_gpu.row_patterns.repetitions import repetitions_of
 from cer_gpu.row_patterns.row_matching import MatchTables, Searching, Skip
 from cer_gpu.row_patterns.row_measures import RowColumns, type_of
+from cer_gpu.row_patterns.stored_rows import StoredRows, stored_rows
 
 STEPS, STEPS_PER_ROW = 10**8, 1000
 """Maximum number of steps of the searches of an evaluation: a constant, also the maximum for one match, and per row.
@@ -247,17 +248,18 @@ class _Search:
         self._inputs: dict[tuple[str, str], int] = {}
         self._targets = np.array([variable in skip.variables for variable in self._places], np.bool_)
         arguments, code, programs = self._condition_code()
-        numbers = StringIds()
-        values = self._column_values(rows, numbers)
         inputs, valid = self._functions_read(rows)
         lists = (*program.nexts, program.starts, program.starts_at_first)
         functions = [self._function(leaf) for leaf in self._functions]
         conditions, holds = self._conditions_of(), list(self._sets)
         read, is_all = read_after(program, holds, conditions)
-        columns = ReadColumns(
-            tuple(bound.binder.columns), values[: rows.batch.num_rows], [*bound.binder.constants], rows.ends
-        )
         able = tables.able()
+        stored = stored_rows(arguments, functions, conditions, holds, able, states)
+        numbers = StringIds()
+        values = self._column_values(rows, stored, numbers)
+        columns = ReadColumns(
+            tuple(bound.binder.columns), values[: len(stored)], [*bound.binder.constants], stored.ends(rows.ends)
+        )
         growing = {i: each[1] for i, each in enumerate(functions) if _grows(each, inputs, valid)}
         bounds_of_places = bounds_after(program, holds, conditions, columns, growing)
         bounds = self._add_bounds(bounds_of_places, arguments, code)
@@ -270,10 +272,18 @@ class _Search:
             columns,
             ReadFunctions(functions, inputs, valid, holds),
         )
-        noted = noted_places(program, read, functions) if is_all else np.zeros(len(self._places), np.bool_)
+        noted = noted_places(program, holds, read, functions) if is_all else np.zeros(len(self._places), np.bool_)
         quiet = quiet_places(program, holds, conditions)
         self._guides = guides_of(
-            program, holds, conditions, quiet, able, states, values[: rows.batch.num_rows], columns.direction
+            program,
+            holds,
+            conditions,
+            quiet,
+            able,
+            stored.states(states),
+            stored.rows,
+            columns.values,
+            columns.direction,
         )
         self._plan = k.SearchPlan(
             np.cumsum([0, *map(len, lists)]),
@@ -289,6 +299,7 @@ class _Search:
             inputs,
             inputs.view(np.float64),
             valid,
+            stored.ranks,
             values,
             noted,
             *read,
@@ -476,10 +487,10 @@ class _Search:
         n = rows.batch.num_rows
         return np.array(inputs, np.int64).reshape(-1, n), np.array(valid, np.bool_).reshape(-1, n)
 
-    def _column_values(self, rows: OrderedRows, numbers: StringIds) -> Int64:
-        """Return the columns that conditions read of rows, then of places, and last the values for no row."""
+    def _column_values(self, rows: OrderedRows, stored: StoredRows, numbers: StringIds) -> Int64:
+        """Return the columns that conditions read of stored rows, then of places, and last the values for no row."""
         binder, batch = self._bound.binder, rows.batch
-        n, n_places = batch.num_rows, len(self._places)
+        n, n_places = len(stored), len(self._places)
         values = np.empty((n + n_places + 1, 1 + len(binder.columns)), np.int64)
         side = SideColumns(tuple(binder.columns), binder.single.inputs, numbers)
         makers = makers_of(binder.single.derived)
@@ -489,16 +500,17 @@ class _Search:
         ]
         read = batch.select(columns_with(batch.schema, filter(None, names)))
 
-        def put(block: Block, first: int, classes: pa.Array | None = None) -> None:
+        def put(block: Block, own: npt.NDArray[np.int32], first: int, classes: pa.Array | None = None) -> None:
             for name, data_type in self._bound.computed.items():
                 is_class = classes is not None and pa.types.is_string(data_type)
                 block.put(name, classes if is_class else pa.nulls(block.n_rows, data_type))
             block.derive(makers)
-            side.of(block, np.arange(block.n_rows, dtype=np.int32), values[first : first + block.n_rows])
+            side.of(block, own, values[first : first + len(own)])
 
-        for begin in range(0, n, SEARCH_ROWS):
-            put(Block(read.slice(begin, SEARCH_ROWS)), begin)
+        for begin, n_rows, first, own in stored.blocks(SEARCH_ROWS):
+            put(Block(read.slice(begin, n_rows)), own, first)
         nothing = [pa.nulls(n_places + 1), *(pa.nulls(n_places + 1, each.type) for each in read.schema)]
         classes = pa.array([*self._places, None], pa.string())
-        put(Block(pa.RecordBatch.from_arrays(nothing, names=["", *read.schema.names])), n, classes)
+        places = np.arange(n_places + 1, dtype=np.int32)
+        put(Block(pa.RecordBatch.from_arrays(nothing, names=["", *read.schema.names])), places, n, classes)
         return values

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cer_gpu.columnar import columns
+from cer_gpu.columnar import columns, dictionary_encoding
 from cer_gpu.columnar.columns import NUMPY_TYPES, Block, kind_of
 from cer_gpu.columnar.dictionary_encoding import DictionaryEncoder
 
@@ -211,6 +211,20 @@ def test_a_coder_forgets_when_it_has_too_many_values():
     for k in range(5):
         texts = [f"{k}-{rng.randrange(30_000)}" for _ in range(30_000)]
         check_strings(pa.array(texts), coders)
+
+
+@pytest.mark.parametrize("most", [1, dictionary_encoding._MAX_REUSED])
+def test_codes_begin_anew_after_a_coder_was_cleared(monkeypatch, most):
+    monkeypatch.setattr(dictionary_encoding, "_MAX_REUSED", most)
+    coder = DictionaryEncoder(bounded=False)
+    for k in range(3):
+        texts = [f"{k} {i % 700}" for i in range(2_000)]
+        codes, values = coder.encode(pa.array(texts))
+        assert codes.tolist() == [i % 700 for i in range(2_000)]
+        assert values.to_pylist() == texts[:700]
+        coder.clear()
+        assert coder.n_values == 0
+        assert values.to_pylist() == texts[:700]
 
 
 @pytest.mark.parametrize("n", [2_000, 60_000])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cer_gpu
-from cer_gpu.row_patterns import bounds, searching
+from cer_gpu.row_patterns import bounds, searching, stored_rows
 from tests.row_patterns.reference import Running, find_matches
 from tests.row_patterns.test_row_matching import written
 from tests.strategies import property_settings
@@ -219,6 +219,10 @@ def check(tree, chosen, rows, skip, falling, n_dead):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(searching, "DEAD", n_dead)
         patch.setattr(bounds, "SAMPLE", n_dead)
+        if n_dead <= 4:  # columns of few rows at once, and only of those that conditions can read
+            patch.setattr(searching, "SEARCH_ROWS", n_dead)
+            patch.setattr(stored_rows, "MAX_SPARSENESS", 1)
+            patch.setattr(stored_rows, "MOST_STORED", 1)
         patch.setattr(searching, "PAUSE", 7)
         patch.setattr(searching, "INITIAL_CAPACITY", 2)
         found = cer_gpu.compile(text).evaluate(pa.Table.from_pylist(rows, SCHEMA))

@@ -1,6 +1,8 @@
 """Columns of all types of Arrow: those that row patterns order, divide, compare and pass on, and those refused."""
 
+import pickle
 from decimal import Decimal
+from itertools import pairwise
 
 import polars as pl
 import pyarrow as pa
@@ -8,6 +10,8 @@ import pytest
 
 import cer_gpu
 from cer_gpu.errors import EventsError, QueryTypeError
+from cer_gpu.predicates import guards
+from cer_gpu.row_patterns.ordering import whole_array
 
 NARROW = [pa.decimal32(5, 2), pa.decimal64(12, 2), pa.float16()]
 
@@ -102,3 +106,80 @@ def test_a_column_that_arrow_cannot_move_is_refused():
     events = pl.DataFrame({"e": pl.Series([["a"]], dtype=pl.Array(pl.String, 1))})
     with pytest.raises(EventsError, match=r"column 'e' is fixed_size_list.*, and events with such a column cannot be"):
         result("ALL ROWS PER MATCH PATTERN (a b?) DEFINE b AS MATCH_NUMBER() = 1", events)
+
+
+LAYOUTS = [
+    pa.string(),
+    pa.large_string(),
+    pa.string_view(),
+    pa.dictionary(pa.int32(), pa.string()),
+    pa.dictionary(pa.uint8(), pa.string()),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("few", [0, 10**6], ids=["together", "one by one"])
+def test_several_conditions_on_one_column_of_strings(monkeypatch, layout, few):
+    monkeypatch.setattr(guards, "FEW_STRINGS", few)
+    texts = ["a", None, "b", "", "c", "a", "b", None, "long enough to lie outside", "c"]
+    rows = pa.table({"s": pa.array(texts).cast(layout), "i": range(len(texts))})
+    define = "a AS s = 'a', b AS s IN ('b', 'c'), c AS s <> 'a' AND s <> 'b', d AS s LIKE 'long%', e AS s IS NULL"
+    found = result(f"MEASURES CLASSIFIER() AS v, FIRST(i) AS i PATTERN (a | b | c | d | e) DEFINE {define}", rows)
+    of = {"a": "A", "b": "B", "c": "B", None: "E"}
+    assert found["v"].to_pylist() == [of.get(text, "C") for text in texts]
+    found = result(f"MEASURES CLASSIFIER() AS v, FIRST(i) AS i PATTERN (e | d | c | b | a) DEFINE {define}", rows)
+    of = {"a": "A", "b": "B", None: "E", "long enough to lie outside": "D"}
+    assert found["v"].to_pylist() == [of.get(text, "C") for text in texts]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1, None, 3, 4, 5]),
+        pa.array([True, None, False, True, True]),
+        pa.array(["a", None, "", "dd", "e"]),
+        pa.array([b"a", None, b"", b"dd", b"e"], pa.large_binary()),
+        pa.array(["a", None, "", "a", "e"]).dictionary_encode(),
+        pa.array([[1], None, [], [2, 3], [4]]),
+        pa.array([{"x": 1}, None, {"x": None}, {"x": 2}, {"x": 3}]),
+        pa.nulls(5),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_slices_of_an_array_are_one_array_again(column):
+    for cuts in ([0, 2, 2, 3, 5], [1, 2, 5], [0, 5], [2, 4], [3, 3]):
+        slices = [column.slice(a, b - a) for a, b in pairwise(cuts)]
+        assert (
+            whole_array(pa.chunked_array(slices)).to_pylist() == column.slice(cuts[0], cuts[-1] - cuts[0]).to_pylist()
+        )
+    other = pa.concat_arrays([column])
+    for parts in ([(3, 5), (0, 2)], [(0, 2), (3, 5)], [(0, 3), (2, 5)]):
+        slices = [column.slice(a, b - a) for a, b in parts]
+        assert whole_array(pa.chunked_array(slices)).to_pylist() == [
+            v for a, b in parts for v in other[a:b].to_pylist()
+        ]
+
+
+def test_slices_are_not_copied():
+    column = pa.array(["a", None, "ccc", "d"])
+    whole = whole_array(pa.chunked_array([column.slice(1, 1), column.slice(2)]))
+    assert whole.buffers()[2].address == column.buffers()[2].address
+    assert whole.null_count == 1
+
+
+def test_a_statement_is_bound_once_to_each_schema():
+    query = cer_gpu.compile(
+        "SELECT * FROM p MATCH_RECOGNIZE (MEASURES LAST(x) AS x PATTERN (a b) DEFINE b AS x > PREV(x))"
+    )
+    integers, floats = pa.table({"x": [1, 2]}), pa.table({"x": [1.0, 2.0]})
+    assert query.evaluate(integers)["x"].to_pylist() == [2]
+    bound = query._bound(integers.schema)
+    assert query.evaluate(integers)["x"].to_pylist() == [2]
+    assert all(a is b for a, b in zip(query._bound(integers.schema), bound, strict=True))
+    assert query.evaluate(floats).schema.types == [pa.float64()]
+    assert query.evaluate(integers).schema.types == [pa.int64()]
+    with pytest.raises(QueryTypeError, match="no column 'x'"):
+        query.evaluate(pa.table({"y": [1]}))
+    copy = pickle.loads(pickle.dumps(query))
+    assert copy == query
+    assert copy.evaluate(floats)["x"].to_pylist() == [2.0]

@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cer_gpu.backend.jit import helper
+from cer_gpu.backend.jit import helper, kernel
 
 _U = np.uint64
 _LEAST, _GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _TILE = 64
 """Rows that are tested at once."""
+_SHORT = 16
+"""Rows from which on half of a tile is left out if it is beyond the last row that can pass."""
 FIRST, LAST, OWN, OWN_END, STOP, FALLS, LIMIT, IS_NEEDED, N_GUIDE = range(9)
 """Columns of `Guides.guides`."""
 OFFSET, COMPARISON, COMPARISON_END = range(3)
@@ -32,6 +34,8 @@ class Guides(NamedTuple):
     ----------
     of_place : int64, shape (places,)
         The guide of each quiet place, or -1.
+    of_target : int64, shape (places,)
+        For each place after a quiet one, the guide whose rows are exactly those that it can take in a match, or -1.
     start : int
         The only place that takes the first row of a match, and no other row.
     guides : int64, shape (guides, 8)
@@ -57,6 +61,7 @@ class Guides(NamedTuple):
     """
 
     of_place: Any
+    of_target: Any
     start: Any
     guides: Any
     rows: Any
@@ -71,8 +76,8 @@ class Guides(NamedTuple):
 
 
 @helper
-def list_hits(guides, values, at, end):
-    """List the rows for a match that begins at a row, of a partition that ends before another one.
+def list_hits(guides, values, stored, at, end):
+    """List the rows for a match that begins at row `at`, `stored` of `values`, of a partition that ends before another.
 
     Returns
     -------
@@ -92,11 +97,15 @@ def list_hits(guides, values, at, end):
             n_after = guides.n_hits[_U(limit)]
             before = guides.hits[_U(limit), _U(n_after - 1)] if n_after > 0 else np.int64(0)
         n = np.int64(0)
-        if _set_ranges(guides, values, at, g):
+        if _set_ranges(guides, values, stored, g):
             while cursor < last and guides.rows[_U(cursor)] < before and not _is_beyond(guides, g, cursor - first):
                 if n + _TILE > guides.hits.shape[1]:
                     return np.int64(FULL_OF_HITS)
                 m = min(np.int64(_TILE), last - cursor)
+                while m >= _SHORT and (
+                    guides.rows[_U(cursor + (m >> 1))] >= before or _is_beyond(guides, g, cursor + (m >> 1) - first)
+                ):
+                    m >>= np.int64(1)
                 n = _test_tile(guides, g, cursor, cursor - first, m, before, n)
                 cursor += m
                 n_tiles += 1
@@ -107,9 +116,9 @@ def list_hits(guides, values, at, end):
 
 
 @helper
-def _set_ranges(guides, values, at, g):
+def _set_ranges(guides, values, stored, g):
     """Set the range of each compared column; return False if no row passes."""
-    row = _U(at)
+    row = _U(stored)
     valid = values[row, 0]
     possible = np.bool_(guides.guides[g, FIRST] < guides.guides[g, LAST])
     for c in range(guides.guides[g, OWN], guides.guides[g, OWN_END]):
@@ -176,3 +185,84 @@ def next_hit(guides, g, row):
         else:
             high = middle
     return guides.hits[guide, _U(low)] if low < n else np.int64(-1)
+
+
+@kernel
+def list_candidates(states, is_candidate, values, valid, columns, numbers, taken):
+    """List the rows that can take a place, as far as the row alone tells, with the columns that are compared.
+
+    Parameters
+    ----------
+    states : uint16, shape (n stored rows,)
+        As of `walk_rows`, of the rows that have a row in `values`.
+    is_candidate : bool, shape (states,)
+    values : int64, shape (at least n stored rows, columns)
+        As of `cer_gpu.backend.row_search.SearchPlan.values`.
+    valid : int
+        Bits of the columns that must be valid.
+    columns : int64, shape (compared columns,)
+    numbers : int32, shape (at least n stored rows + 1,), written
+        The candidates' rows of `values`, ascending.
+    taken : int64, shape (compared columns, at least n stored rows + 1), written
+        Columns of the candidates.
+
+    Returns
+    -------
+    int
+        Number of candidates.
+    """
+    n = _U(0)
+    for i in range(states.shape[0]):
+        row = _U(i)
+        if is_candidate[_U(states[row])] and values[row, _U(0)] & valid == valid:
+            numbers[n] = i
+            for c in range(columns.shape[0]):
+                taken[_U(c), n] = values[row, _U(columns[_U(c)])]
+            n += _U(1)
+    return np.int64(n)
+
+
+@kernel
+def order_of_column(values, words, column, bit, ends):
+    """Return the order and the range of the valid values of a column.
+
+    Parameters
+    ----------
+    values : int64 or float64, shape (n read rows, columns)
+        As of `cer_gpu.backend.row_search.SearchPlan.values`, or the same memory.
+    words : int64, shape (n read rows, columns)
+        The same memory: column 0 tells which columns are valid.
+    column : int
+    bit : int
+        The bit of the column.
+    ends : int64, shape (n partitions,)
+        The row after each partition, ascending.
+
+    Returns
+    -------
+    (int, bool, bool, bool, number, number)
+        Number of valid values; whether they never decrease in a partition, and never increase; whether all are numbers
+        and finite; and the least and the greatest one, or 0.
+    """
+    n_valid, partition = 0, 0
+    rises = falls = is_finite = True
+    least = greatest = before = values[0, 0] * 0
+    end = np.int64(0)
+    for i in range(values.shape[0]):
+        row = _U(i)
+        if not words[row, _U(0)] & bit:
+            continue
+        x = values[row, _U(column)]
+        is_finite = is_finite and x - x == 0
+        if i >= end:  # the first one of a partition has none before it
+            before = x
+            while partition < ends.shape[0] and ends[_U(partition)] <= i:
+                partition += 1
+            end = ends[_U(partition)] if partition < ends.shape[0] else np.int64(values.shape[0])
+        rises = rises and x >= before
+        falls = falls and x <= before
+        least = x if n_valid == 0 else min(least, x)
+        greatest = x if n_valid == 0 else max(greatest, x)
+        before = x
+        n_valid += 1
+    return n_valid, rises, falls, is_finite, least, greatest
