@@ -299,3 +299,8 @@ def test_columns_may_have_names_of_functions():
     rows = pa.table({"x": [1, 2, 3], "COUNT(*)": [7, 8, 9], "CLASSIFIER()": ["B", "B", "B"]})
     assert found('B AS COUNT(*) <= 2 AND "COUNT(*)" = 8', rows) == [(2,)]
     assert found("B AS FIRST(CLASSIFIER()) = 'A' AND \"CLASSIFIER()\" = 'B'", rows) == [(3,)]
+
+
+def test_a_pattern_without_a_first_row_has_no_match():
+    text = "SELECT * FROM t MATCH_RECOGNIZE (MEASURES COUNT(*) AS n PATTERN ($ B) DEFINE B AS x >= LAST(B.x, 1))"
+    assert cer_gpu.compile(text).evaluate(pa.table({"x": [1, 2]})).num_rows == 0
