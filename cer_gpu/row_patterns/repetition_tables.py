@@ -91,7 +91,7 @@ class RepetitionTables:
         self._before: list[Int64] = []
         self._stops: list[Int64] = []
         self._rows = np.empty(0, np.int64)
-        self._prefixes: dict[int, tuple[int, FloatColumn, FloatColumn, Int64] | None] = {}
+        self._prefixes: dict[int, tuple[int, FloatColumn, FloatColumn, Int64, Int64] | None] = {}
 
     # ---- one repetition ------------------------------------------------------------------------------------
 
@@ -192,20 +192,21 @@ class RepetitionTables:
         return self._arrays[key], sign * rises
 
     def prefix(self, column: int, *, is_float: bool) -> int | None:
-        """Return the number of an input of functions, or None if its sums may not be numbers."""
+        """Return the number of an input of functions, or None if its sums may be too large."""
         if column not in self._prefixes:
             valid = self.read.valid[column]
             values = self.read.inputs[column]
             values = values.view(np.float64) if is_float else values.astype(np.float64)
-            sums, sizes, tallies = (np.empty(self._n_rows + 1, dtype) for dtype in (float, float, np.int64))
-            r.prefix_sums(values, valid, sums, sizes, tallies)
+            sums, sizes = (np.empty(self._n_rows + 1) for _ in range(2))
+            tallies, specials = (np.empty(self._n_rows + 1, np.int64) for _ in range(2))
+            r.prefix_sums(values, valid, sums, sizes, tallies, specials)
             if not sizes[-1] < MAX_SIZE:
                 self._prefixes[column] = None
             else:
-                if _is_exact(values[valid], sizes[-1]):
+                if _is_exact(values[valid & np.isfinite(values)], sizes[-1]):
                     sizes = np.zeros_like(sizes)
                 n = sum(each is not None for each in self._prefixes.values())
-                self._prefixes[column] = n, sums, sizes, tallies
+                self._prefixes[column] = n, sums, sizes, tallies, specials
         prefix = self._prefixes[column]
         return None if prefix is None else prefix[0]
 
@@ -223,7 +224,8 @@ class RepetitionTables:
         """Return the number of the array of the values, as floats, from each candidate to the next one."""
         key = ("values", column, len(self.repetitions))
         if key not in self._arrays:
-            valid, values = self.read.valid[column], self.read.inputs[column].view(np.float64)
+            values = self.read.inputs[column].view(np.float64)
+            valid = self.read.valid[column] & np.isfinite(values)  # sums of others are not read by ranges
             low, high = np.where(valid, values, np.inf), np.where(valid, values, -np.inf)
             if 0 < len(self._rows) < self._n_rows:
                 low, high = np.minimum.reduceat(low, self._rows), np.maximum.reduceat(high, self._rows)
@@ -299,9 +301,10 @@ class RepetitionTables:
             np.array([[*each, *[-1] * (width - len(each))] for each in levels], np.int64),
             np.concatenate([no_values, *(low for low, _ in self._values)]),
             np.concatenate([no_values, *(high for _, high in self._values)]),
-            np.array([sums for _, sums, _, _ in prefixes], np.float64).reshape(-1, n + 1),
-            np.array([sizes for _, _, sizes, _ in prefixes], np.float64).reshape(-1, n + 1),
-            np.array([tallies for *_, tallies in prefixes], np.int64).reshape(-1, n + 1),
+            np.array([sums for _, sums, _, _, _ in prefixes], np.float64).reshape(-1, n + 1),
+            np.array([sizes for _, _, sizes, _, _ in prefixes], np.float64).reshape(-1, n + 1),
+            np.array([tallies for *_, tallies, _ in prefixes], np.int64).reshape(-1, n + 1),
+            np.array([specials for *_, specials in prefixes], np.int64).reshape(-1, n + 1),
             np.zeros((1 + len(self._lines), 2)),
             np.zeros((len(self._sources), 4)),
         )

@@ -193,6 +193,7 @@ FLOATS = {
     "halves": [0.5, 1.5, 2.0, 3.25, -1.0],
     "wide": [1e300, -1e300, 1e-300, 1e16, 1.0, -1e16, 5e-324, 0.1],
     "huge": [1.7e308, -1.7e308, 1e308, 1.0],
+    "some no numbers": [0.0, 0.1, 0.2, 0.3, 0.7, 1.1, 2.5, -0.4, 0.1, 3.0, math.nan, math.inf, -math.inf],
     "no numbers": [0.1, 2.0, math.nan, math.inf, -math.inf],
 }
 INTEGERS = {
@@ -289,6 +290,8 @@ SPIKED = np.where(np.arange(3000) % 997 == 996, 100.0, NUMBERS)
     [
         ("B AS x > 3 * AVG(A.x)", NUMBERS, []),
         ("B AS x > 3 * AVG(A.x)", SPIKED, [(0, 2990)]),
+        ("B AS x > 3 * AVG(A.x)", np.where(np.arange(3000) == 10, np.nan, NUMBERS), []),
+        ("B AS x > 3 * AVG(A.x)", np.where(np.arange(3000) == 10, np.inf, SPIKED), [(0, 10), (11, 2990)]),
         ("B AS x > 4 * MAX(A.x)", SPIKED, [(0, 996), (997, 1993), (1994, 2990)]),
         ("B AS x < MIN(A.x) - 1", np.arange(3000), []),
         ("B AS x < AVG(A.x)", np.arange(3000), []),

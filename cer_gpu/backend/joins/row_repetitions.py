@@ -86,6 +86,8 @@ class Repetitions(NamedTuple):
         Sum of their magnitudes; 0 where all sums are exact.
     tallies : int64, shape (summed, tree rows + 1)
         Values that are not NULL before each row.
+    specials : int64, shape (summed, tree rows + 1)
+        Values before each row that are NaN or infinite, and in no sum.
     work : float64, shape (lines + 1, 2), written
         Stack.
     fixed : float64, shape (sources, 4), written
@@ -108,13 +110,14 @@ class Repetitions(NamedTuple):
     sums: Any
     sizes: Any
     tallies: Any
+    specials: Any
     work: Any
     fixed: Any
 
 
 @kernel
-def prefix_sums(values, valid, sums, sizes, tallies):
-    """Add up values from the first row on, with the rounding errors of the sums.
+def prefix_sums(values, valid, sums, sizes, tallies, specials):
+    """Add up finite values from the first row on, with the rounding errors of the sums.
 
     Parameters
     ----------
@@ -127,20 +130,25 @@ def prefix_sums(values, valid, sums, sizes, tallies):
         Sum of their magnitudes.
     tallies : int64, shape (n rows + 1,), written
         Values that are not NULL before each row.
+    specials : int64, shape (n rows + 1,), written
+        Values that are NaN or infinite before each row.
     """
     total = error = size = 0.0
-    tally = np.int64(0)
-    sums[0], sizes[0], tallies[0] = 0.0, 0.0, 0
+    tally = n_special = np.int64(0)
+    sums[0], sizes[0], tallies[0], specials[0] = 0.0, 0.0, 0, 0
     for i in range(len(values)):
-        if valid[i]:
-            x = values[i]
+        x = values[i]
+        if valid[i] and x - x != 0.0:
+            n_special += 1
+            tally += 1
+        elif valid[i]:
             added = total + x
             of_x = added - total
             error += (total - (added - of_x)) + (x - of_x)
             total = added
             size += abs(x)
             tally += 1
-        sums[i + 1], sizes[i + 1], tallies[i + 1] = total + error, size, tally
+        sums[i + 1], sizes[i + 1], tallies[i + 1], specials[i + 1] = total + error, size, tally, n_special
 
 
 @helper
@@ -368,6 +376,11 @@ def _source(repetitions, g, first, level, begin, stop, i):
     if tally_high < 1.0:
         return _INFINITY, -_INFINITY
     total_low = total_high = fixed[i, 0]
+    n_special = np.int64(total_low - total_low != 0.0)
+    if sources[i, GROWS] == 1:
+        n_special += repetitions.specials[number, _U(greatest)] - repetitions.specials[number, _U(first)]
+    if n_special > 0:  # the sum may be NaN or infinite, which the conditions themselves decide
+        return np.nan, np.nan
     error = 0.0
     if sources[i, GROWS] == 1:
         k = _node_of(repetitions, sources[i, ARRAY], level, begin)
