@@ -115,6 +115,7 @@ KINDS = (
         ),
         ("positions", "count"),
     ),
+    QueryKind("conjunctions", ("Q(v) <- A(k = v), B(k = v) WITHIN 50 EVENTS",), ("positions", "count")),
     QueryKind(
         "filters of all steps",
         (
@@ -187,8 +188,10 @@ FORECASTS = (
     "A AS a ; B AS b FILTER b.price > a.price WITHIN 5 [price]",
 )
 
-N_KINDS = len(KINDS) + 3
-"""Number of kinds that `warm` yields: these, a set, row patterns, and forecasts."""
+READ_ONLY = ("A ; B PARTITION BY [name] WITHIN 50 SECONDS", "A ; B PARTITION BY [k]")
+
+N_KINDS = len(KINDS) + 4
+"""Number of kinds that `warm` yields: these, stored events, a set, row patterns, and forecasts."""
 
 
 def warm() -> Iterator[Warmed]:
@@ -202,11 +205,19 @@ def warm() -> Iterator[Warmed]:
     for kind in KINDS:
         before = COMPILING.count
         for text in kind.queries:
-            query = compile_for_set(text if text.startswith("SELECT") else f"SELECT * WHERE {text}", time_column="ts")
+            whole = text if text.startswith("SELECT") or "<-" in text else f"SELECT * WHERE {text}"
+            query = compile_for_set(whole, time_column="ts")
             for output in kind.outputs:
                 with without_events_warnings():
                     query.evaluate(events, output=output, limit=100)
         yield Warmed(kind.name, COMPILING.count - before)
+    before = COMPILING.count
+    stored = _read_only(events)
+    for text in READ_ONLY:
+        query = compile_for_set(f"SELECT * WHERE {text}", time_column="ts")
+        for threads in 1, 2:
+            query.evaluate(stored, threads=threads, limit=100)
+    yield Warmed("stored events, and threads that share the keys", COMPILING.count - before)
     before = COMPILING.count
     compile_all({text: f"SELECT * WHERE {text}" for text in SET}, time_column="ts").evaluate(events, limit=100)
     yield Warmed("many queries in one pass", COMPILING.count - before)
@@ -243,3 +254,14 @@ def _warm_up_events() -> pa.Table:
             "price": pa.array(rng.random(N_EVENTS)),
         }
     )
+
+
+def _read_only(events: pa.Table) -> pa.Table:
+    """Return events in memory that is not to be written, as that of files and of Spark: loops have types of their own.
+
+    Other arrays than those of strings are converted before a loop gets them.
+    """
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, events.schema) as writer:
+        writer.write_table(events)
+    return pa.ipc.open_stream(sink.getvalue()).read_all()

@@ -18,6 +18,12 @@ OTHERS = """
 import numpy as np, pyarrow as pa, sys
 import cer_gpu
 from cer_gpu.backend.jit import COMPILING
+def written(events):
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, events.schema) as writer:
+        writer.write_table(events)
+    return sink.getvalue()
+
 n = 3000
 events = pa.table({
     "at": pa.array(np.arange(n) * 2_000_000, pa.timestamp("us")),
@@ -34,6 +40,12 @@ for text in (
     for output in "positions", "count", "ends":
         cer_gpu.compile(f"SELECT * WHERE {text}", time_column="at").evaluate(events, output=output)
         print(COMPILING.count, text, output)
+stored = pa.ipc.open_stream(written(events)).read_all()
+for text in "X ; Z PARTITION BY [who]", "X ; Z PARTITION BY [room]", "Q(v) <- X(room = v), Z(room = v) WITHIN 9 EVENTS":
+    query = cer_gpu.compile(text if "<-" in text else f"SELECT * WHERE {text}", time_column="at")
+    for options in {}, {"threads": 2}:
+        query.evaluate(stored, **options)
+        print(COMPILING.count, text, options)
 print(COMPILING.count)
 """
 
@@ -56,7 +68,8 @@ def test_each_kind_is_told_with_the_folder_of_the_loops(monkeypatch, capsys):
     folder = last.rpartition("cached in ")[2]
     for kept in evaluation.evaluate_events, strings.encode_strings:
         assert Path(kept.stats.cache_path).is_relative_to(folder)
-    others = ("many queries in one pass", "row patterns of SQL", "forecasts")
+    others = ("stored events, and threads that share the keys", "many queries in one pass")
+    others += ("row patterns of SQL", "forecasts")
     assert len(real_kinds) + len(others) == warming.N_KINDS
     assert list(warm()) == [Warmed(name, 0) for name in ("ends", "one", *others)]
 

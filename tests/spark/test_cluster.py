@@ -27,7 +27,7 @@ from spark_streams import rows_of as stream_rows_of
 
 import cer_gpu
 from cer_gpu.backend.jit import STAMP
-from cer_gpu.backend.prebuilt import ENVIRONMENT, has_features, write_folder
+from cer_gpu.backend.prebuilt import ENVIRONMENT, about, has_features, write_folder
 from spark_glue import package
 
 skip_unless_possible()
@@ -187,12 +187,52 @@ def test_a_platform_wheel_as_archive_compiles_nothing(cluster, archive, data, fi
         for path in (tmp_path / "prebuilt").iterdir():
             opened.write(path, f"cer_gpu/prebuilt/{path.name}")
     empty = {"spark.executorEnv.NUMBA_CACHE_DIR": str(tmp_path / "empty"), "spark.executorEnv.NUMBA_DEBUG_CACHE": "1"}
-    (data / "found" / "key of files.parquet").unlink()
+    (data / "found" / "key of files.parquet").unlink(missing_ok=True)
     arguments = ["match", str(data), "key of files"]
     cluster.run(PROGRAM, *arguments, archive=wheel, settings=empty, environment={"PYTHONPATH": str(TESTS)})
     assert (data / "found" / "key of files.parquet").exists()
     assert not list((tmp_path / "empty").rglob("*.nbc"))
     assert not [path for node in cluster.nodes for path in saved_kernels(node) if path.startswith(str(tmp_path))]
+
+
+@pytest.fixture(scope="module")
+def platform_wheel():
+    """The wheel with machine code that `make wheel` leaves in dist/, if it is of these kernels."""
+    from numba.core.codegen import get_host_cpu_features
+
+    wheels = sorted((TESTS.parent / "dist").glob("cer_gpu-*-manylinux*.whl"))
+    if not wheels:
+        pytest.skip("no wheel with machine code in dist/: `make wheel` compiles it, in half an hour")
+    with zipfile.ZipFile(wheels[-1]) as opened:
+        if json.loads(opened.read("cer_gpu/prebuilt/manifest.json"))["about"] != about(STAMP):
+            pytest.skip("the wheel in dist/ is of other kernels or versions: `make wheel` compiles it anew")
+    if not has_features(get_host_cpu_features()):
+        pytest.skip("this processor cannot run the code of the wheel")
+    return wheels[-1]
+
+
+@pytest.mark.parametrize("shipped", ["the wheel", "an archive of the installed wheel"])
+def test_the_wheel_of_make_wheel_compiles_nothing_in_any_case(cluster, platform_wheel, data, tmp_path, shipped):
+    """Neither workers nor drivers, whose caches are empty."""
+    archive = tmp_path / "cer_gpu.zip"
+    if shipped == "the wheel":
+        archive.write_bytes(platform_wheel.read_bytes())
+    else:
+        command = [cluster.python, "-m", "spark_glue", "package", str(archive)]
+        environment = {**cluster.driver.environment, "PYTHONPATH": str(platform_wheel)}
+        subprocess.run(command, env=environment, cwd=tmp_path, check=True)
+    caches = {"NUMBA_CACHE_DIR": str(tmp_path / "empty"), "NUMBA_DEBUG_CACHE": "1"}
+    for path in (data / "found").glob("*.parquet"):
+        path.unlink()
+    printed = cluster.run(
+        *(PROGRAM, "match", str(data), *CASES),
+        archive=archive,
+        settings={f"spark.executorEnv.{name}": value for name, value in caches.items()},
+        environment={"PYTHONPATH": str(TESTS), **caches, **catalogue_of(data)},
+    )
+    assert [line for line in printed.splitlines() if line in CASES] == list(CASES)
+    n_compiled = sum(path.startswith(str(tmp_path)) for node in cluster.nodes for path in saved_kernels(node))
+    assert (n_compiled, list((tmp_path / "empty").rglob("*.nbc"))) == (0, [])
 
 
 def n_killed(cluster):
