@@ -51,9 +51,18 @@ def html_text(text: str) -> str:
 
 
 def plural(what: str) -> str:
-    """Return the plural of a noun, such as "rows of bindings"."""
+    """Return the plural of a noun.
+
+    Examples
+    --------
+    >>> [plural(noun) for noun in ("row of bindings", "key", "query", "match")]
+    ['rows of bindings', 'keys', 'queries', 'matches']
+    """
     head, of, rest = what.partition(" of ")
-    several = f"{head[:-1]}ies" if head.endswith("y") else f"{head}es" if head.endswith("ch") else f"{head}s"
+    if head.endswith("y") and head[-2:-1] not in set("aeiou"):
+        several = f"{head[:-1]}ies"
+    else:
+        several = f"{head}es" if head.endswith("ch") else f"{head}s"
     return f"{several}{of}{rest}"
 
 

@@ -289,7 +289,8 @@ class Task:
         First position of each part, which reports no match that ends before; empty if parts report all.
     n_parts : int
     starts : tuple of int
-        Position of the first row of each part that the task counts; empty if they begin at 0, or by key.
+        Position of the first row of each part that the task counts; empty if they begin at 0, or by key at the multiple
+        of `PART_ROWS`.
     report
         Accumulator, or None; its ``add`` is called with {number: `TaskReport`} at the end of each part.
     counted_by : (str, str) or None
@@ -378,9 +379,9 @@ class Task:
 
     def _first_position(self, number: int) -> int:
         """Return the position of the first row of a part whose rows are counted."""
-        if self.distribution == "key":
-            return number * PART_ROWS
-        return self.starts[number] if self.starts else 0
+        if self.starts:
+            return self.starts[number]
+        return number * PART_ROWS if self.distribution == "key" else 0
 
     def _finish_part(self, part: _OpenPart) -> Iterator[pa.RecordBatch]:
         yield from part.timed(part.evaluator.finish_batches())

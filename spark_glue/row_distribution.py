@@ -19,6 +19,7 @@ from spark_glue.distribution import (
     times_beside,
     why_not_distributions,
 )
+from spark_glue.heavy_keys import NO_HEAVY, HeavyKeys, find_heavy_keys, sample_of
 from spark_glue.row_positions import (
     Cut,
     Numbered,
@@ -39,6 +40,7 @@ from spark_glue.row_positions import (
     wire_names,
     without_partitions,
 )
+from spark_glue.sessions import most_tasks_at_once
 from spark_glue.stage import plain_schema
 from spark_glue.survey import WHERE, Ranges
 
@@ -47,15 +49,7 @@ if TYPE_CHECKING:
 
     from spark_glue.work import Work
 
-_NULL = "$null"
-LEAST_SKEWED = 1 << 17
-"""About the fewest rows of a stream whose keys with many of them are cut by time."""
-LEAST_SAMPLE = 100
-"""Rows of so many that are looked at to find these keys."""
-LEAST_OF_PART = 20
-"""Fewest rows of the sample for each part that show a key with many."""
-HEAVY_PART = 0.5
-"""Share of the rows of an even part from which on a key has many: its rows are cut by time."""
+_NULL, _KEY = "$null", "$key"
 MAX_COMPARED = 8
 """Most ranges that a window reaches over to compare a row with each of them."""
 
@@ -153,26 +147,30 @@ class RowJob:
             and 1 < self.n_parts < MAX_SHARDS
         )
 
-    def tasks_count(self, df: DataFrame) -> bool:
+    def tasks_count(self, df: DataFrame, heavy: HeavyKeys) -> bool:
         """Return True if tasks count the rows of their parts, which need no positions before."""
         if self.n_parts == 1 or not self.columns:
             return bool(self.columns)
         if self.distribution == "key":
-            return not self.counts_stream
+            return not self.counts_stream and (not heavy.keys or self._is_cut_exactly(df))
         if self.distribution == "broadcast":
             return not self.counts_stream or self.types is None
         window = self.work.window
         if window is None or window.column not in (None, self.order[0]):
             return False
+        return window.column is None or self._is_cut_exactly(df)
+
+    def _is_cut_exactly(self, df: DataFrame) -> bool:
         # a decimal of more than 18 digits is not compared exactly as a number of 64 bits
-        return window.column is None or type_name_of(df, order_key(df, self.order[0])) != "decimal"
+        return type_name_of(df, order_key(df, self.order[0])) != "decimal"
 
 
 def distribute_rows(df: DataFrame, job: RowJob) -> Distributed:
     """Distribute the rows of a DataFrame to tasks.
 
     By key, and where each task gets all rows, there is no pass over them before the job: each task sorts and counts
-    its own.  By range, one pass counts them by the first column of the order.  Only where positions in the whole
+    its own.  By range, one pass counts them by the first column of the order, and so it does by key for the rows of
+    heavy keys, which are cut by time where that pays (`spark_glue.heavy_keys`).  Only where positions in the whole
     stream decide the matches of a task that does not get all rows does a sort of all rows come first.
 
     Raises
@@ -184,9 +182,11 @@ def distribute_rows(df: DataFrame, job: RowJob) -> Distributed:
 
     df, heavy = without_partitions(df), NO_HEAVY
     if job.cuts_keys() and is_read_cheaply(df):
-        heavy = _heavy_keys(df, job)
-    if not heavy.keys and job.tasks_count(df):
-        return _counted_by_tasks(df, job)
+        n_at_once = most_tasks_at_once(df.sparkSession, job.n_parts)
+        sample = _of_types(sample_of(df), job, job.types)
+        heavy = find_heavy_keys(sample, job.work, job.columns, job.n_parts, n_at_once)
+    if job.tasks_count(df, heavy):
+        return _counted_by_tasks(df, job, heavy)
     n_parts, columns = job.n_parts, job.columns
     cut = job.window_cut() if job.distribution == "range" or heavy.keys else None
     numbered = number(df, job.order, columns, n_parts, cut)
@@ -211,49 +211,6 @@ def observe(rows: DataFrame) -> tuple[DataFrame, Any]:
 
     observation = Observation()
     return rows.observe(observation, sf.count(sf.lit(1)).alias("n")), observation
-
-
-@dataclass(frozen=True)
-class HeavyKeys:
-    """Keys with so many rows that a single task for one of them would delay the job.
-
-    Attributes
-    ----------
-    keys : tuple of int
-        Their hashes.
-    n_parts
-        Number of parts that their rows fill.
-    """
-
-    keys: tuple[int, ...] = ()
-    n_parts: int = 0
-
-
-NO_HEAVY = HeavyKeys()
-
-
-def _heavy_keys(df: DataFrame, job: RowJob) -> HeavyKeys:
-    """Find the keys with many rows in a sample of the rows."""
-    from pyspark.sql import functions as sf
-
-    work, columns, n_parts = job.work, job.columns, job.n_parts
-    fraction = min(1.0, LEAST_SAMPLE / LEAST_SKEWED)
-    selected = df.select(
-        *(sf.col(quoted(name)).alias(alias) for name, alias in zip(columns, wire_names(columns), strict=True))
-    )
-    keys = selected.sample(fraction=fraction, seed=0).select(hash_of_key(selected, work, columns).alias("key"))
-    groups = keys.rollup("key").agg(sf.grouping("key").alias("all"), sf.count(sf.lit(1)).alias("n"))
-    # more keys cannot have many; the first row is that of all rows
-    largest = groups.orderBy(sf.desc("n"), sf.desc("all")).limit(2 + int(n_parts / HEAVY_PART)).collect()
-    n_sampled = largest[0]["n"] if largest else 0
-    of_part = n_sampled / n_parts
-    if n_sampled < LEAST_SAMPLE or of_part < LEAST_OF_PART:
-        return NO_HEAVY
-    many = [row for row in largest[1:] if row["key"] is not None and row["n"] > HEAVY_PART * of_part]
-    if not many:
-        return NO_HEAVY
-    n_filled = round(sum(row["n"] for row in many) / of_part)
-    return HeavyKeys(tuple(row["key"] for row in many), min(max(n_filled, 1), n_parts))
 
 
 def _merge_ranges(numbered: Numbered, n_most: int) -> Numbered:
@@ -287,7 +244,7 @@ def _partition_rows(df: DataFrame, n_parts: int, columns: Sequence[str] = ()) ->
     return df.repartition(n_parts, part)
 
 
-def _counted_by_tasks(df: DataFrame, job: RowJob) -> Distributed:
+def _counted_by_tasks(df: DataFrame, job: RowJob, heavy: HeavyKeys) -> Distributed:
     """Give each task the rows of its parts, sorted by the order, in one shuffle; the tasks count them."""
     from pyspark.sql import functions as sf
 
@@ -308,35 +265,70 @@ def _counted_by_tasks(df: DataFrame, job: RowJob) -> Distributed:
     ranges, span = Ranges((), (), 0), None
     checked: tuple[str, str] | None = None
     if job.distribution == "range" and n_parts > 1:
-        cut, counts = job.window_cut(), count_rows(needed, order[0], n_parts)
-        ranges = counts.ranges(n_parts, cut.length, by_position=cut.column is None)
+        counts = count_rows(needed, order[0], n_parts)
+        ranges = counts.ranges(n_parts, job.window_cut().length, by_position=job.window_cut().column is None)
         n_rows = counts.n_rows if types is None else None
-        moved.append(comparable_key(df, order[0]).alias(WHERE))
-        bounds, begins = (values_of_key(df, order[0], each) for each in (ranges.bounds, ranges.begins[1:]))
-        span = range_of(sf.col(WHERE), bounds), range_of(sf.col(WHERE), begins)
     else:
         checked = names.get(order[0], _NULL), order[0]
         if order[0] not in names:  # tasks need only see that it is not NULL
             moved.append(sf.when(sf.col(quoted(order[0])).isNotNull(), sf.lit(True)).alias(_NULL))
             shown.insert(0, _NULL)
+        if heavy.keys:
+            heavy, ranges = _ranges_of_heavy_keys(needed, job, heavy)
+    if ranges.firsts:
+        moved.append(comparable_key(df, order[0]).alias(WHERE))
+        bounds, begins = (values_of_key(df, order[0], each) for each in (ranges.bounds, ranges.begins[1:]))
+        span = range_of(sf.col(WHERE), bounds), range_of(sf.col(WHERE), begins)
     for i, (name, column) in enumerate(sort_columns(df, order, columns)):
         keys.append(names.get(name or "", f"$by{i}"))
         if name not in names:
             moved.append(column.alias(keys[-1]))
-    rows = rows.select(*moved)
+    rows, firsts, starts = rows.select(*moved), ranges.firsts, ranges.starts
+    if heavy.keys:
+        n_parts, firsts, starts = _parts_with_heavy_keys(n_parts, ranges)
     if n_parts == 1:
         parts = rows.repartition(1)
     else:
-        parts = _partition_rows(_with_parts(rows, job, span, None if checked is None else checked[0]), n_parts)
+        placed = _with_parts(rows, job, span, None if checked is None else checked[0], heavy)
+        parts = _partition_rows(placed, n_parts)
         shown.insert(0, PART)
         if not hasattr(parts, "repartitionById"):  # two parts may be in one task
             keys.insert(0, PART)
     ordered = parts.sortWithinPartitions(*map(quoted, keys)).select(*map(quoted, shown))
     task = Task(
-        *(job.work, job.distribution, tuple(columns), job.results, ranges.firsts, n_parts, ranges.starts),
+        *(job.work, job.distribution, tuple(columns), job.results, firsts, n_parts, starts),
         *(job.report, checked),
     )
-    return Distributed(ordered.mapInArrow(task, to_spark(job.results)), n_rows, n_parts, observed=observed)
+    matches = ordered.mapInArrow(task, to_spark(job.results))
+    return Distributed(matches, n_rows, n_parts, len(heavy.keys), observed)
+
+
+def _ranges_of_heavy_keys(rows: DataFrame, job: RowJob, heavy: HeavyKeys) -> tuple[HeavyKeys, Ranges]:
+    """Count the rows of heavy keys by time, and return the ranges that pay; or neither keys nor ranges."""
+    from pyspark.sql import functions as sf
+
+    columns, first = job.columns, "$by0"
+    named = [sf.col(quoted(name)).alias(alias) for name, alias in zip(columns, wire_names(columns), strict=True)]
+    read = rows.select(sf.col(quoted(job.order[0])).alias(first), *named)
+    many = read.filter(hash_of_key(read, job.work, columns).isin(*heavy.keys) & sf.col(first).isNotNull())
+    counts = count_rows(many, first, heavy.n_parts)
+    ranges = counts.ranges(heavy.n_parts, job.window_cut().length, by_position=False)
+    ends = (*ranges.firsts[1:], counts.n_rows)
+    sizes = [end - start for end, start in zip(ends, ranges.starts, strict=True)]
+    if heavy.seconds_gained(sizes, sum(ranges.firsts) - sum(ranges.starts)) <= 0:
+        return NO_HEAVY, Ranges((), (), 0)
+    return replace(heavy, n_parts=len(ranges.firsts)), ranges
+
+
+def _parts_with_heavy_keys(n_parts: int, ranges: Ranges) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """Return the number of parts, those of heavy keys last, and the first position to report and to count of each.
+
+    All parts of heavy keys count from the same position, so that a position belongs to one event.
+    """
+    n_light = max(n_parts - len(ranges.firsts), 1)
+    base, own = n_light * PART_ROWS, tuple(k * PART_ROWS for k in range(n_light))
+    firsts, starts = ((*own, *(base + each for each in of)) for of in (ranges.firsts, ranges.starts))
+    return n_light + len(ranges.firsts), firsts, starts
 
 
 def _of_types(df: DataFrame, job: RowJob, types: Sequence[str] | None) -> DataFrame:
@@ -350,22 +342,34 @@ def _of_types(df: DataFrame, job: RowJob, types: Sequence[str] | None) -> DataFr
     return df.filter(sf.col(quoted(job.work.type_column)).isin(*types) | has_no_time)
 
 
-def _with_parts(rows: DataFrame, job: RowJob, span: tuple[Column, Column] | None, checked: str | None) -> DataFrame:
+def _with_parts(
+    rows: DataFrame, job: RowJob, span: tuple[Column, Column] | None, checked: str | None, heavy: HeavyKeys
+) -> DataFrame:
     """Return rows with the `PART` that each goes to, a copy for each of its parts.
 
-    `span` is the first and the last range of a row, and `checked` the column that must not be NULL.
+    `span` is the first and the last range of a row, by key of a row of heavy keys, and `checked` the column that must
+    not be NULL.
     """
     from pyspark.sql import functions as sf
 
-    if span is not None:
+    if job.distribution == "range":
+        assert span is not None
         return rows.select("*", sf.explode(sf.sequence(*span)).alias(PART))
     if job.distribution == "broadcast":
         return rows.select("*", sf.explode(sf.sequence(sf.lit(0), sf.lit(job.n_parts - 1))).alias(PART))
     assert checked is not None
-    part = part_of_key(rows, job.work, job.columns, job.n_parts)
-    # a row whose time is NULL is sent, so that a task sees it
-    part = sf.when(sf.col(quoted(checked)).isNull(), sf.lit(0)).otherwise(part)
-    return rows.withColumn(PART, part).filter(sf.col(PART).isNotNull())
+    has_no_time = sf.col(quoted(checked)).isNull()  # such a row is sent, so that a task sees it
+    if not heavy.keys:
+        part = sf.when(has_no_time, sf.lit(0)).otherwise(part_of_key(rows, job.work, job.columns, job.n_parts))
+        return rows.withColumn(PART, part).filter(sf.col(PART).isNotNull())
+    assert span is not None
+    n_light = max(job.n_parts - heavy.n_parts, 1)
+    rows = rows.withColumn(_KEY, hash_of_key(rows, job.work, job.columns))
+    key = sf.col(quoted(_KEY))
+    light, many = sf.pmod(key, sf.lit(n_light)).cast("int"), key.isin(*heavy.keys)
+    first, last = (sf.when(has_no_time, sf.lit(0)).when(many, each + sf.lit(n_light)).otherwise(light) for each in span)
+    parts = sf.explode(sf.sequence(first, last)).alias(PART)
+    return rows.filter(key.isNotNull() | has_no_time).select("*", parts).drop(_KEY)
 
 
 def _assign_parts(numbered: Numbered, job: RowJob, n_parts: int, heavy: Sequence[int] = ()) -> DataFrame:

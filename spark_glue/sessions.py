@@ -72,6 +72,13 @@ def tasks_at_once(spark: SparkSession) -> int:
     return n_tasks
 
 
+def most_tasks_at_once(spark: SparkSession, n_tasks: int) -> int:
+    """Return the most of some tasks that may run at once: all of them where Spark adds executors as tasks wait."""
+    if spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true":
+        return n_tasks
+    return min(tasks_at_once(spark), n_tasks)
+
+
 def _partitions(df: DataFrame) -> int:
     from pyspark.sql import functions as sf
 

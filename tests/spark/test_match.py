@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import random
+import re
 from collections import Counter
 
 import pyarrow as pa
@@ -442,15 +443,28 @@ HEAVY = [
 ]
 
 
-@pytest.mark.parametrize("lies", ["in order", "in no order"])
-def test_a_key_with_half_of_all_events_is_cut_by_time(spark, tmp_path, monkeypatch, lies):
-    monkeypatch.setattr("spark_glue.row_distribution.LEAST_SKEWED", 100)
+def half_of_one_key(seed=7):
+    """Return events of which one key, or value, has half."""
     events = random_events()
-    rng = random.Random(7)
+    rng = random.Random(seed)
     for column, usual in (("k", [2, 3, 4, 5, 6, None]), ("name", ["u", "v", "w", "x", "y", "z"])):
         many = 1 if column == "k" else "many"
         values = [many if rng.random() < 0.5 else rng.choice(usual) for _ in range(len(events))]
         events = events.set_column(events.column_names.index(column), column, pa.array(values))
+    return events
+
+
+@pytest.fixture
+def cut_always(monkeypatch):
+    monkeypatch.setattr("spark_glue.heavy_keys.SAMPLED", 1)
+    monkeypatch.setattr("spark_glue.heavy_keys.PASS_SECONDS", -1.0)
+
+
+@pytest.mark.parametrize("row_numbers", [False, True])
+@pytest.mark.parametrize("lies", ["in order", "in no order"])
+def test_a_key_with_half_of_all_events_is_cut_by_time(spark, tmp_path, cut_always, lies, row_numbers):
+    events = half_of_one_key()
+    rng = random.Random(7)
     pq.write_table(events, tmp_path / "events.parquet")
     df = spark.read.parquet(str(tmp_path)) if lies == "in order" else spark.createDataFrame(events).cache()
     for text, output in HEAVY:
@@ -459,9 +473,48 @@ def test_a_key_with_half_of_all_events_is_cut_by_time(spark, tmp_path, monkeypat
         assert expected.num_rows > 30
         tasks = rng.choice([3, 5, 16])
         options = {"order_by": ["ts", "id"], "distribution": "key", "tasks": tasks, "output": output, "source": "rows"}
-        made = plan_match(df, query, **options, row_numbers=True)
+        made = plan_match(df, query, **options, row_numbers=row_numbers)
         assert made.n_parts == tasks
-        assert made.input_plan.endswith("those of 1 key with many are cut by time")
-        assert sorted_rows(made.df.toArrow().cast(expected.schema)) == sorted_rows(expected), text
+        assert re.search(r"those of (1 key|\d+ keys) with many are cut by time$", made.input_plan)
+        found = made.df.toArrow().cast(expected.schema)
+        if not row_numbers:  # then positions identify events, and those of one process are others
+            positions = [name for name in ("start", "end", "positions", *"ABC") if name in found.column_names]
+            found, expected = found.drop_columns(positions), expected.drop_columns(positions)
+        assert sorted_rows(found) == sorted_rows(expected), text
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k]", time_column="ts")  # no window to cut by
     assert plan_match(df, query, order_by="ts", distribution="key", tasks=3, source="rows").n_parts == 3
+
+
+def test_positions_of_a_key_that_is_cut_by_time_identify_events(spark, cut_always):
+    events = half_of_one_key()
+    df = spark.createDataFrame(events).cache()
+    query = cer_gpu.compile(HEAVY[0][0], time_column="ts")
+    options = {"order_by": ["ts", "id"], "distribution": "key", "tasks": 5, "source": "rows"}
+    made = plan_match(df, query, **options, output="events")
+    assert made.input_plan.endswith("those of 1 key with many are cut by time")
+    found = made.df.toArrow().to_pylist()
+    pairs = {
+        (position, event["id"])
+        for row in found
+        for position, event in zip(row["positions"], row["events"], strict=True)
+    }
+    positions, numbers = zip(*sorted(pairs), strict=True)
+    assert len(positions) == len(set(positions)) == len(set(numbers)) > 100
+    assert len({position >> 44 for position in positions}) > 1, "parts of heavy keys and of others"
+    of_heavy = [(position, number) for position, number in sorted(pairs) if events["k"][number].as_py() == 1]
+    assert of_heavy == sorted(of_heavy, key=lambda pair: pair[1])
+
+
+@pytest.mark.parametrize("is_heavy", [False, True])
+def test_a_time_that_is_null_is_refused_where_a_key_is_cut_by_time(spark, cut_always, is_heavy):
+    events = half_of_one_key()
+    ones = [i for i, k in enumerate(events["k"].to_pylist()) if (k == 1) == is_heavy]
+    times = [None if i == ones[7] else time for i, time in enumerate(events["ts"].to_pylist())]
+    at = events.column_names.index("ts")
+    df = spark.createDataFrame(events.set_column(at, "ts", pa.array(times, events.schema.field("ts").type))).cache()
+    query = cer_gpu.compile(HEAVY[0][0], time_column="ts")
+    options = {"order_by": ["ts", "id"], "distribution": "key", "tasks": 5, "source": "rows"}
+    made = plan_match(df, query, **options)
+    assert made.input_plan.endswith("those of 1 key with many are cut by time")
+    with pytest.raises(cer_gpu.QueryTypeError, match="ordered by 'ts', which is NULL in 1 of"), plain_errors():
+        made.df.collect()
