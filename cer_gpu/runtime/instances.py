@@ -11,13 +11,15 @@ import numpy.typing as npt
 
 from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.automaton.atom_graph import AtomTable
-from cer_gpu.automaton.encoding import COUNT_WINDOW, GLOBAL_WINDOW
+from cer_gpu.automaton.encoding import CONSUME_NONE, COUNT_WINDOW, GLOBAL_WINDOW
 from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.joins import matching as loops
+from cer_gpu.backend.joins import scanning
 from cer_gpu.backend.joins.filters import Filters, StringTables, check_sizes, filters_of, with_strings
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances, rebuild
 from cer_gpu.backend.joins.successors import drop_without_successors
 from cer_gpu.backend.joins.whole_paths import LEFT, N_PROGRESS, General
+from cer_gpu.backend.joins.writing import N_ENTRY, Path
 from cer_gpu.columnar.memory import allocate
 from cer_gpu.errors import no_memory
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
@@ -36,9 +38,13 @@ MIN_AHEAD = 1 << 10
 MAX_SLOTS = 1 << 22
 """Maximum number of slots of the table for that search."""
 PADDING = 24
-"""Numbers between the columns of instances: at powers of two, all of one instance would share a set of the cache."""
+"""Numbers between the columns of instances: at powers of two, all of one instance would share a set of the cache.
+
+As many more are read, though not used, where instances are tested together; there are `scanning.LANES` or more."""
 MAX_NUMBERED = 1 << 30
 """Maximum number of entries of a hash index, which has numbers of 32 bits."""
+MAX_SCANNED = 1 << 8
+"""Maximum number of events of a step within reach that are compared one by one, where an index could find them."""
 PARTNERS = 1 << 6
 """Maximum number of events after a far edge of an end that are noted, for the events between the two."""
 WORK = 1 << 23
@@ -71,7 +77,7 @@ class InstanceGraph(Joining):
         n_atoms = len(table.graph.atoms)
         self._heights = np.zeros(n_atoms, np.int64)
         self._bottoms = np.zeros(n_atoms, np.int64)
-        self._path = np.zeros((_INITIAL_DEPTH, loops.N_ENTRY), np.int64)
+        self._path = np.zeros((_INITIAL_DEPTH, N_ENTRY), np.int64)
         self._fresh = np.zeros(n_atoms, np.int64)
         self._scratch = np.zeros(_INITIAL_DEPTH, np.int64)
         self._picked, self._partners = np.zeros(PICKED, np.int64), np.zeros(1 + PARTNERS, np.int64)
@@ -80,6 +86,11 @@ class InstanceGraph(Joining):
         self._judged = len(general["programs"]) > 0
         self._entries = np.zeros((_INITIAL_DEPTH if self._judged else 0, loops.N_SCOPE_ENTRY), np.int64)
         self._floors = np.zeros((len(table.graph.edges), loops.N_FLOOR), np.int64)
+        self._scan = self._scanned(joins)
+        self._scans = self._scan is not None
+        if self._scan is not None:
+            self._path = np.zeros((max(_INITIAL_DEPTH, scanning.MAX_STEPS), N_ENTRY), np.int64)
+            self._without_indexes = scanning.without_indexes(joins.graph)
         self._stacks = self._allocate(_INITIAL_SIZE)
         self._make_indexes()
         picked, progress = np.zeros(len(general["choices"]) + 1, np.int64), np.zeros(N_PROGRESS, np.int64)
@@ -88,6 +99,14 @@ class InstanceGraph(Joining):
         self._looks_ahead = options.window == GLOBAL_WINDOW and len(joins.graph["onward_edges"]) > 0
         self._next = np.zeros(2, np.int32)
         self._tests = filters_of(joins.conditions, joins.code, joins.plan.bound.constants, self._string_tables)
+
+    def _scanned(self, joins: JoinTables) -> scanning.Scan | None:
+        """Return the steps of the pattern, if it is a chain of which all matches are wanted; else None."""
+        demand, options = self._demand, self.options
+        every = options.limit == 0 and options.consume == CONSUME_NONE and demand.gathered == demand.strict == 0
+        if options.window == COUNT_WINDOW or not every or demand.n_shards > 1 or self._judged or not MAX_SCANNED:
+            return None
+        return None if len(joins.general["gaps"]) else scanning.scan_of(joins.graph, joins.conditions, MAX_SCANNED)
 
     @property
     def tested(self) -> Int64:
@@ -109,7 +128,7 @@ class InstanceGraph(Joining):
     def _followed(self, events: RelevantEvents) -> RelevantEvents:
         """Return the events; those that nothing can follow get a symbol of no atom."""
         n = len(events.symbols)
-        if n < MIN_AHEAD or not self._looks_ahead:
+        if n < MIN_AHEAD or not self._looks_ahead or self._scans:
             return events
         symbols = events.symbols.copy()
         if len(self._next) < min(2 * n, MAX_SLOTS):
@@ -134,11 +153,17 @@ class InstanceGraph(Joining):
 
     @property
     def _loop_arguments(self) -> tuple[tuple[Any, ...], ...]:
-        path = loops.Path(self._path, self._fresh, self._scratch, self._picked, self._partners)
+        path = Path(self._path, self._fresh, self._scratch, self._picked, self._partners)
+        if self._scans:
+            assert self._scan is not None
+            return self._graph, self._stacks, self._indexes, path, self._scan
         scopes = loops.Scopes(self._entries, self._dead, self._floors)
         return self._filters, self._general, self._graph, self._stacks, self._indexes, path, scopes
 
     def _run_loop(self, *arguments: Any) -> int:
+        if self._scans:
+            scanned: int = scanning.scan_events(*arguments)
+            return scanned
         self._general.progress[LEFT] = WORK
         status: int = loops.match_events(*arguments)
         check_sizes(self._tests)
@@ -146,7 +171,8 @@ class InstanceGraph(Joining):
 
     @property
     def _graph(self) -> Graph:
-        return Graph(atoms_of=self._table.atoms_of, marks=self._table.marks, **self._joins.graph)
+        fields = self._without_indexes if self._scans else self._joins.graph
+        return Graph(atoms_of=self._table.atoms_of, marks=self._table.marks, **fields)
 
     @property
     def _filters(self) -> Filters:
@@ -225,10 +251,12 @@ class InstanceGraph(Joining):
             **stacks,
             "heights": self._heights,
             "size": np.array([self._stacks.positions.shape[1]]),
+            "scans": np.array([self._scans]),
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Continue from a snapshot."""
+        self._scans = "scans" in snapshot and bool(snapshot["scans"][0])
         self._heights[:] = snapshot["heights"]
         self._bottoms[:] = 0
         super().restore(snapshot)
@@ -246,8 +274,8 @@ class InstanceGraph(Joining):
         n_atoms = len(self._heights)
         numbered = (self._table.has_gaps and options.partitioned) or options.window == COUNT_WINDOW
 
-        def rows(wanted: bool, dtype: npt.DTypeLike) -> Array:
-            return allocate((n_atoms, capacity if wanted else 0), dtype)
+        def rows(wanted: bool, dtype: npt.DTypeLike, padding: int = 0) -> Array:
+            return allocate((n_atoms, capacity + padding if wanted else 0), dtype)
 
         return Instances(
             self._heights,
@@ -256,11 +284,11 @@ class InstanceGraph(Joining):
             rows(options.placed, np.int64),
             rows(numbered, np.int64),
             rows(options.timed, np.int64),
-            rows(options.partitioned, np.int32),
+            rows(options.partitioned, np.int32, PADDING),
             allocate((n_atoms, joins.n_columns, capacity + PADDING), np.int64),
+            rows(True, self._length.dtype, PADDING),
             rows(True, self._length.dtype),
-            rows(True, self._length.dtype),
-            allocate((n_atoms, max(joins.n_incoming, 1), capacity), np.int64),
+            allocate((n_atoms, max(joins.n_incoming, 1), capacity + PADDING), np.int64),
             allocate((n_atoms, joins.n_ended, capacity), np.int64),
         )
 
@@ -292,17 +320,28 @@ class InstanceGraph(Joining):
         groups = plain(self._graph, self._stacks, self._indexes)
         rebuild(*groups, self._clocks_at(clock), self._length, moved)
 
+    def _take_indexes(self) -> None:
+        """Find events by indexes from now on, as many are within reach."""
+        self._scans = False
+        self._rebuild()
+        for a, height in enumerate(self._heights):
+            attributes = np.ascontiguousarray(self._stacks.values[a, :, :height].T)
+            groups = plain(self._graph, self._filters, self._stacks, self._indexes)
+            scanning.find_origins(*groups, a, attributes)
+
     def _reserve_memory(self, clock: Any) -> None:
         """Drop what is out of reach for an event of this clock; take more memory if less than half is free."""
         size = self._stacks.positions.shape[1]
         self._drop_unreachable(clock)
+        if self._scans and 2 * self._heights.max() > MAX_SCANNED:
+            self._take_indexes()
         if 2 * self._heights.max() <= size:
             return
         try:
             old, self._stacks = self._stacks, self._allocate(2 * size)
             for array, larger in zip(old, self._stacks, strict=True):
                 if _deep(array) and array.size:
-                    larger[..., :size] = array[..., :size]
+                    larger[..., : array.shape[-1]] = array
             self._make_indexes()
         except MemoryError:
             raise no_memory(size, "events of a step") from None

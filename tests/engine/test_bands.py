@@ -1,4 +1,4 @@
-"""Differences bounded from both sides: grid, zone maps, tests one by one and brute force find the same."""
+"""Differences bounded from both sides: scans, grid, zone maps, tests one by one and brute force find the same."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from small_sizes import small_sizes
 from strategies import property_test
 
 import cer_gpu
-from cer_gpu.runtime import join_plan
+from cer_gpu.backend.joins.lanes import LANES
+from cer_gpu.runtime import instances, join_plan
 from cer_gpu.runtime.join_plan import JoinPlan
 
-WAYS = ["grid", "zone maps", "one by one"]
+WAYS = ["scan", "scan, then grid", "grid", "zone maps", "one by one"]
 
 
 def take_away(monkeypatch, way):
-    """Leave a way to find events that pass, and those before it in `WAYS` away."""
-    if way != "grid":
+    """Leave the ways before one in `WAYS` to find events that pass away."""
+    monkeypatch.setattr(instances, "MAX_SCANNED", {"scan": 1 << 8, "scan, then grid": LANES}.get(way, 0))
+    if way in ("zone maps", "one by one"):
         monkeypatch.setattr(JoinPlan, "_bands", lambda *_: ((), ()))
     if way == "one by one":
         monkeypatch.setattr(join_plan, "_ZONED", ())
@@ -109,8 +111,8 @@ def test_all_ways_to_find_a_band_agree_with_brute_force(data):
     batches = events.combine_chunks().to_batches(max_chunksize=size)
     for way in WAYS:
         with pytest.MonkeyPatch.context() as monkeypatch:
-            take_away(monkeypatch, way)
             with small_sizes() if data.draw(st.booleans()) else nullcontext():
+                take_away(monkeypatch, way)
                 assert found(text, batches) == expected, (way, text)
 
 
@@ -150,8 +152,11 @@ def test_filters_of_far_events_agree_with_brute_force(data):
     ]
     text = f"SELECT * FROM S WHERE A AS a ; B AS b ; C AS c FILTER {' AND '.join(chosen)} WITHIN {window} EVENTS"
     batches = events.combine_chunks().to_batches(max_chunksize=data.draw(st.integers(1, n)))
-    with small_sizes() if data.draw(st.booleans()) else nullcontext():
-        assert found(text, batches) == expected, text
+    for way in ("scan", "scan, then grid", "grid"):
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            with small_sizes() if data.draw(st.booleans()) else nullcontext():
+                take_away(monkeypatch, way)
+                assert found(text, batches) == expected, (way, text)
 
 
 def test_far_filters_stand_beside_those_of_whole_paths():

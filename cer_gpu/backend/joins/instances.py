@@ -131,14 +131,14 @@ class Instances(NamedTuple):
     ordinals : int64, shape (atoms, capacity), or (atoms, 0), written
         Numbers in the partition, where contiguity asks for them.
     times : int64, shape (atoms, capacity), or (atoms, 0), written
-    partitions : int32, shape (atoms, capacity), or (atoms, 0), written
+    partitions : int32, shape (atoms, at least capacity), or (atoms, 0), written
     values : int64, shape (atoms, columns, at least capacity), written
         Columns that filters read, after the bits of the valid ones.
-    latest : clock, shape (atoms, capacity), written
+    latest : clock, shape (atoms, at least capacity), written
         Clock of the latest start that an instance reaches through filters of neighbours.
     best : clock, shape (atoms, capacity), written
         Greatest `latest` of the instance and those below it.
-    origins : int64, shape (atoms, max edges, capacity), written
+    origins : int64, shape (atoms, max edges, at least capacity), written
         For each edge into the atom, where to look: a height, or the entry at the head of a list.
     ended : int64, shape (atoms, max gaps, capacity), written
         Position of the first event after the instance that some gap after it must not hold; `NEVER` if none has come.

@@ -69,15 +69,23 @@ from cer_gpu.backend.joins.whole_paths import (
     gaps_pass,
     test_path,
 )
+from cer_gpu.backend.joins.writing import (
+    ATOM,
+    INSTANCE,
+    NEXT,
+    PHASE,
+    SEARCHED,
+    VIA_EDGE,
+    Path,
+    write_leaves,
+    write_match,
+)
 from cer_gpu.backend.status import DONE, GO_ON, GROW_NODES, GROW_PATH, OUTPUT_FULL
 
 # registers of `match_events` besides those shared: entries of the path, and scopes so far
 DEPTH, N_SCOPES, N_REGS = range(N_SHARED_REGS, N_SHARED_REGS + 3)
 
-# an entry of the path, from the end: atom, instance, the edge that is searched, the next candidate, the edge by which
-# the entry was found, and what comes next: to look for events before it, to take it for a start, to test the filters
-# that it decides, or those that the edge decides
-ATOM, INSTANCE, SEARCHED, NEXT, VIA_EDGE, PHASE, N_ENTRY = range(7)
+# phases of an entry of the path
 SEARCHING, STARTING, ENTERING, OPENING = range(4)
 
 # an entry of `Scopes.entries`: its scope, that of what the edge finds, a bit for each LAST that is after it, and what
@@ -88,30 +96,6 @@ SCOPE, SCOPE_BEFORE, LASTS, N_AT_ENTRY, N_AT_EDGE, N_SCOPE_ENTRY = range(6)
 FLOOR_SCOPE, FLOOR, N_FLOOR = range(3)
 
 _U = np.uint64
-
-
-class Path(NamedTuple):
-    """State of the listing.
-
-    Attributes
-    ----------
-    path : int64, shape (longest, 6), written
-    fresh : int64, shape (atoms,), written
-        1 for atoms to which the event under way was pushed.
-    order : int64, shape (ring,), written
-        Scratch for choosing among the rows of one end: a hash table.
-    picked : int64, shape (picks,), written
-        Starts that are listed at once.
-    partners : int64, shape (1 + most,), written
-        Instances of the source of the first far edge into the end that pass with it, newest first, after their number;
-        -1 if they are too many, or unknown.
-    """
-
-    path: Any
-    fresh: Any
-    order: Any
-    picked: Any
-    partners: Any
 
 
 class Scopes(NamedTuple):
@@ -199,75 +183,6 @@ def _may_end(filters, graph, instances, progress, path, depth, clock, length):
             return False
         line = stop
     return True
-
-
-@helper
-def _place(instances, q, i):
-    return instances.places[q, i] if instances.places.shape[1] > 0 else instances.positions[q, i]
-
-
-@helper
-def _write(graph, instances, output, path, depth, n_out, n_values):
-    """Write the match of a path, and return the new number of values; there is space."""
-    top, end = _U(depth - 1), _U(0)
-    row = _U(n_out)
-    first, last = _U(path[top, ATOM]), _U(path[end, ATOM])
-    output.spans[0, row] = _place(instances, first, _U(path[top, INSTANCE]))
-    output.spans[1, row] = _place(instances, last, _U(path[end, INSTANCE]))
-    if output.times.shape[1] > 0:
-        output.times[0, row] = instances.times[first, _U(path[top, INSTANCE])]
-        output.times[1, row] = instances.times[last, _U(path[end, INSTANCE])]
-    for back in range(depth):
-        entry = _U(depth - 1 - back)
-        q = _U(path[entry, ATOM])
-        if graph.marks[q] > 0:
-            output.positions[_U(n_values)] = _place(instances, q, _U(path[entry, INSTANCE]))
-            if output.marks.shape[0] > 0:
-                output.marks[_U(n_values)] = graph.marks[q]
-            n_values += 1
-    output.offsets[row + _U(1)] = n_values
-    return n_values
-
-
-@helper
-def _write_leaves(graph, instances, output, path, depth, e, picked, n, n_out, n_values):
-    """Write `n` matches with picked starts, which share the rest of the path; return the number of values."""
-    p = _U(graph.edges[e].source)
-    end = _U(path[0, INSTANCE])
-    last = _U(path[0, ATOM])
-    end_place = _place(instances, last, end)
-    is_marked, marked = np.int64(graph.marks[p] > 0), output.marks.shape[0] > 0
-    width = is_marked
-    for back in range(depth):
-        width += graph.marks[_U(path[_U(back), ATOM])] > 0
-    for r in range(n):
-        start = _place(instances, p, _U(picked[_U(r)]))
-        output.spans[0, _U(n_out + r)] = start
-        output.spans[1, _U(n_out + r)] = end_place
-        output.offsets[_U(n_out + 1 + r)] = n_values + (r + 1) * width
-        if is_marked == 1:
-            output.positions[_U(n_values + r * width)] = start
-    if output.times.shape[1] > 0:
-        for r in range(n):
-            output.times[0, _U(n_out + r)] = instances.times[p, _U(picked[_U(r)])]
-            output.times[1, _U(n_out + r)] = instances.times[last, end]
-    if marked and is_marked == 1:
-        for r in range(n):
-            output.marks[_U(n_values + r * width)] = graph.marks[p]
-    column = is_marked
-    for back in range(depth):
-        entry = _U(depth - 1 - back)
-        q = _U(path[entry, ATOM])
-        if graph.marks[q] == 0:
-            continue
-        place = _place(instances, q, _U(path[entry, INSTANCE]))
-        for r in range(n):
-            output.positions[_U(n_values + r * width + column)] = place
-        if marked:
-            for r in range(n):
-                output.marks[_U(n_values + r * width + column)] = graph.marks[q]
-        column += 1
-    return n_values + n * width
 
 
 @helper
@@ -495,7 +410,7 @@ def _list_paths(attributes, window, options, demand, filters, general, graph, in
                 costly = edges[e].test < edges[e].last and (filters.conditions[_U(edges[e].last - 1)].kind != COMPARE)
                 progress[LEFT] -= n_tested if costly else n_tested // STEP
                 if writes:
-                    n_values = _write_leaves(graph, instances, output, path, depth, e, listing.picked, n, n_out,
+                    n_values = write_leaves(graph, instances, output, path, depth, e, listing.picked, n, n_out,
                                              n_values)  # fmt: skip
                     n_out += n
                 n_here += n
@@ -567,7 +482,7 @@ def _list_paths(attributes, window, options, demand, filters, general, graph, in
                 if n_out + 1 >= output.offsets.shape[0] or n_values + depth > output.positions.shape[0]:
                     status = OUTPUT_FULL
                     break
-                n_values = _write(graph, instances, output, path, depth, n_out, n_values)
+                n_values = write_match(graph, instances, output, path, depth, n_out, n_values)
                 n_out += 1
             n_here += passed
             path[entry, PHASE] = OPENING if judged else SEARCHING

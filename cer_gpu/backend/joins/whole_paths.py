@@ -14,6 +14,7 @@ from cer_gpu.automaton.encoding import GAP_ATOM, GAP_BARRING, GAP_BARRING_END, G
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.joins.filters import run_events
 from cer_gpu.backend.joins.instances import Instances
+from cer_gpu.backend.joins.writing import ATOM, INSTANCE, VIA_EDGE
 
 # columns of `General.programs`: the relation, the choices (the first is local: it tells the iteration), the arguments,
 # the instructions, and 1 if some iteration is around the filter
@@ -41,9 +42,6 @@ EACH_EVENT, EVENT_BEFORE, FIRST_EVENT, LAST_EVENT, BARRING_EVENT = range(5)
 # columns of `General.barring`: the relation, the arguments, the instructions, and the choices of events before the gap
 BARRING_RELATION, BARRING_ARGUMENT, BARRING_ARGUMENT_END, BARRING_LINE, BARRING_LINE_END = range(5)
 BARRING_CHOICE, BARRING_CHOICE_END, N_BARRING = range(5, 8)
-
-# columns of an entry of the path, as in `cer_gpu.backend.joins.matching`
-_ATOM, _INSTANCE, _VIA_EDGE = 0, 1, 4
 
 _U = np.uint64
 
@@ -94,10 +92,10 @@ class General(NamedTuple):
 @helper
 def _in_scope(edges, levels, loop_levels, path, relation, one, other):
     """Return whether the entry `other` is in the scope of `one`, an event of the filtered formula."""
-    level = levels[relation, _U(path[_U(other), _ATOM])]
+    level = levels[relation, _U(path[_U(other), ATOM])]
     low, high = min(one, other), max(one, other)
     for entry in range(low + 1, high + 1):
-        loop = edges[_U(path[_U(entry), _VIA_EDGE])].loop
+        loop = edges[_U(path[_U(entry), VIA_EDGE])].loop
         if loop_levels[relation, _U(loop if loop >= 0 else loop_levels.shape[1] - 1)] < level:
             return False
     return True
@@ -106,7 +104,7 @@ def _in_scope(edges, levels, loop_levels, path, relation, one, other):
 @helper
 def _first_in_set(general, path, depth, atom_set, at):
     """Return the first entry of a path from `at` on whose atom is in a set; its depth if there is none."""
-    while at < depth and not general.sets[atom_set, _U(path[_U(at), _ATOM])]:
+    while at < depth and not general.sets[atom_set, _U(path[_U(at), ATOM])]:
         at += 1
     return np.int64(at)
 
@@ -140,8 +138,8 @@ def _next(general, path, depth, choices, n_choices, picks, first):
 def _take(general, path, number, entry):
     """Take an entry of a path for an argument of a program; return False if there is none."""
     if entry >= 0:
-        general.atoms[number] = path[_U(entry), _ATOM]
-        general.instances[number] = path[_U(entry), _INSTANCE]
+        general.atoms[number] = path[_U(entry), ATOM]
+        general.instances[number] = path[_U(entry), INSTANCE]
     return entry >= 0
 
 
@@ -159,7 +157,7 @@ def _event_of(general, edges, levels, loop_levels, path, depth, relation, scoped
         return at if near else np.int64(-1)
     for back in range(depth):
         entry = np.int64(back if event == LAST_EVENT else depth - 1 - back)
-        if general.sets[_U(of), _U(path[_U(entry), _ATOM])] and (
+        if general.sets[_U(of), _U(path[_U(entry), ATOM])] and (
             not scoped or _in_scope(edges, levels, loop_levels, path, relation, anchor, entry)
         ):
             return entry
@@ -259,16 +257,16 @@ def gaps_pass(filters, general, edges, levels, loop_levels, instances, path, dep
             return UNFINISHED
         progress[LEFT] -= STEP
         entry, onward = _U(top), _U(top - 1)
-        e = _U(path[entry, _VIA_EDGE])
-        t = _U(path[onward, _ATOM])
-        end = instances.positions[t, _U(path[onward, _INSTANCE])]
+        e = _U(path[entry, VIA_EDGE])
+        t = _U(path[onward, ATOM])
+        end = instances.positions[t, _U(path[onward, INSTANCE])]
         for gap in range(edges[e].gaps, edges[e].gaps_end):
             g = _U(gap)
             b = _U(general.gaps[g, GAP_ATOM])
             at = np.int64(top)
             if general.gaps[g, GAP_BEGINS] >= 0:
                 at = _first_in_set(general, path, depth, _U(general.gaps[g, GAP_BEGINS]), at)
-            s, source = _U(path[_U(at), _ATOM]), _U(path[_U(at), _INSTANCE])
+            s, source = _U(path[_U(at), ATOM]), _U(path[_U(at), INSTANCE])
             begin = instances.positions[s, source]
             low, high = instances.bottoms[b], instances.heights[b]
             while low < high:  # the first event of the gap
