@@ -41,6 +41,7 @@ SMALL = (
     (instances, "_INITIAL_DEPTH", 1),
     (instances, "PICKED", 3),
     (instances, "MAX_SCANNED", 16),
+    (instances, "MAX_SCANNED_IF_FAR", 16),
     (instances, "PARTNERS", 2),
     (instances, "MIN_AHEAD", 1),
     (products, "_INITIAL_SIZE", 2),

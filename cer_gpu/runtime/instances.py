@@ -43,8 +43,9 @@ PADDING = 24
 As many more are read, though not used, where instances are tested together; there are `scanning.LANES` or more."""
 MAX_NUMBERED = 1 << 30
 """Maximum number of entries of a hash index, which has numbers of 32 bits."""
-MAX_SCANNED = 1 << 8
-"""Maximum number of events of a step within reach that are compared one by one, where an index could find them."""
+MAX_SCANNED, MAX_SCANNED_IF_FAR = 1 << 7, 1 << 11
+"""Maximum number of events of a step within reach that are all compared, where an index could find them; the second one
+where events that are not neighbours are compared, as an index finds those of one edge alone."""
 PARTNERS = 1 << 6
 """Maximum number of events after a far edge of an end that are noted, for the events between the two."""
 WORK = 1 << 23
@@ -91,6 +92,7 @@ class InstanceGraph(Joining):
         if self._scan is not None:
             self._path = np.zeros((max(_INITIAL_DEPTH, scanning.MAX_STEPS), N_ENTRY), np.int64)
             self._without_indexes = scanning.without_indexes(joins.graph)
+            self._n_scanned = len(self._scan.supported) * scanning.LANES
         self._stacks = self._allocate(_INITIAL_SIZE)
         self._make_indexes()
         picked, progress = np.zeros(len(general["choices"]) + 1, np.int64), np.zeros(N_PROGRESS, np.int64)
@@ -104,9 +106,10 @@ class InstanceGraph(Joining):
         """Return the steps of the pattern, if it is a chain of which all matches are wanted; else None."""
         demand, options = self._demand, self.options
         every = options.limit == 0 and options.consume == CONSUME_NONE and demand.gathered == demand.strict == 0
-        if options.window == COUNT_WINDOW or not every or demand.n_shards > 1 or self._judged or not MAX_SCANNED:
+        whole = self._judged or len(joins.general["gaps"]) > 0
+        if options.partitioned or options.window == COUNT_WINDOW or not every or demand.n_shards > 1 or whole:
             return None
-        return None if len(joins.general["gaps"]) else scanning.scan_of(joins.graph, joins.conditions, MAX_SCANNED)
+        return scanning.scan_of(joins.graph, joins.conditions, MAX_SCANNED, MAX_SCANNED_IF_FAR)
 
     @property
     def tested(self) -> Int64:
@@ -284,7 +287,7 @@ class InstanceGraph(Joining):
             rows(options.placed, np.int64),
             rows(numbered, np.int64),
             rows(options.timed, np.int64),
-            rows(options.partitioned, np.int32, PADDING),
+            rows(options.partitioned, np.int32),
             allocate((n_atoms, joins.n_columns, capacity + PADDING), np.int64),
             rows(True, self._length.dtype, PADDING),
             rows(True, self._length.dtype),
@@ -333,7 +336,7 @@ class InstanceGraph(Joining):
         """Drop what is out of reach for an event of this clock; take more memory if less than half is free."""
         size = self._stacks.positions.shape[1]
         self._drop_unreachable(clock)
-        if self._scans and 2 * self._heights.max() > MAX_SCANNED:
+        if self._scans and 2 * self._heights.max() > self._n_scanned:
             self._take_indexes()
         if 2 * self._heights.max() <= size:
             return

@@ -36,8 +36,10 @@ TYPES = {"i": pa.int64(), "f": pa.float64(), "s": pa.string()}
 
 @st.composite
 def streams(draw):
-    n, rng = draw(st.integers(1, 90)), np.random.default_rng(draw(st.integers(0, 2**32)))
-    columns = {name: pa.array([each[k] for k in rng.integers(0, len(each), n)], TYPES[name]) for name, each in VALUES.items()}
+    n, rng = draw(st.integers(1, 60)), np.random.default_rng(draw(st.integers(0, 2**32)))
+    columns = {
+        name: pa.array([each[k] for k in rng.integers(0, len(each), n)], TYPES[name]) for name, each in VALUES.items()
+    }
     times = pa.array(np.sort(rng.integers(0, n, n)))
     return pa.table({"type": rng.choice(list("ABC"), n), "k": rng.integers(0, 3, n), "t": times, **columns})
 
@@ -60,7 +62,7 @@ def brute_force(rows, steps, tests, window, partitioned):
 @st.composite
 def chains(draw):
     """Draw the steps, and the tests of later events with earlier ones."""
-    steps = draw(st.lists(st.sampled_from("ABC"), min_size=2, max_size=3))
+    steps = draw(st.lists(st.sampled_from("ABC"), min_size=3, max_size=4))
     pairs = list(itertools.combinations(range(len(steps)), 2))
     tests = draw(
         st.lists(
@@ -90,6 +92,7 @@ def test_scans_agree_with_indexes_and_with_brute_force(data):
     for most, small in itertools.product((0, LANES, 1 << 8), (False, True)):
         with pytest.MonkeyPatch.context() as monkeypatch, small_sizes() if small else pytest.MonkeyPatch.context():
             monkeypatch.setattr(instances, "MAX_SCANNED", most)
+            monkeypatch.setattr(instances, "MAX_SCANNED_IF_FAR", most)
             query = cer_gpu.compile(text)
             found = [p for part in query.stream(batches) for p in part["positions"].to_pylist()]
             counted = query.evaluate(events, output="count")

@@ -131,7 +131,7 @@ class Instances(NamedTuple):
     ordinals : int64, shape (atoms, capacity), or (atoms, 0), written
         Numbers in the partition, where contiguity asks for them.
     times : int64, shape (atoms, capacity), or (atoms, 0), written
-    partitions : int32, shape (atoms, at least capacity), or (atoms, 0), written
+    partitions : int32, shape (atoms, capacity), or (atoms, 0), written
     values : int64, shape (atoms, columns, at least capacity), written
         Columns that filters read, after the bits of the valid ones.
     latest : clock, shape (atoms, at least capacity), written

@@ -59,7 +59,7 @@ from cer_gpu.backend.joins.lanes import (
     lanes_within,
     n_set,
 )
-from cer_gpu.backend.joins.reading import partition_of, store
+from cer_gpu.backend.joins.reading import store
 from cer_gpu.backend.joins.search import look_up
 from cer_gpu.backend.joins.writing import ATOM, INSTANCE, NEXT, Path, write_leaves
 from cer_gpu.backend.status import DONE, GO_ON, GROW_NODES, OUTPUT_FULL
@@ -69,8 +69,8 @@ MAX_STEPS = 8
 DEPTH = N_SHARED_REGS
 """Register for the events of the path under way; that of `cer_gpu.backend.joins.matching`."""
 
-# columns of `Scan.lines`: the columns of the earlier event and of the later one, whose numbers are x and y; what both are
-# exclusive-ored with; and 0 for x <= y, 1 for x < y, -1 for x <> y
+# columns of `Scan.lines`: the columns of the earlier event and of the later one, whose numbers are x and y; what both
+# are exclusive-ored with; and 0 for x <= y, 1 for x < y, -1 for x <> y
 EARLIER, LATER, SIGN, LESS_THAN, N_LINE = range(5)
 
 _SHIFT = LANES.bit_length() - 1
@@ -114,8 +114,11 @@ class Scan(NamedTuple):
     supported: Any
 
 
-def scan_of(graph: dict[str, Any], conditions: Array, most: int) -> Scan | None:
-    """Return the steps of a graph that is a chain of at least two atoms with comparisons alone, or None.
+def scan_of(graph: dict[str, Any], conditions: Array, most: int, most_if_far: int) -> Scan | None:
+    """Return the steps of a graph that is a chain to be scanned, or None.
+
+    It has three atoms or more, comparisons alone, and no index of equal values unless events that are not neighbours
+    are compared, too: of two atoms an index finds what passes at once, as it does along equal values.
 
     Parameters
     ----------
@@ -124,6 +127,8 @@ def scan_of(graph: dict[str, Any], conditions: Array, most: int) -> Scan | None:
     conditions : CONDITION, shape (conditions,)
     most
         Maximum number of instances of a step that are scanned; a multiple of LANES.
+    most_if_far
+        The same, where events that are not neighbours are compared.
     """
     flags, incoming = graph["flags"], graph["incoming"]
     n = len(flags)
@@ -133,7 +138,7 @@ def scan_of(graph: dict[str, Any], conditions: Array, most: int) -> Scan | None:
     plain = (edges["contiguous"] == 0) & (edges["loop"] < 0) & (edges["ended"] < 0)
     plain &= (edges["watched"] == edges["watched_end"]) & (edges["gaps"] == edges["gaps_end"])
     if (
-        not 2 <= n <= MAX_STEPS
+        not 3 <= n <= MAX_STEPS
         or len(initial) != 1
         or np.count_nonzero(flags & FINAL_ATOM) != 1
         or (flags & BARRING_ATOM).any()
@@ -163,6 +168,10 @@ def scan_of(graph: dict[str, Any], conditions: Array, most: int) -> Scan | None:
             for later in range(earlier + 2, n):
                 if graph["sets"][row[DISTANT_ATOMS], atoms[later]]:
                     lists[later * n + earlier].append(int(row[DISTANT_CONDITION]))
+    is_far = any(lists[later * n + earlier] for later in range(n) for earlier in range(later - 1))
+    keyed = (edges["test"] - edges["shift"] > edges["first"]).any()
+    if not most or (keyed and not is_far):
+        return None
     if any(conditions["kind"][each].tolist() != [COMPARE] * len(each) for each in lists):
         return None
     rows = [[row for line in each for row in _lines_of(conditions[line])] for each in lists]
@@ -171,6 +180,8 @@ def scan_of(graph: dict[str, Any], conditions: Array, most: int) -> Scan | None:
     first = np.cumsum([0, *map(len, rows)]).astype(np.int32)
     unequal = first[1:] - np.array([sum(row[LESS_THAN] < 0 for row in each) for each in rows], np.int32)
     lines = np.array([row for each in rows for row in each], np.int64).reshape(-1, N_LINE)
+
+    n_blocks = (most_if_far if is_far else most) // LANES
 
     def bits(column: str) -> Array:
         columns = [conditions[column][each].astype(np.int64) for each in lists]
@@ -184,8 +195,8 @@ def scan_of(graph: dict[str, Any], conditions: Array, most: int) -> Scan | None:
         lines,
         np.array([bits("column"), bits("other")]),
         np.zeros(len(lines), np.int64),
-        np.zeros((n, n, most // LANES), np.int64),
-        np.zeros(most // LANES, np.int64),
+        np.zeros((n, n, n_blocks), np.int64),
+        np.zeros(n_blocks, np.int64),
     )
 
 
@@ -195,7 +206,9 @@ def _lines_of(condition: Any) -> list[list[int]]:
     if op == DIFFERENT:
         return [[*columns, 0, -1]]
     at_most, at_least = [*columns, 0, int(op == LESS)], [*columns, -1, int(op == GREATER)]
-    return ([at_most] if op in (LESS, AT_MOST, EQUAL) else []) + ([at_least] if op in (GREATER, AT_LEAST, EQUAL) else [])
+    return ([at_most] if op in (LESS, AT_MOST, EQUAL) else []) + (
+        [at_least] if op in (GREATER, AT_LEAST, EQUAL) else []
+    )
 
 
 def without_indexes(graph: dict[str, Any]) -> dict[str, Any]:
@@ -230,8 +243,7 @@ def find_origins(graph, filters, instances, indexes, a, attributes):
         index, shift, slot = _U(graph.edges[e].index), np.int64(graph.edges[e].shift), _U(edge - graph.incoming[atom])
         for k in range(attributes.shape[0]):
             i = _U(k)
-            partition = np.int64(instances.partitions[atom, i] if instances.partitions.shape[1] > 0 else 0)
-            entry = look_up(graph, filters, instances, indexes, e, attributes, i, partition)
+            entry = look_up(graph, filters, instances, indexes, e, attributes, i, 0)
             while entry >= 0 and entry >> shift >= instances.origins[atom, slot, i]:
                 entry = np.int64(indexes.links[index, _U(entry)])
             instances.origins[atom, slot, i] = entry
@@ -309,18 +321,6 @@ def _within_limits(scan, values, p, side, row, at, bits):
 
 
 @helper
-def _of_partition(instances, partition, p, at, bits):
-    """Return those of the bits of instances from one on that are of a partition."""
-    rest = bits
-    while rest != 0:
-        lane = highest(rest)
-        rest ^= np.int64(1) << lane
-        if instances.partitions[p, _U(at + lane)] != partition:
-            bits ^= np.int64(1) << lane
-    return bits
-
-
-@helper
 def _n_left(scan, d, i, n):
     """Return the number of instances in a mask."""
     n_left = np.int64(0)
@@ -366,7 +366,7 @@ def _row(scan, j, i):
 
 
 @helper
-def _reaches(instances, indexes, attributes, scan, event, j, clock, length, partition):
+def _reaches(instances, indexes, attributes, scan, event, j, clock, length):
     """Set the first masks of all steps before an event that would be one of step `j`.
 
     Returns
@@ -374,7 +374,7 @@ def _reaches(instances, indexes, attributes, scan, event, j, clock, length, part
     (bool, int)
         Whether each step has an instance that passes, and the number of instances that were tested.
     """
-    n_tested, partitioned = np.int64(0), instances.partitions.shape[1] > 0
+    n_tested = np.int64(0)
     for compared in range(1, -1, -1):  # first the steps with comparisons
         i = j
         while i > _U(0):
@@ -394,8 +394,6 @@ def _reaches(instances, indexes, attributes, scan, event, j, clock, length, part
                     bits = _within_limits(scan, instances.values, p, EARLIER, row, at, bits)
                 if i > _U(0):
                     bits &= lanes_within(instances.latest, p, at, clock, length)
-                if partitioned:
-                    bits = _of_partition(instances, partition, _U(p), at, bits)
                 scan.masks[0, i, _U(block)] = bits
                 n_left += n_set(bits)
             n_tested += n
@@ -443,7 +441,7 @@ def _latest_of(instances, scan, i):
 
 @helper
 def _drop_old(instances, scan, symbol, graph, clock, length):
-    """Raise the bottoms of the stacks below the atoms of a symbol; return whether all are short enough to be scanned."""
+    """Raise the bottoms of the stacks below the atoms of a symbol; return whether all are short enough for a scan."""
     n_steps, most = scan.atoms.shape[0], scan.masks.shape[2] << _SHIFT
     good = True
     j = _U(0)
@@ -515,7 +513,6 @@ def scan_events(events, attributes, window, options, demand, graph, instances, i
         if graph.atoms_of[symbol, _U(0)] < 0:
             regs[EVENT] += 1
             continue
-        partition = partition_of(events, instances, event)
         place = events.places[event] if events.places.shape[0] > 0 else events.positions[event]
         if regs[LISTING] == 0:
             if not _drop_old(instances, scan, symbol, graph, clock, length):
@@ -528,8 +525,7 @@ def scan_events(events, attributes, window, options, demand, graph, instances, i
                 step = _step_of(scan, a)
                 k, reached = _U(instances.heights[a]), step < last
                 if reached and step > _U(0):
-                    reached, n_tested = _reaches(instances, indexes, attributes, scan, event, step, clock, length,
-                                                 partition)  # fmt: skip
+                    reached, n_tested = _reaches(instances, indexes, attributes, scan, event, step, clock, length)
                     regs[CHOICE_LEFT] -= n_tested
                 if reached:
                     store(events, instances, attributes, a, event)
@@ -543,7 +539,7 @@ def scan_events(events, attributes, window, options, demand, graph, instances, i
         while graph.atoms_of[symbol, j] >= 0 and status == DONE:
             if graph.atoms_of[symbol, j] == scan.atoms[last] and place >= options.report_from:
                 status = _list_paths(events, attributes, window, demand, graph, instances, indexes, listing, scan,
-                                     output, event, partition, regs)  # fmt: skip
+                                     output, event, regs)  # fmt: skip
             j += _U(1)
         if status == DONE and demand.counting == 1:
             status = count_end(events, options, counts, place, event, regs)
@@ -560,8 +556,7 @@ def scan_events(events, attributes, window, options, demand, graph, instances, i
 
 
 @helper
-def _list_paths(events, attributes, window, demand, graph, instances, indexes, listing, scan, output, event, partition,
-                regs):  # fmt: skip
+def _list_paths(events, attributes, window, demand, graph, instances, indexes, listing, scan, output, event, regs):
     """List the paths that end in the instance above the top of the stack of the last step; return the status."""
     n_steps = np.int64(scan.atoms.shape[0])
     path, picked, masks = listing.path, listing.picked, scan.masks
@@ -572,7 +567,7 @@ def _list_paths(events, attributes, window, demand, graph, instances, indexes, l
     if depth == 0:
         step = _U(n_steps - 1)
         a = _U(scan.atoms[step])
-        reached, n_tested = _reaches(instances, indexes, attributes, scan, event, step, clock, length, partition)
+        reached, n_tested = _reaches(instances, indexes, attributes, scan, event, step, clock, length)
         regs[CHOICE_LEFT] -= n_tested
         if not reached:
             return DONE
