@@ -14,9 +14,11 @@ from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.encoding import CONSUME_NONE, COUNT_WINDOW, GLOBAL_WINDOW
 from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.joins import matching as loops
-from cer_gpu.backend.joins import scanning
 from cer_gpu.backend.joins.filters import Filters, StringTables, check_sizes, filters_of, with_strings
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances, rebuild
+from cer_gpu.backend.joins.lanes import LANES
+from cer_gpu.backend.joins.scan_tables import MAX_STEPS, Scan, find_origins, scan_of, without_indexes
+from cer_gpu.backend.joins.scanning import scan_events
 from cer_gpu.backend.joins.successors import drop_without_successors
 from cer_gpu.backend.joins.whole_paths import LEFT, N_PROGRESS, General
 from cer_gpu.backend.joins.writing import N_ENTRY, Path
@@ -40,7 +42,7 @@ MAX_SLOTS = 1 << 22
 PADDING = 24
 """Numbers between the columns of instances: at powers of two, all of one instance would share a set of the cache.
 
-As many more are read, though not used, where instances are tested together; there are `scanning.LANES` or more."""
+As many more are read, though not used, where instances are tested together; there are `LANES` or more."""
 MAX_NUMBERED = 1 << 30
 """Maximum number of entries of a hash index, which has numbers of 32 bits."""
 MAX_SCANNED, MAX_SCANNED_IF_FAR = 1 << 7, 1 << 11
@@ -90,9 +92,9 @@ class InstanceGraph(Joining):
         self._scan = self._scanned(joins)
         self._scans = self._scan is not None
         if self._scan is not None:
-            self._path = np.zeros((max(_INITIAL_DEPTH, scanning.MAX_STEPS), N_ENTRY), np.int64)
-            self._without_indexes = scanning.without_indexes(joins.graph)
-            self._n_scanned = len(self._scan.supported) * scanning.LANES
+            self._path = np.zeros((max(_INITIAL_DEPTH, MAX_STEPS), N_ENTRY), np.int64)
+            self._without_indexes = without_indexes(joins.graph)
+            self._n_scanned = len(self._scan.supported) * LANES
         self._stacks = self._allocate(_INITIAL_SIZE)
         self._make_indexes()
         picked, progress = np.zeros(len(general["choices"]) + 1, np.int64), np.zeros(N_PROGRESS, np.int64)
@@ -102,14 +104,14 @@ class InstanceGraph(Joining):
         self._next = np.zeros(2, np.int32)
         self._tests = filters_of(joins.conditions, joins.code, joins.plan.bound.constants, self._string_tables)
 
-    def _scanned(self, joins: JoinTables) -> scanning.Scan | None:
+    def _scanned(self, joins: JoinTables) -> Scan | None:
         """Return the steps of the pattern, if it is a chain of which all matches are wanted; else None."""
         demand, options = self._demand, self.options
         every = options.limit == 0 and options.consume == CONSUME_NONE and demand.gathered == demand.strict == 0
         whole = self._judged or len(joins.general["gaps"]) > 0
         if options.partitioned or options.window == COUNT_WINDOW or not every or demand.n_shards > 1 or whole:
             return None
-        return scanning.scan_of(joins.graph, joins.conditions, MAX_SCANNED, MAX_SCANNED_IF_FAR)
+        return scan_of(joins.graph, joins.conditions, MAX_SCANNED, MAX_SCANNED_IF_FAR)
 
     @property
     def tested(self) -> Int64:
@@ -165,7 +167,7 @@ class InstanceGraph(Joining):
 
     def _run_loop(self, *arguments: Any) -> int:
         if self._scans:
-            scanned: int = scanning.scan_events(*arguments)
+            scanned: int = scan_events(*arguments)
             return scanned
         self._general.progress[LEFT] = WORK
         status: int = loops.match_events(*arguments)
@@ -330,7 +332,7 @@ class InstanceGraph(Joining):
         for a, height in enumerate(self._heights):
             attributes = np.ascontiguousarray(self._stacks.values[a, :, :height].T)
             groups = plain(self._graph, self._filters, self._stacks, self._indexes)
-            scanning.find_origins(*groups, a, attributes)
+            find_origins(*groups, a, attributes)
 
     def _reserve_memory(self, clock: Any) -> None:
         """Drop what is out of reach for an event of this clock; take more memory if less than half is free."""

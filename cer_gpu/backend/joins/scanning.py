@@ -8,31 +8,13 @@ once.  Each depth of a path has its own mask for each earlier step: the instance
 so far (forward checking).  A step of which none is left ends the search at once.
 
 It keeps the same instances as `cer_gpu.backend.joins.matching` without indexes, so that this can go on where it stops,
-once the window holds many (`find_origins`).
+once the window holds many (`cer_gpu.backend.joins.scan_tables.find_origins`).
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
-from cer_gpu.arrays import Array
-from cer_gpu.automaton.encoding import (
-    AT_LEAST,
-    AT_MOST,
-    BARRING_ATOM,
-    COMPARE,
-    DIFFERENT,
-    DISTANT_ATOMS,
-    DISTANT_CONDITION,
-    DISTANT_NEAREST,
-    EQUAL,
-    FINAL_ATOM,
-    GREATER,
-    INITIAL_ATOM,
-    LESS,
-)
 from cer_gpu.backend.arguments import Counts, Demand, Events, Matches, Options, Window
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.joins.choosing import (
@@ -46,7 +28,6 @@ from cer_gpu.backend.joins.choosing import (
     N_VALUES,
     count_end,
 )
-from cer_gpu.backend.joins.filters import Filters
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances
 from cer_gpu.backend.joins.lanes import (
     ALL,
@@ -60,193 +41,16 @@ from cer_gpu.backend.joins.lanes import (
     n_set,
 )
 from cer_gpu.backend.joins.reading import store
-from cer_gpu.backend.joins.search import look_up
+from cer_gpu.backend.joins.scan_tables import EARLIER, LATER, LESS_THAN, SIGN, Scan
 from cer_gpu.backend.joins.writing import ATOM, INSTANCE, NEXT, Path, write_leaves
 from cer_gpu.backend.status import DONE, GO_ON, GROW_NODES, OUTPUT_FULL
 
-MAX_STEPS = 8
-"""Maximum number of steps of a chain that is scanned."""
 DEPTH = N_SHARED_REGS
 """Register for the events of the path under way; that of `cer_gpu.backend.joins.matching`."""
-
-# columns of `Scan.lines`: the columns of the earlier event and of the later one, whose numbers are x and y; what both
-# are exclusive-ored with; and 0 for x <= y, 1 for x < y, -1 for x <> y
-EARLIER, LATER, SIGN, LESS_THAN, N_LINE = range(5)
 
 _SHIFT = LANES.bit_length() - 1
 _LEAST, _GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _U = np.uint64
-
-
-class Scan(NamedTuple):
-    """A chain of comparisons, by its steps.
-
-    Attributes
-    ----------
-    atoms : int32, shape (scanned,)
-        Atom of each step, in order.
-    edges : int32, shape (scanned,)
-        Edge into each; -1 for the first.
-    first : int32, shape (scanned * scanned + 1,)
-        First of `lines` for each later and earlier step: later * scanned + earlier.
-    unequal : int32, shape (scanned * scanned,)
-        First of those that ask for unequal numbers, which come last.
-    lines : int64, shape (lines, 4)
-        Columns EARLIER to LESS_THAN.
-    bits : int64, shape (2, scanned * scanned)
-        Bits of the columns of the earlier event that they read, and of the later one.
-    limits : int64, shape (lines,), written
-        What the numbers that are tested must not be beyond.
-    masks : int64, shape (scanned, scanned, blocks), written
-        Bits of the instances of each step that pass with the first events of the path; LANES for each block.
-    supported : int64, shape (blocks,), written
-        Scratch for one mask.
-    """
-
-    atoms: Any
-    edges: Any
-    first: Any
-    unequal: Any
-    lines: Any
-    bits: Any
-    limits: Any
-    masks: Any
-    supported: Any
-
-
-def scan_of(graph: dict[str, Any], conditions: Array, most: int, most_if_far: int) -> Scan | None:
-    """Return the steps of a graph that is a chain to be scanned, or None.
-
-    It has three atoms or more, comparisons alone, and no index of equal values unless events that are not neighbours
-    are compared, too: of two atoms an index finds what passes at once, as it does along equal values.
-
-    Parameters
-    ----------
-    graph
-        Fields of `Graph`.
-    conditions : CONDITION, shape (conditions,)
-    most
-        Maximum number of instances of a step that are scanned; a multiple of LANES.
-    most_if_far
-        The same, where events that are not neighbours are compared.
-    """
-    flags, incoming = graph["flags"], graph["incoming"]
-    n = len(flags)
-    edges = graph["edges"][: incoming[n]]
-    n_before = np.diff(incoming)
-    initial = np.flatnonzero(flags & INITIAL_ATOM)
-    plain = (edges["contiguous"] == 0) & (edges["loop"] < 0) & (edges["ended"] < 0)
-    plain &= (edges["watched"] == edges["watched_end"]) & (edges["gaps"] == edges["gaps_end"])
-    if (
-        not 3 <= n <= MAX_STEPS
-        or len(initial) != 1
-        or np.count_nonzero(flags & FINAL_ATOM) != 1
-        or (flags & BARRING_ATOM).any()
-        or not plain.all()
-        or len(graph["own_tests"])
-        or len(graph["lookahead"])
-        or (graph["distant"][:, DISTANT_NEAREST] == 1).any()
-    ):
-        return None
-    atoms, into = [int(initial[0])], [-1]
-    while len(atoms) < n:
-        after = np.flatnonzero(edges["source"] == atoms[-1])
-        if len(after) != 1 or n_before[edges["target"][after[0]]] != 1:
-            return None
-        into.append(int(after[0]))
-        atoms.append(int(edges["target"][after[0]]))
-    if len(set(atoms)) < n or not flags[atoms[-1]] & FINAL_ATOM:
-        return None
-    lists: list[list[int]] = [[] for _ in range(n * n)]
-    for later in range(1, n):
-        edge = edges[into[later]]
-        # of the conditions that an index guarantees, the last are those of its cells, which are not of the query
-        lists[later * n + later - 1] = [*range(edge["first"], edge["test"] - edge["shift"])]
-        lists[later * n + later - 1] += range(edge["test"], edge["last"])
-    for earlier, atom in enumerate(atoms):
-        for row in graph["distant"][graph["distants"][atom] : graph["distants"][atom + 1]]:
-            for later in range(earlier + 2, n):
-                if graph["sets"][row[DISTANT_ATOMS], atoms[later]]:
-                    lists[later * n + earlier].append(int(row[DISTANT_CONDITION]))
-    is_far = any(lists[later * n + earlier] for later in range(n) for earlier in range(later - 1))
-    keyed = (edges["test"] - edges["shift"] > edges["first"]).any()
-    if not most or (keyed and not is_far):
-        return None
-    if any(conditions["kind"][each].tolist() != [COMPARE] * len(each) for each in lists):
-        return None
-    rows = [[row for line in each for row in _lines_of(conditions[line])] for each in lists]
-    for each in rows:
-        each.sort(key=lambda row: row[LESS_THAN] < 0)
-    first = np.cumsum([0, *map(len, rows)]).astype(np.int32)
-    unequal = first[1:] - np.array([sum(row[LESS_THAN] < 0 for row in each) for each in rows], np.int32)
-    lines = np.array([row for each in rows for row in each], np.int64).reshape(-1, N_LINE)
-
-    n_blocks = (most_if_far if is_far else most) // LANES
-
-    def bits(column: str) -> Array:
-        columns = [conditions[column][each].astype(np.int64) for each in lists]
-        return np.array([np.bitwise_or.reduce(np.int64(1) << (each - 1)) for each in columns], np.int64)
-
-    return Scan(
-        np.array(atoms, np.int32),
-        np.array(into, np.int32),
-        first,
-        unequal,
-        lines,
-        np.array([bits("column"), bits("other")]),
-        np.zeros(len(lines), np.int64),
-        np.zeros((n, n, n_blocks), np.int64),
-        np.zeros(n_blocks, np.int64),
-    )
-
-
-def _lines_of(condition: Any) -> list[list[int]]:
-    """Return the lines of a condition."""
-    op, columns = int(condition["op"]), [int(condition["column"]), int(condition["other"])]
-    if op == DIFFERENT:
-        return [[*columns, 0, -1]]
-    at_most, at_least = [*columns, 0, int(op == LESS)], [*columns, -1, int(op == GREATER)]
-    return ([at_most] if op in (LESS, AT_MOST, EQUAL) else []) + (
-        [at_least] if op in (GREATER, AT_LEAST, EQUAL) else []
-    )
-
-
-def without_indexes(graph: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a graph whose stacks are searched without indexes and zone maps."""
-    edges = graph["edges"].copy()
-    edges["index"], edges["zoned"], edges["shift"] = -1, 0, 0
-    names = ("index_atoms", "index_columns", "index_steps", "index_shifts", "index_bits")
-    return {**graph, "edges": edges, "zones": graph["zones"][:, :0], **{name: graph[name][:0] for name in names}}
-
-
-@kernel
-def find_origins(graph, filters, instances, indexes, a, attributes):
-    """Set where the search from each instance of an atom begins, by the indexes, in place of the height of a stack.
-
-    Parameters
-    ----------
-    graph : Graph, read
-    filters : Filters, read
-    instances : Instances
-    indexes : Indexes, read
-    a : int
-        The atom.
-    attributes : int64, shape (height, columns)
-        Columns of its instances.
-    """
-    graph, filters, instances, indexes = Graph(*graph), Filters(*filters), Instances(*instances), Indexes(*indexes)
-    atom = _U(a)
-    for edge in range(graph.incoming[atom], graph.incoming[atom + _U(1)]):
-        e = _U(edge)
-        if graph.edges[e].index < 0:
-            continue
-        index, shift, slot = _U(graph.edges[e].index), np.int64(graph.edges[e].shift), _U(edge - graph.incoming[atom])
-        for k in range(attributes.shape[0]):
-            i = _U(k)
-            entry = look_up(graph, filters, instances, indexes, e, attributes, i, 0)
-            while entry >= 0 and entry >> shift >= instances.origins[atom, slot, i]:
-                entry = np.int64(indexes.links[index, _U(entry)])
-            instances.origins[atom, slot, i] = entry
 
 
 @helper
