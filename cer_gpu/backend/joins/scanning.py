@@ -26,6 +26,7 @@ from cer_gpu.backend.joins.choosing import (
     N_OUT,
     N_SHARED_REGS,
     N_VALUES,
+    ROOT,
     count_end,
 )
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances
@@ -322,7 +323,7 @@ def scan_events(events, attributes, window, options, demand, graph, instances, i
             if not _drop_old(instances, scan, symbol, graph, clock, length):
                 status = GROW_NODES
                 break
-            regs[LISTING], regs[DEPTH], regs[N_HERE], regs[FIRST_OUT] = 1, 0, 0, regs[N_OUT]
+            regs[LISTING], regs[ROOT], regs[DEPTH], regs[N_HERE], regs[FIRST_OUT] = 1, 0, 0, 0, regs[N_OUT]
             j = _U(0)
             while graph.atoms_of[symbol, j] >= 0:
                 a = _U(graph.atoms_of[symbol, j])
@@ -340,11 +341,13 @@ def scan_events(events, attributes, window, options, demand, graph, instances, i
                 listing.fresh[a] = reached
                 j += _U(1)
         j = _U(0)
-        while graph.atoms_of[symbol, j] >= 0 and status == DONE:
-            if graph.atoms_of[symbol, j] == scan.atoms[last] and place >= options.report_from:
+        while graph.atoms_of[symbol, j] >= 0 and status == DONE and regs[ROOT] == 0 and place >= options.report_from:
+            if graph.atoms_of[symbol, j] == scan.atoms[last]:
                 status = _list_paths(events, attributes, window, demand, graph, instances, indexes, listing, scan,
                                      output, event, regs)  # fmt: skip
             j += _U(1)
+        if status == DONE:
+            regs[ROOT] = 1  # what the event ends is listed
         if status == DONE and demand.counting == 1:
             status = count_end(events, options, counts, place, event, regs)
         if status != DONE:
