@@ -15,6 +15,7 @@ from cer_gpu.partition import key_index, partitions
 from cer_gpu.predicates import symbol_table
 from cer_gpu.runtime import (
     chain_counter,
+    conjunction_counter,
     instances,
     joining,
     keyed_stacks,
@@ -44,6 +45,8 @@ SMALL = (
     (instances, "MAX_SCANNED_IF_FAR", 16),
     (instances, "PARTNERS", 2),
     (instances, "MIN_AHEAD", 1),
+    (conjunction_counter, "_INITIAL_SIZE", 2),
+    (conjunction_counter, "_AHEAD", 4),
     (products, "_INITIAL_SIZE", 2),
     (products, "_INITIAL_DEPTH", 4),
     (contiguity, "FILTERED_FROM", 1),
@@ -53,6 +56,7 @@ SMALL = (
     (reduction, "TRIED", 15),
     (reduction, "MAX_REMAINING", 1e9),
     (reduction, "MAX_REMAINING_STEPS", 1e9),
+    (reduction, "MAX_REMAINING_COUNTED", 1e9),
     (reduction, "PAYS_FROM", -1),
     (reduction, "MIN_BITS", 1),
     (reduction, "MAX_BITS", 2),

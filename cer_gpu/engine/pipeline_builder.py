@@ -362,7 +362,12 @@ class PipelineBuilder:
         assert self._binding.parallel is not None
         assert self._binding.window_length is not None
         return SemiJoinFilter(
-            self._binding.parallel, self._table, joins, self._binding.window_length, whole=self._physical.reorders
+            self._binding.parallel,
+            self._table,
+            joins,
+            self._binding.window_length,
+            whole=self._physical.reorders,
+            brief=self._physical.counts_keys,
         )
 
     def deferred_events(self) -> DeferredEvents | None:

@@ -169,6 +169,11 @@ class PhysicalPlan:
             return Rejection("the window counts the events of each partition")
         return semi_joins(plan.parallel)
 
+    @property
+    def counts_keys(self) -> bool:
+        """True if an event costs the runtime about as much as a look for its partners."""
+        return self.runtime == "conjunction_counter"
+
     @cached_property
     def contiguity(self) -> AtomGraph | None:
         """Graph by which events are dropped whose neighbours fit no place of the pattern, or None if all are read."""
@@ -269,6 +274,16 @@ class _PlanRequest:
         return self.plan.parallel is not None
 
     @property
+    def counts_conjunction(self) -> bool:
+        """True if the matches of a conjunction can be counted by keys: each event has one place in it."""
+        plan, pattern = self.plan, self.plan.parallel
+        if pattern is None or plan.partition or not (self.output.counted and not self.output.weighed):
+            return False
+        whole = pattern.n_conjunction == len(pattern.graph.atoms) > 1
+        alone = whole and not pattern.shares_events and not pattern.ambiguous
+        return alone and self.finds_the_same and not plan.strategy.consecutive
+
+    @property
     def pends(self) -> bool:
         """True if the strategy holds one pending partial match for each step and key."""
         return self.plan.recent is not None
@@ -343,6 +358,8 @@ _NEIGHBOURS = (
 )
 _COUNTER = "matches are counted, not listed"
 
+_KEY_COUNTER = "matches are counted by the values that they share, and not listed"
+
 _WEIGHER = "matches are weighed as they are counted, not listed"
 
 _INSTANCES = "each event is stored once per step that it satisfies, and found again by the join predicates"
@@ -369,6 +386,13 @@ CHOICES = (
     Choice("funnel", lambda request: request.output.by_starts, _FUNNEL, lambda request: False),
     Choice("recent_graph", lambda request: request.branches, _BRANCHES, lambda request: False),
     Choice("recent", lambda request: request.pends, _RECENT, lambda request: False),
+    Choice(
+        "conjunction_counter",
+        lambda request: request.counts_conjunction,
+        _KEY_COUNTER,
+        lambda request: False,
+        Model.PCEA,
+    ),
     Choice("products", lambda request: request.gathers, _PRODUCTS, lambda request: request.finds_the_same, Model.PCEA),
     Choice("recogniser", lambda request: request.recognises, _RECOGNISER, lambda request: True, Model.RMA),
     Choice("instances", lambda request: request.relates, _INSTANCES, lambda request: request.finds_the_same, Model.RMA),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
 
-from cer_gpu.arrays import Int32
-from cer_gpu.automaton.parallel_pattern import ParallelPattern, ParallelTable, ParallelTransition
+from cer_gpu.arrays import Int32, Int64
+from cer_gpu.automaton.parallel_pattern import ParallelPattern, ParallelTable, ParallelTransition, variables_at
 from cer_gpu.backend.products.keys import Automaton
 from cer_gpu.expressions.relations import BoundRelations
 from cer_gpu.runtime.join_tables import offsets_of, padded, table_of
@@ -95,6 +95,11 @@ class ParallelTables:
         """Return a column of the events of a place with their values of a variable."""
         return self._columns[place, variable][0]
 
+    def equal_at(self, place: int) -> list[tuple[int, int]]:
+        """Return the columns of the events of a place that must be equal, as one variable has them."""
+        variables = range(len(self.pattern.variables))
+        return [pair for v in variables for pair in pairwise(self._columns.get((place, v), ()))]
+
     def values_of(self, columns: list[int]) -> list[tuple[int, int]]:
         """Return the tables, each with a value of its keys, that have values of some columns of events."""
         values = {
@@ -127,6 +132,88 @@ class ParallelTables:
             padded([columns for _, columns in self._keys]),
             table.unions,
         )
+
+
+class ConjunctionTree:
+    """The q-tree of a pattern that is a conjunction, as arrays.
+
+    Parameters
+    ----------
+    tables
+
+    Attributes
+    ----------
+    arrays : tuple
+        `CountTree.leaves` to `nodes`.
+    n_nodes, n_columns, max_values : int
+        Nodes above leaves, most children of one, and most values of a key.
+    """
+
+    def __init__(self, tables: ParallelTables) -> None:
+        pattern = tables.pattern
+        ((places, tree),) = pattern.trees
+        order = [node for node in tree.nodes if isinstance(node, str)]
+        number = {node: i for i, node in enumerate(order)}
+        children = {node: tree.children(node) for node in order}
+        above = {child: (number[node], n) for node in order for n, child in enumerate(children[node])}
+        keys: list[list[int]] = []
+        for node in order:
+            below = [variables_at(pattern.variables, places[leaf]) for leaf in tree.leaves(node)]
+            before = keys[above[node][0]] if node in above else []
+            keys.append([*before, *sorted(frozenset.intersection(*below).difference(before))])
+        leaf_of = {place: leaf for leaf, place in enumerate(places)}
+        own = [keys[above[leaf_of[place]][0]] for place in range(len(places))]
+        columns = [[tables.column_at(place, v) for v in own[place]] for place in range(len(places))]
+        equals = [[place, *pair] for place in range(len(places)) for pair in tables.equal_at(place)]
+        valid = [{*columns[place], *(c for e in equals if e[0] == place for c in e[1:])} for place in range(len(places))]
+        leaves = []
+        for place in range(len(places)):
+            node, child = above[leaf_of[place]]
+            parent = above.get(order[node], (-1, -1))[0]
+            bits = sum(1 << (column - 1) for column in valid[place])
+            leaves.append([node, child, bits, parent, len(keys[parent]) if parent >= 0 else 0])
+        nodes = [[*above.get(node, (-1, -1)), len(children[node]), len(keys[number[node]])] for node in order]
+        self._columns, self._keys, self._equals = columns, keys, equals
+        self._above = [above[leaf_of[place]][0] for place in range(len(places))]
+        self.n_nodes: int = len(order)
+        self.n_columns: int = max(len(each) for each in children.values())
+        self.max_values: int = max(map(len, keys))
+        self._n_attributes = len(tables.bound.columns)
+        self.arrays: tuple[Int64, ...] = (
+            np.array(leaves, np.int64),
+            np.array([[*own, *[0] * (self.max_values - len(own))] for own in columns], np.int64),
+            np.array([[-(k < len(own)) for k in range(self.max_values)] for own in columns], np.int64),
+            np.array(equals, np.int64).reshape(-1, 3),
+            np.array(nodes, np.int64),
+        )
+
+    def places_of(self, words: Sequence[int]) -> Int32:
+        """Return the place of each symbol, or -1, given the places of each as bits; there is one at most."""
+        assert all(word & (word - 1) == 0 for word in words)
+        return np.array([word.bit_length() - 1 for word in words], np.int32)
+
+    def values_of(self, columns: Sequence[int]) -> list[tuple[int, int]]:
+        """Return the nodes, each with a value of its keys, that have values of some columns of events."""
+        found = {}
+        for place, own in enumerate(self._columns):
+            node = self._above[place]
+            while node >= 0:
+                n_values = len(self._keys[node])
+                found |= {(node, value): None for value, column in enumerate(own[:n_values]) if column in columns}
+                node = int(self.arrays[-1][node, 0])
+        return list(found)
+
+    def attributes_of(self, places: Int32, values: Int64) -> Int64:
+        """Return the attributes of events at some places, given the values of their keys."""
+        attributes = np.zeros((len(places), 1 + self._n_attributes), np.int64)
+        for place, own in enumerate(self._columns):
+            of = places == place
+            for value, column in enumerate(own):
+                attributes[of, column] = values[of, value]
+            for _, column, other in (each for each in self._equals if each[0] == place):
+                attributes[of, other] = attributes[of, column]
+            attributes[of, 0] = self.arrays[0][place, 2]
+        return attributes
 
 
 def _flat(lists: list[list[int]]) -> Int32:

@@ -26,13 +26,13 @@ MIN_BUFFERED = 1 << 12
 """Minimum number of events buffered at once."""
 MAX_BUFFERED = 1 << 22
 """Maximum number of buffered events."""
-MAX_REMAINING, MAX_REMAINING_STEPS = 0.6, 0.4
-"""Fractions of the events that remain, up to which it pays to look for partners: of conjunctions, and of steps, which
-the runtime reads faster, as it stores none that has no event before it."""
+MAX_REMAINING, MAX_REMAINING_STEPS, MAX_REMAINING_COUNTED = 0.6, 0.4, 0.25
+"""Fractions of the events that remain, up to which it pays to look for partners: of conjunctions; of steps, which the
+runtime reads faster, as it stores none that has no event before it; and of conjunctions that are counted by keys."""
 PAYS_FROM = 0.2
 """Fraction of its events that a semi-join drops, from which on it pays."""
-RESTS = 8
-"""Ratio of the events to skip to those that were examined without a gain."""
+RESTS, RESTS_COUNTED = 8, 64
+"""Ratio of the events to skip to those that were examined without a gain, also for conjunctions counted by keys."""
 SLOTS_AN_EVENT = 8
 """Slots of a table for each event in a window."""
 MAX_APART = 32
@@ -56,6 +56,8 @@ class SemiJoinFilter:
         Length of the window, uint64 or float64.
     whole : bool
         True: the order of the matches of an end does not matter, so that all events without partners are dropped.
+    brief : bool
+        True: the runtime counts by keys, which takes no longer than most looks for partners.
     """
 
     def __init__(
@@ -66,10 +68,14 @@ class SemiJoinFilter:
         length: np.uint64 | np.float64,
         *,
         whole: bool,
+        brief: bool,
     ) -> None:
         self._table, self._length = table, length
         ordered = [join for join in joins if join.ordered]
         self._max_remaining = MAX_REMAINING_STEPS if len(ordered) == len(joins) else MAX_REMAINING
+        self._brief, self._rests = brief, RESTS_COUNTED if brief else RESTS
+        if brief:
+            self._max_remaining = MAX_REMAINING_COUNTED
         # those of one key find little on the way back: what has lost its partners has lost its own ones, too
         back = ordered[-2::-1] if whole else []
         self._joins = [_groups_of(join, tables, whole=whole) for join in [*joins, *back]]
@@ -103,17 +109,27 @@ class SemiJoinFilter:
         if 4 * (n_closed - self._n_decided) >= 3 * self._n:
             ready += self._decide(n_closed)
         if self._n >= MAX_BUFFERED or (not self._tried and self._n >= TRIED and not self._promises()):
-            ready += self.release()
+            ready += self._undecided() if self._brief else self.release()
+        return ready
+
+    def _undecided(self) -> list[RelevantEvents]:
+        """Return all buffered events that are not decided."""
+        if self._n == self._n_decided:
+            return []
+        ready = [self._at(slice(self._n_decided, self._n))]
+        self._forget(self._clocks[-1])
         return ready
 
     def _promises(self) -> bool:
         """Return True if few events have partners among the buffered ones, so that it may pay to wait for more."""
         self._tried = True
-        words = self._places()
-        self._drop_partnerless(words, 0, self._n, trial=True)
-        promises = bool(np.count_nonzero(words) <= self._max_remaining * self._n)
+        promises = not self._brief or 2 * self._first_open() >= self._n
+        if promises:
+            words = self._places()
+            self._drop_partnerless(words, 0, self._n, trial=True)
+            promises = bool(np.count_nonzero(words) <= self._max_remaining * self._n)
         if not promises:
-            self._pause_for(RESTS * self._n)
+            self._pause_for(self._rests * self._n)
         return promises
 
     def _pause_for(self, n: int) -> None:
@@ -213,7 +229,7 @@ class SemiJoinFilter:
         words = self._left(n_closed)
         left = begin + np.flatnonzero(words[begin:n_closed])
         if len(left) > self._max_remaining * (n_closed - begin):
-            self._pause_for(RESTS * (n_closed - begin))
+            self._pause_for(self._rests * (n_closed - begin))
         ready = [self._at(left)] if len(left) else []
         if n_closed == n:
             self._forget(clocks[n - 1])

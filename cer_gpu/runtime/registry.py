@@ -6,6 +6,7 @@ from typing import Any
 
 from cer_gpu.automaton.alphabet import Table
 from cer_gpu.runtime.chain_counter import ChainCounter
+from cer_gpu.runtime.conjunction_counter import ConjunctionCounter
 from cer_gpu.runtime.counter import Counter
 from cer_gpu.runtime.events import RunOptions
 from cer_gpu.runtime.instances import InstanceGraph
@@ -37,6 +38,7 @@ RUNTIMES: dict[str, type[Runtime]] = {
     "chain_weigher": ChainCounter,
     "instances": InstanceGraph,
     "products": Products,
+    "conjunction_counter": ConjunctionCounter,
     "recogniser": Recognising,
     "funnel": Funnel,
     "tested_funnel": TestedFunnel,
