@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from cer_gpu.backend.products.key_counts import (
     LiveEvents,
 )
 from cer_gpu.backend.status import Status
-from cer_gpu.columnar.memory import GrowableArray, allocate, larger_ring, zeros
+from cer_gpu.columnar.memory import GrowableArray, larger_ring, zeros
 from cer_gpu.errors import no_memory
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.joining import Joining
@@ -77,14 +76,13 @@ class ConjunctionCounter(Joining):
         self._ahead = np.zeros((_AHEAD, 2), np.uint64), np.zeros((_AHEAD, 2 + self._tree.max_values), np.int64)
         n = _INITIAL_SIZE if self._windowed else 0
         self._live = np.zeros((n, 2), np.int32), np.zeros(n, self._length.dtype)
+        self._next_position = 0
         self._products: Products | None = None
 
     @property
     def n_bytes(self) -> int:
         """Bytes of the numbers, the look-up table and the events in the window."""
-        arrays = (self._keys.array, self._slots, *self._live)
-        n_own: int = sum(array.nbytes for array in arrays)
-        return super().n_bytes + n_own if self._products is None else self._products.n_bytes
+        return super().n_bytes + self._keys.array.nbytes if self._products is None else self._products.n_bytes
 
     @property
     def live_counts(self) -> dict[str, int]:
@@ -98,6 +96,7 @@ class ConjunctionCounter(Joining):
 
     def feed(self, events: RelevantEvents) -> Iterator[ResultBuffers]:
         """Process relevant events and yield full buffers, in order."""
+        self._next_position = int(events.positions[-1]) + 1
         if self._products is None:
             self._regs[FIRST_AHEAD] = 0
             yield from super().feed(events)
@@ -130,24 +129,29 @@ class ConjunctionCounter(Joining):
             return Status.DONE
         return status
 
+    @property
+    def _live_events(self) -> tuple[Array, Array]:
+        """The events in the window, the oldest first, as `LiveEvents`."""
+        at = np.arange(self._regs[FIRST_LIVE], self._regs[END_LIVE]) % max(len(self._live[1]), 1)
+        return self._live[0][at], self._live[1][at]
+
     def _fed_products(self) -> Products:
         """Return a runtime with the partial matches of the events in the window."""
         products = Products(self._table, self.options, self._given_length)
-        first, end = int(self._regs[FIRST_LIVE]), int(self._regs[END_LIVE])
-        at = np.arange(first, end) % max(len(self._live[1]), 1)
-        members, clocks = (each[at] for each in self._live)
+        members, clocks = self._live_events
+        n = len(clocks)
         symbol_of = np.zeros(len(self._tree.arrays[0]), np.int32)
         symbol_of[self._symbols[self._symbols >= 0]] = np.flatnonzero(self._symbols >= 0)
         values = self._keys.array[members[:, LIVE_KEY], FIRST_COUNT + self._tree.n_columns :]
         nothing = np.empty(0, np.int64)
         events = RelevantEvents(
             symbols=symbol_of[members[:, LIVE_PLACE]],
-            positions=np.full(end - first, -1),  # before all that are reported
+            positions=np.full(n, -1),  # before all that are reported
             lows=nothing,
-            times=np.zeros(end - first if self.options.timed else 0, np.int64),
+            times=np.zeros(n if self.options.timed else 0, np.int64),
             partitions=np.empty(0, np.int32),
             ordinals=nothing,
-            places=np.full(end - first if self.options.placed else 0, -1),
+            places=np.full(n if self.options.placed else 0, -1),
             window_clocks=clocks,
             attributes=self._tree.attributes_of(members[:, LIVE_PLACE], values),
         )
@@ -156,8 +160,8 @@ class ConjunctionCounter(Joining):
         return products
 
     def live(self) -> int:
-        """Return a position before which counts to come name no event."""
-        return 0
+        """Return a position before which counts to come name no event: they name their ends alone."""
+        return self._next_position
 
     # ---- strings ----------------------------------------------------------------------------------------------
 
@@ -189,20 +193,17 @@ class ConjunctionCounter(Joining):
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as arrays by name, from which `restore` continues."""
+        shared = {**super().snapshot(), "next_position": np.array([self._next_position])}
         if self._products is not None:
-            return {**super().snapshot(), **{f"products_{k}": v for k, v in self._products.snapshot().items()}}
+            return {**shared, **{f"products_{k}": v for k, v in self._products.snapshot().items()}}
         self._drop_unreachable(self._last_clocks[0])
-        return {
-            **super().snapshot(),
-            "keys": self._keys.array[: self._regs[N_KEYS]],
-            "members": self._live[0],
-            "clocks": self._live[1],
-            "in_window": self._regs[[FIRST_LIVE, END_LIVE]],
-        }
+        members, clocks = self._live_events
+        return {**shared, "keys": self._keys.array[: self._regs[N_KEYS]], "members": members, "clocks": clocks}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Continue from a snapshot."""
         super().restore(snapshot)
+        self._next_position = int(snapshot["next_position"][0])
         products = {k.removeprefix("products_"): v for k, v in snapshot.items() if k.startswith("products_")}
         if products:
             self._products = Products(self._table, self.options, self._given_length)
@@ -212,8 +213,11 @@ class ConjunctionCounter(Joining):
         self._reserve_keys(n)
         self._keys.array[:n] = snapshot["keys"]
         self._regs[N_KEYS] = n
-        self._regs[[FIRST_LIVE, END_LIVE]] = snapshot["in_window"]
-        self._live = snapshot["members"], snapshot["clocks"]
+        while len(self._live[0]) < len(snapshot["members"]):
+            self._lengthen_ring()
+        for each, name in zip(self._live, ("members", "clocks"), strict=True):
+            each[: len(snapshot[name])] = snapshot[name]
+        self._regs[[FIRST_LIVE, END_LIVE]] = 0, len(snapshot["members"])
         self._drop_unreachable(self._last_clocks[0])
 
     # ---- memory -----------------------------------------------------------------------------------------------
@@ -229,14 +233,17 @@ class ConjunctionCounter(Joining):
         n_live = int(self._regs[END_LIVE] - self._regs[FIRST_LIVE])
         try:
             if self._windowed and n_live == len(self._live[0]):
-                members, clocks = (larger_ring(each, 2 * n_live) for each in self._live)
-                self._live = members, clocks
+                self._lengthen_ring()
             if self._regs[N_KEYS] + self._n_added > len(self._keys.array):
                 self._drop_unreachable(clock)
                 if self._reserve_keys(int(self._regs[N_KEYS])):
                     self._drop_unreachable(clock)
         except MemoryError:
             raise no_memory(n_live, "events in a window", "a shorter WITHIN") from None
+
+    def _lengthen_ring(self) -> None:
+        members, clocks = (larger_ring(each, 2 * len(each)) for each in self._live)
+        self._live = members, clocks
 
     def _reserve_keys(self, n: int) -> bool:
         """Make space for `n` keys, half as many, and what an event adds; return True if the hash table is new."""

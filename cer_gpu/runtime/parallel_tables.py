@@ -165,7 +165,9 @@ class ConjunctionTree:
         own = [keys[above[leaf_of[place]][0]] for place in range(len(places))]
         columns = [[tables.column_at(place, v) for v in own[place]] for place in range(len(places))]
         equals = [[place, *pair] for place in range(len(places)) for pair in tables.equal_at(place)]
-        valid = [{*columns[place], *(c for e in equals if e[0] == place for c in e[1:])} for place in range(len(places))]
+        valid = [
+            {*columns[place], *(c for e in equals if e[0] == place for c in e[1:])} for place in range(len(places))
+        ]
         leaves = []
         for place in range(len(places)):
             node, child = above[leaf_of[place]]

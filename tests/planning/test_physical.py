@@ -47,6 +47,12 @@ def test_the_runtime_follows_pattern_and_output(text, output, runtime):
     assert evaluator.physical.runtime == runtime
 
 
+@pytest.mark.parametrize(("output", "runtime"), [("positions", "products"), ("count", "conjunction_counter")])
+def test_conjunctions_are_counted_by_keys(output, runtime):
+    physical = physical_plan(plan_of("SELECT * FROM S WHERE A ALL B FILTER A.k = B.k"), OUTPUTS[output])
+    assert (physical.model, physical.runtime, physical.engine) == (Model.PCEA, runtime, RUNTIMES[runtime].engine)
+
+
 @pytest.mark.parametrize("output", ["positions", "bindings", "count", "ends"])
 @pytest.mark.parametrize(
     "where", ["A ; B", "A ; B PARTITION BY [k]", "A AS a ; B AS b FILTER a.x < b.x WITHIN 9 EVENTS"]

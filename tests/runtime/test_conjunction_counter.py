@@ -60,7 +60,7 @@ def test_counts_are_the_numbers_of_rows_in_any_cut(pattern, window):
         found.append(evaluator.finish())
     assert counts_of(pa.Table.from_batches(found)) == expected
     shards = [query.evaluate(table, output="count", shard=(k, 3)) for k in range(3)]
-    assert sorted(sum(map(counts_of, shards), [])) == expected
+    assert sorted(row for shard in shards for row in counts_of(shard)) == expected
 
 
 @pytest.mark.parametrize(

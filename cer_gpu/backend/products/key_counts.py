@@ -1,4 +1,4 @@
-"""Counting of the matches of a conjunction by keys: a number for each key and part of the pattern, and no partial match.
+"""Counting of the matches of a conjunction by keys: a number for each key and part of it, and no partial matches.
 
 Berkholz, Keppeler, Schweikardt (Answering conjunctive queries under updates, PODS 2017): for a hierarchical query, a
 number is kept for each node of the q-tree and each of its keys, and an update changes those from a leaf to the root.
@@ -171,8 +171,10 @@ def count_by_keys(events, attributes, window, options, demand, tree, keys, live,
                 live.members[i, LIVE_KEY], live.members[i, LIVE_PLACE] = row, place
                 live.clocks[i] = clock
                 regs[END_LIVE] += 1
-            if total > _U(0) and at >= options.report_from and (
-                demand.n_shards == 1 or at % demand.n_shards == demand.shard
+            if (
+                total > _U(0)
+                and at >= options.report_from
+                and (demand.n_shards == 1 or at % demand.n_shards == demand.shard)
             ):
                 regs[N_HERE] = np.int64(min(total, MAX_SIGNED))
                 count_end(events, options, counts, at, event, regs)
@@ -206,7 +208,7 @@ def _slot_of(slots, h):
 
 @helper
 def _look_ahead(tree, keys, symbols, attributes, n_events, regs):
-    """Find, or make, the rows of the next events: all of them in steps, so that the processor waits for many at once."""
+    """Find, or make, the rows of the next events, in steps, so that the processor waits for many at once."""
     size = keys.ahead.shape[0]
     first = regs[EVENT]
     last = min((first | (size - 1)) + 1, n_events)
