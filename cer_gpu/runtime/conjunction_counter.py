@@ -11,6 +11,7 @@ from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.automaton.encoding import NO_WINDOW
 from cer_gpu.automaton.parallel_pattern import ParallelTable
 from cer_gpu.backend.arguments import plain
+from cer_gpu.backend.joins import choosing as k
 from cer_gpu.backend.products import key_counts as loop
 from cer_gpu.backend.products.key_counts import (
     END_LIVE,
@@ -75,8 +76,9 @@ class ConjunctionCounter(Joining):
         self._slots = _empty_slots(_INITIAL_SIZE)
         self._ahead = np.zeros((_AHEAD, 2), np.uint64), np.zeros((_AHEAD, 2 + self._tree.max_values), np.int64)
         n = _INITIAL_SIZE if self._windowed else 0
-        self._live = np.zeros((n, 2), np.int32), np.zeros(n, self._length.dtype)
+        self._live: tuple[Array, Array] = np.zeros((n, 2), np.int32), np.zeros(n, self._length.dtype)
         self._next_position = 0
+        self._first_live = 0  # the first event in the window when keys were dropped
         self._products: Products | None = None
 
     @property
@@ -103,12 +105,12 @@ class ConjunctionCounter(Joining):
             if self._products is None:
                 return
             yield self.flush()
-            events = events.at(slice(int(self._regs[loop.EVENT]), None))
+            events = events.at(slice(int(self._regs[k.EVENT]), None))
         yield from self._products.feed(events)
 
     def flush(self) -> ResultBuffers:
         """Return the counts since the last full buffer."""
-        if self._products is None or self._regs[loop.N_ENDS]:
+        if self._products is None or self._regs[k.N_ENDS]:
             return super().flush()
         return self._products.flush()
 
@@ -139,13 +141,13 @@ class ConjunctionCounter(Joining):
         """Return a runtime with the partial matches of the events in the window."""
         products = Products(self._table, self.options, self._given_length)
         members, clocks = self._live_events
-        n = len(clocks)
+        n, places = len(clocks), members[:, LIVE_PLACE].astype(np.int32)
         symbol_of = np.zeros(len(self._tree.arrays[0]), np.int32)
         symbol_of[self._symbols[self._symbols >= 0]] = np.flatnonzero(self._symbols >= 0)
         values = self._keys.array[members[:, LIVE_KEY], FIRST_COUNT + self._tree.n_columns :]
         nothing = np.empty(0, np.int64)
         events = RelevantEvents(
-            symbols=symbol_of[members[:, LIVE_PLACE]],
+            symbols=symbol_of[places],
             positions=np.full(n, -1),  # before all that are reported
             lows=nothing,
             times=np.zeros(n if self.options.timed else 0, np.int64),
@@ -153,7 +155,7 @@ class ConjunctionCounter(Joining):
             ordinals=nothing,
             places=np.full(n if self.options.placed else 0, -1),
             window_clocks=clocks,
-            attributes=self._tree.attributes_of(members[:, LIVE_PLACE], values),
+            attributes=self._tree.attributes_of(places, values),
         )
         for buffer in products.feed(events):
             assert not len(buffer)
@@ -195,7 +197,7 @@ class ConjunctionCounter(Joining):
         """Return the state as arrays by name, from which `restore` continues."""
         shared = {**super().snapshot(), "next_position": np.array([self._next_position])}
         if self._products is not None:
-            return {**shared, **{f"products_{k}": v for k, v in self._products.snapshot().items()}}
+            return {**shared, **{f"products_{name}": each for name, each in self._products.snapshot().items()}}
         self._drop_unreachable(self._last_clocks[0])
         members, clocks = self._live_events
         return {**shared, "keys": self._keys.array[: self._regs[N_KEYS]], "members": members, "clocks": clocks}
@@ -204,7 +206,8 @@ class ConjunctionCounter(Joining):
         """Continue from a snapshot."""
         super().restore(snapshot)
         self._next_position = int(snapshot["next_position"][0])
-        products = {k.removeprefix("products_"): v for k, v in snapshot.items() if k.startswith("products_")}
+        prefix = "products_"
+        products = {name.removeprefix(prefix): each for name, each in snapshot.items() if name.startswith(prefix)}
         if products:
             self._products = Products(self._table, self.options, self._given_length)
             self._products.restore(products)
@@ -226,7 +229,8 @@ class ConjunctionCounter(Joining):
         groups = plain(*self._loop_arguments)
         moved = np.empty(int(self._regs[N_KEYS]) + 1, np.int32)
         loop.drop_unused_keys(*groups, moved, self._regs)
-        self._regs[FIRST_AHEAD] = self._regs[loop.EVENT]  # rows that were looked up have moved
+        self._regs[FIRST_AHEAD] = self._regs[k.EVENT]  # rows that were looked up have moved
+        self._first_live = int(self._regs[FIRST_LIVE])
 
     def _reserve_memory(self, clock: Any) -> None:
         """Drop the keys that count nothing; take more memory where less than half is free."""
@@ -235,7 +239,8 @@ class ConjunctionCounter(Joining):
             if self._windowed and n_live == len(self._live[0]):
                 self._lengthen_ring()
             if self._regs[N_KEYS] + self._n_added > len(self._keys.array):
-                self._drop_unreachable(clock)
+                if self._regs[FIRST_LIVE] > self._first_live:  # else all keys count something
+                    self._drop_unreachable(clock)
                 if self._reserve_keys(int(self._regs[N_KEYS])):
                     self._drop_unreachable(clock)
         except MemoryError:

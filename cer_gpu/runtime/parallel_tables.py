@@ -170,10 +170,10 @@ class ConjunctionTree:
         ]
         leaves = []
         for place in range(len(places)):
-            node, child = above[leaf_of[place]]
-            parent = above.get(order[node], (-1, -1))[0]
+            inner, child = above[leaf_of[place]]
+            parent = above.get(order[inner], (-1, -1))[0]
             bits = sum(1 << (column - 1) for column in valid[place])
-            leaves.append([node, child, bits, parent, len(keys[parent]) if parent >= 0 else 0])
+            leaves.append([inner, child, bits, parent, len(keys[parent]) if parent >= 0 else 0])
         nodes = [[*above.get(node, (-1, -1)), len(children[node]), len(keys[number[node]])] for node in order]
         self._columns, self._keys, self._equals = columns, keys, equals
         self._above = [above[leaf_of[place]][0] for place in range(len(places))]
@@ -181,7 +181,7 @@ class ConjunctionTree:
         self.n_columns: int = max(len(each) for each in children.values())
         self.max_values: int = max(map(len, keys))
         self._n_attributes = len(tables.bound.columns)
-        self.arrays: tuple[Int64, ...] = (
+        self.arrays: tuple[Int64, Int64, Int64, Int64, Int64] = (
             np.array(leaves, np.int64),
             np.array([[*own, *[0] * (self.max_values - len(own))] for own in columns], np.int64),
             np.array([[-(k < len(own)) for k in range(self.max_values)] for own in columns], np.int64),
@@ -196,7 +196,7 @@ class ConjunctionTree:
 
     def values_of(self, columns: Sequence[int]) -> list[tuple[int, int]]:
         """Return the nodes, each with a value of its keys, that have values of some columns of events."""
-        found = {}
+        found: dict[tuple[int, int], None] = {}
         for place, own in enumerate(self._columns):
             node = self._above[place]
             while node >= 0:
