@@ -15,18 +15,16 @@ from cer_gpu.partition import key_index, partitions
 from cer_gpu.predicates import symbol_table
 from cer_gpu.runtime import (
     chain_counter,
-    conjunction_counter,
     instances,
     joining,
     keyed_stacks,
     matches,
-    products,
-    reduction,
     run,
     stacks,
     window_choice,
 )
 from cer_gpu.runtime import deferred_events as intervals
+from cer_gpu.runtime.parallel import conjunction_counter, products, reduction
 from cer_gpu.runtime.progress import funnel
 from cer_gpu.runtime.recent import graph_run as recent_graph
 from cer_gpu.runtime.recent import run as recent

@@ -44,9 +44,9 @@ from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
 from cer_gpu.runtime.deferred_events import DeferredEvents
 from cer_gpu.runtime.events import RunOptions
+from cer_gpu.runtime.parallel.reduction import SemiJoinFilter
 from cer_gpu.runtime.progress.table import KeyedFunnelTable
 from cer_gpu.runtime.protocol import HoldsStarts, Runtime
-from cer_gpu.runtime.reduction import SemiJoinFilter
 from cer_gpu.runtime.registry import make_runtime
 from cer_gpu.runtime.spacing import Spacings
 

@@ -32,7 +32,7 @@ from cer_gpu.planning.plan import LogicalPlan
 from cer_gpu.predicates.guards import BoundGuards
 from cer_gpu.runtime.join_plan import JoinPlan
 from cer_gpu.runtime.join_tables import JoinTables
-from cer_gpu.runtime.parallel_tables import ParallelTables
+from cer_gpu.runtime.parallel.parallel_tables import ParallelTables
 from cer_gpu.runtime.recent.graph_tables import GraphTables
 from cer_gpu.runtime.recent.tables import RecentTables
 from cer_gpu.runtime.spacing import Spacings, spacings_of

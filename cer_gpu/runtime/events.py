@@ -16,7 +16,7 @@ from cer_gpu.columnar.clocks import time_in_words
 from cer_gpu.columnar.memory_limit import HALF_OF_MACHINE, MemoryLimit
 from cer_gpu.expressions.side_columns import StringIds
 from cer_gpu.runtime.join_tables import JoinTables
-from cer_gpu.runtime.parallel_tables import ParallelTables
+from cer_gpu.runtime.parallel.parallel_tables import ParallelTables
 from cer_gpu.runtime.reading.symbols import EventBuffers
 from cer_gpu.runtime.recent.tables import RecentTables
 from cer_gpu.runtime.spacing import Spacings

@@ -17,7 +17,13 @@ from cer_gpu.backend.joins import matching as loops
 from cer_gpu.backend.joins.filters import Filters, StringTables, check_sizes, filters_of, with_strings
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances, rebuild
 from cer_gpu.backend.joins.lanes import LANES
-from cer_gpu.backend.joins.scan_tables import MAX_STEPS, Scan, find_origins, scan_of, without_indexes
+from cer_gpu.backend.joins.scan_tables import (
+    MAX_SCANNED_STEPS,
+    ScannedChain,
+    find_origins,
+    scanned_chain,
+    without_indexes,
+)
 from cer_gpu.backend.joins.scanning import scan_events
 from cer_gpu.backend.joins.successors import drop_without_successors
 from cer_gpu.backend.joins.whole_paths import LEFT, N_PROGRESS, General
@@ -92,7 +98,7 @@ class InstanceGraph(Joining):
         self._scan = self._scanned(joins)
         self._scans = self._scan is not None
         if self._scan is not None:
-            self._path = np.zeros((max(_INITIAL_DEPTH, MAX_STEPS), N_ENTRY), np.int64)
+            self._path = np.zeros((max(_INITIAL_DEPTH, MAX_SCANNED_STEPS), N_ENTRY), np.int64)
             self._without_indexes = without_indexes(joins.graph)
             self._n_scanned = len(self._scan.supported) * LANES
         self._stacks = self._allocate(_INITIAL_SIZE)
@@ -104,14 +110,14 @@ class InstanceGraph(Joining):
         self._next = np.zeros(2, np.int32)
         self._tests = filters_of(joins.conditions, joins.code, joins.plan.bound.constants, self._string_tables)
 
-    def _scanned(self, joins: JoinTables) -> Scan | None:
+    def _scanned(self, joins: JoinTables) -> ScannedChain | None:
         """Return the steps of the pattern, if it is a chain of which all matches are wanted; else None."""
         demand, options = self._demand, self.options
         every = options.limit == 0 and options.consume == CONSUME_NONE and demand.gathered == demand.strict == 0
         whole = self._judged or len(joins.general["gaps"]) > 0
         if options.partitioned or options.window == COUNT_WINDOW or not every or demand.n_shards > 1 or whole:
             return None
-        return scan_of(joins.graph, joins.conditions, MAX_SCANNED, MAX_SCANNED_IF_FAR)
+        return scanned_chain(joins.graph, joins.conditions, MAX_SCANNED, MAX_SCANNED_IF_FAR)
 
     @property
     def tested(self) -> Int64:

@@ -6,13 +6,13 @@ from typing import Any
 
 from cer_gpu.automaton.alphabet import Table
 from cer_gpu.runtime.chain_counter import ChainCounter
-from cer_gpu.runtime.conjunction_counter import ConjunctionCounter
 from cer_gpu.runtime.counter import Counter
 from cer_gpu.runtime.events import RunOptions
 from cer_gpu.runtime.instances import InstanceGraph
 from cer_gpu.runtime.keyed_stacks import KeyedStackCounter, KeyedStacks
 from cer_gpu.runtime.neighbours import NeighbourCounter, NeighbourLister
-from cer_gpu.runtime.products import Products
+from cer_gpu.runtime.parallel.conjunction_counter import ConjunctionCounter
+from cer_gpu.runtime.parallel.products import Products
 from cer_gpu.runtime.progress.funnel import Funnel, TestedFunnel
 from cer_gpu.runtime.protocol import Length, Runtime
 from cer_gpu.runtime.reading.reader import EventReader

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from small_sizes import small_sizes
 
 import cer_gpu
-from cer_gpu.runtime import reduction
-from cer_gpu.runtime.products import Products
+from cer_gpu.runtime.parallel import reduction
+from cer_gpu.runtime.parallel.products import Products
 
 OUTPUTS = ("positions", "bindings", "count", "ends")
 Q = "Q(x, y) <- T(id = x), S(id = x, loc = y), R(id = x, loc = y)"

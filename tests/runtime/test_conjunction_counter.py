@@ -11,8 +11,8 @@ from cases import counts_of
 from small_sizes import small_sizes
 
 import cer_gpu
-from cer_gpu.runtime.conjunction_counter import ConjunctionCounter
-from cer_gpu.runtime.products import Products
+from cer_gpu.runtime.parallel.conjunction_counter import ConjunctionCounter
+from cer_gpu.runtime.parallel.products import Products
 
 FLAT = "Q(x) <- A(k = x), B(k = x), C(k = x)"
 TWO_KEYS = "Q(x, y) <- A(k = x), B(k = x, m = y), C(k = x, m = y)"

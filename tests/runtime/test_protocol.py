@@ -30,9 +30,10 @@ def test_only_the_registry_imports_runtimes():
             if isinstance(node, ast.ImportFrom) and node.module in modules:
                 importers.setdefault(module, set()).add(node.module)
     assert importers.pop("cer_gpu.runtime.registry") == modules
-    # the stacks of partitions list as those of a whole stream do, a window is evaluated as a stream is, and pending
-    # matches of a pattern with quantifiers are reported as those of a chain are
+    # the stacks of partitions list as those of a whole stream do, a window is evaluated as a stream is, large counts
+    # are those of partial matches, and pending ones of a pattern with quantifiers are reported as those of a chain are
     assert importers == {
+        "cer_gpu.runtime.parallel.conjunction_counter": {"cer_gpu.runtime.parallel.products"},
         "cer_gpu.runtime.keyed_stacks": {"cer_gpu.runtime.stacks"},
         "cer_gpu.runtime.recent.graph_run": {"cer_gpu.runtime.recent.run"},
         "cer_gpu.runtime.window_choice": {"cer_gpu.runtime.run", "cer_gpu.runtime.counter"},

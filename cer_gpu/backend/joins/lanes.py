@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 
 LANES = 16
 """Numbers that are compared together."""
-ALL = (1 << LANES) - 1
+ALL_LANES = (1 << LANES) - 1
 """The bits of all."""
 
 _CHUNK = 4
@@ -47,12 +47,12 @@ def _spread(builder: Any, number: Any) -> Any:
     return builder.shuffle_vector(vector, undefined, ir.Constant(ir.VectorType(_NUMBER, _CHUNK), [0] * _CHUNK))
 
 
-def _bits(builder: Any, holds: Callable[[int], Any]) -> Any:
+def _lane_bits(builder: Any, holds: Callable[[int], Any]) -> Any:
     """Return a word with a bit for each number, given a function that compares a chunk of them."""
     bits = ir.Constant(_WORD, 0)
     for chunk in range(LANES // _CHUNK):
-        held = builder.zext(builder.bitcast(holds(chunk), ir.IntType(_CHUNK)), _WORD)
-        bits = builder.or_(bits, builder.shl(held, ir.Constant(_WORD, _CHUNK * chunk)))
+        chunk_bits = builder.zext(builder.bitcast(holds(chunk), ir.IntType(_CHUNK)), _WORD)
+        bits = builder.or_(bits, builder.shl(chunk_bits, ir.Constant(_WORD, _CHUNK * chunk)))
     return bits
 
 
@@ -64,17 +64,17 @@ def _beyond(n: int) -> Any:
         columns, signs, limits = (arguments[3 + n * part : 3 + n * (part + 1)] for part in range(3))
         begins = [_address(context, builder, signature.args[0], array, (row, column, place)) for column in columns]
         flipped = [_spread(builder, sign) for sign in signs]
-        most = [_spread(builder, limit) for limit in limits]
+        limits_spread = [_spread(builder, limit) for limit in limits]
 
         def holds(chunk: int) -> Any:
-            held = None
-            for begin, sign, limit in zip(begins, flipped, most, strict=True):
+            any_beyond = None
+            for begin, sign, limit in zip(begins, flipped, limits_spread, strict=True):
                 lanes = builder.xor(_load(builder, _WORD, begin, chunk), sign)
                 beyond = builder.icmp_signed(">", lanes, limit)
-                held = beyond if held is None else builder.or_(held, beyond)
-            return held
+                any_beyond = beyond if any_beyond is None else builder.or_(any_beyond, beyond)
+            return any_beyond
 
-        return _bits(builder, holds)
+        return _lane_bits(builder, holds)
 
     return generate
 
@@ -100,16 +100,16 @@ lanes_beyond_one_of_four: Any = intrinsic(_beyond_four)
 """Bits of those of which one of four columns is above its limit: four columns, then four signs, then four limits."""
 
 
-def _equal(typing: Any, array: Any, row: Any, place: Any, column: Any, number: Any) -> tuple[Any, _Generate]:
+def _equal_lanes(typing: Any, array: Any, row: Any, place: Any, column: Any, number: Any) -> tuple[Any, _Generate]:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         begin = _address(context, builder, signature.args[0], arguments[0], (arguments[1], arguments[3], arguments[2]))
         wanted = _spread(builder, arguments[4])
-        return _bits(builder, lambda chunk: builder.icmp_signed("==", _load(builder, _WORD, begin, chunk), wanted))
+        return _lane_bits(builder, lambda chunk: builder.icmp_signed("==", _load(builder, _WORD, begin, chunk), wanted))
 
     return types.int64(array, *[types.int64] * 4), generate
 
 
-lanes_equal: Any = intrinsic(_equal)
+lanes_equal: Any = intrinsic(_equal_lanes)
 """``lanes_equal(array, row, place, column, number)``: bits of those equal to a number."""
 
 
@@ -121,7 +121,7 @@ def _with_all(typing: Any, array: Any, row: Any, place: Any, column: Any, number
         def holds(chunk: int) -> Any:
             return builder.icmp_signed("==", builder.and_(_load(builder, _WORD, begin, chunk), wanted), wanted)
 
-        return _bits(builder, holds)
+        return _lane_bits(builder, holds)
 
     return types.int64(array, *[types.int64] * 4), generate
 
@@ -133,15 +133,15 @@ lanes_with: Any = intrinsic(_with_all)
 def _within(typing: Any, clocks: Any, row: Any, place: Any, clock: Any, length: Any) -> tuple[Any, _Generate]:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         begin = _address(context, builder, signature.args[0], arguments[0], arguments[1:3])
-        now, most = _spread(builder, arguments[3]), _spread(builder, arguments[4])
+        now, longest = _spread(builder, arguments[3]), _spread(builder, arguments[4])
 
         def holds(chunk: int) -> Any:
             lanes = _load(builder, arguments[3].type, begin, chunk)
             if clocks.dtype == types.float64:
-                return builder.not_(builder.fcmp_ordered(">", builder.fsub(now, lanes), most))
-            return builder.icmp_unsigned("<=", builder.sub(now, lanes), most)
+                return builder.not_(builder.fcmp_ordered(">", builder.fsub(now, lanes), longest))
+            return builder.icmp_unsigned("<=", builder.sub(now, lanes), longest)
 
-        return _bits(builder, holds)
+        return _lane_bits(builder, holds)
 
     return types.int64(clocks, types.int64, types.int64, clocks.dtype, clocks.dtype), generate
 

@@ -14,7 +14,7 @@ _U = np.uint64
 
 
 @helper
-def store(events, instances, attributes, q, event):
+def store_instance(events, instances, attributes, q, event):
     """Write an event to the place above the top of an atom's stack."""
     i = _U(instances.heights[q])
     instances.positions[q, i] = events.positions[event]
@@ -86,7 +86,7 @@ def read_event(events, window, options, filters, graph, instances, indexes, attr
     while q >= 0:
         a = _U(q)
         flags = graph.flags[a]
-        store(events, instances, attributes, a, event)
+        store_instance(events, instances, attributes, a, event)
         i = _U(instances.heights[a])
         latest = clock
         barring = flags & BARRING_ATOM != 0
@@ -181,6 +181,6 @@ def only_begins(graph, symbol):
 @helper
 def keep_begin(events, window, graph, instances, indexes, attributes, a, event):
     """Keep an event that can only begin matches, at an atom (`only_begins`)."""
-    store(events, instances, attributes, a, event)
+    store_instance(events, instances, attributes, a, event)
     instances.latest[a, _U(instances.heights[a])] = window.clocks[event]
     _index_top(graph, instances, indexes, a)

@@ -28,17 +28,17 @@ from cer_gpu.backend.joins.instances import Graph, Indexes, Instances
 from cer_gpu.backend.joins.lanes import LANES
 from cer_gpu.backend.joins.search import look_up
 
-MAX_STEPS = 8
+MAX_SCANNED_STEPS = 8
 """Maximum number of steps of a chain that is scanned."""
 
-# columns of `Scan.lines`: the columns of the earlier event and of the later one, whose numbers are x and y; what both
-# are exclusive-ored with; and 0 for x <= y, 1 for x < y, -1 for x <> y
+# columns of `ScannedChain.lines`: the columns of the earlier event and of the later one, whose numbers are x and y;
+# what both are exclusive-ored with; and 0 for x <= y, 1 for x < y, -1 for x <> y
 EARLIER, LATER, SIGN, LESS_THAN, N_LINE = range(5)
 
 _U = np.uint64
 
 
-class Scan(NamedTuple):
+class ScannedChain(NamedTuple):
     """A chain of comparisons, by its steps.
 
     Attributes
@@ -56,7 +56,7 @@ class Scan(NamedTuple):
     bits : int64, shape (2, scanned * scanned)
         Bits of the columns of the earlier event that they read, and of the later one.
     limits : int64, shape (lines,), written
-        What the numbers that are tested must not be beyond.
+        Limits of the numbers that are tested.
     masks : int64, shape (scanned, scanned, blocks), written
         Bits of the instances of each step that pass with the first events of the path; LANES for each block.
     supported : int64, shape (blocks,), written
@@ -74,7 +74,7 @@ class Scan(NamedTuple):
     supported: Any
 
 
-def scan_of(graph: dict[str, Any], conditions: Array, most: int, most_if_far: int) -> Scan | None:
+def scanned_chain(graph: dict[str, Any], conditions: Array, n_most: int, n_most_if_far: int) -> ScannedChain | None:
     """Return the steps of a graph that is a chain to be scanned, or None.
 
     It has three atoms or more, comparisons alone, and no index of equal values unless events that are not neighbours
@@ -85,9 +85,9 @@ def scan_of(graph: dict[str, Any], conditions: Array, most: int, most_if_far: in
     graph
         Fields of `Graph`.
     conditions : CONDITION, shape (conditions,)
-    most
+    n_most
         Maximum number of instances of a step that are scanned; a multiple of LANES.
-    most_if_far
+    n_most_if_far
         The same, where events that are not neighbours are compared.
     """
     flags, incoming = graph["flags"], graph["incoming"]
@@ -98,7 +98,7 @@ def scan_of(graph: dict[str, Any], conditions: Array, most: int, most_if_far: in
     plain = (edges["contiguous"] == 0) & (edges["loop"] < 0) & (edges["ended"] < 0)
     plain &= (edges["watched"] == edges["watched_end"]) & (edges["gaps"] == edges["gaps_end"])
     if (
-        not 3 <= n <= MAX_STEPS
+        not 3 <= n <= MAX_SCANNED_STEPS
         or len(initial) != 1
         or np.count_nonzero(flags & FINAL_ATOM) != 1
         or (flags & BARRING_ATOM).any()
@@ -130,7 +130,7 @@ def scan_of(graph: dict[str, Any], conditions: Array, most: int, most_if_far: in
                     lists[later * n + earlier].append(int(row[DISTANT_CONDITION]))
     is_far = any(lists[later * n + earlier] for later in range(n) for earlier in range(later - 1))
     keyed = (edges["test"] - edges["shift"] > edges["first"]).any()
-    if not most or (keyed and not is_far):
+    if not n_most or (keyed and not is_far):
         return None
     if any(conditions["kind"][each].tolist() != [COMPARE] * len(each) for each in lists):
         return None
@@ -141,13 +141,13 @@ def scan_of(graph: dict[str, Any], conditions: Array, most: int, most_if_far: in
     unequal = first[1:] - np.array([sum(row[LESS_THAN] < 0 for row in each) for each in rows], np.int32)
     lines = np.array([row for each in rows for row in each], np.int64).reshape(-1, N_LINE)
 
-    n_blocks = (most_if_far if is_far else most) // LANES
+    n_blocks = (n_most_if_far if is_far else n_most) // LANES
 
     def bits(column: str) -> Array:
         columns = [conditions[column][each].astype(np.int64) for each in lists]
         return np.array([np.bitwise_or.reduce(np.int64(1) << (each - 1)) for each in columns], np.int64)
 
-    return Scan(
+    return ScannedChain(
         np.array(atoms, np.int32),
         np.array(into, np.int32),
         first,

@@ -2,10 +2,10 @@
 
 papers: RMA, section 4; CORE, theorem 2, whose listing this follows: from the end backwards, the latest candidate first.
 
-Where some dozens of instances are within reach, to compare each of them is faster than to look one up: a comparison of
-one event with all instances of a step is a loop over neighbouring numbers, which the processor makes for several at
-once.  Each depth of a path has its own mask for each earlier step: the instances that pass with all events of the path
-so far (forward checking).  A step of which none is left ends the search at once.
+With some dozens of instances within reach, comparing each of them is faster than looking one up: one event is compared
+with all instances of a step by vector instructions, as their numbers are neighbours in memory.  Each depth of a path
+has its own mask for each earlier step: the instances that pass with all events of the path so far (forward checking).
+A step of which none is left ends the search at once.
 
 It keeps the same instances as `cer_gpu.backend.joins.matching` without indexes, so that this can go on where it stops,
 once the window holds many (`cer_gpu.backend.joins.scan_tables.find_origins`).
@@ -31,7 +31,7 @@ from cer_gpu.backend.joins.choosing import (
 )
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances
 from cer_gpu.backend.joins.lanes import (
-    ALL,
+    ALL_LANES,
     LANES,
     highest,
     lanes_beyond,
@@ -41,8 +41,8 @@ from cer_gpu.backend.joins.lanes import (
     lanes_within,
     n_set,
 )
-from cer_gpu.backend.joins.reading import store
-from cer_gpu.backend.joins.scan_tables import EARLIER, LATER, LESS_THAN, SIGN, Scan
+from cer_gpu.backend.joins.reading import store_instance
+from cer_gpu.backend.joins.scan_tables import EARLIER, LATER, LESS_THAN, SIGN, ScannedChain
 from cer_gpu.backend.joins.writing import ATOM, INSTANCE, NEXT, Path, write_leaves
 from cer_gpu.backend.status import DONE, GO_ON, GROW_NODES, OUTPUT_FULL
 
@@ -140,7 +140,7 @@ def _keep_supported(instances, scan, j, n, n_before, d):
 
     Only where fewer of the step before are left: one by one they are compared with all of step `j`.
     """
-    i, row, masks = j - _U(1), _row(scan, j, j - _U(1)), scan.masks
+    i, row, masks = j - _U(1), _pair_row(scan, j, j - _U(1)), scan.masks
     if scan.first[row] == scan.first[row + _U(1)] or _n_left(scan, d, i, n_before) >= _n_left(scan, d, j, n):
         return
     p, q = _U(scan.atoms[i]), np.int64(scan.atoms[j])
@@ -165,7 +165,7 @@ def _keep_supported(instances, scan, j, n, n_before, d):
 
 
 @helper
-def _row(scan, j, i):
+def _pair_row(scan, j, i):
     """Return the row of a later and an earlier step."""
     return _U(np.int64(j) * scan.atoms.shape[0] + np.int64(i))
 
@@ -177,14 +177,14 @@ def _reaches(instances, indexes, attributes, scan, event, j, clock, length):
     Returns
     -------
     (bool, int)
-        Whether each step has an instance that passes, and the number of instances that were tested.
+        True if each step has an instance that passes, and the number of instances that were tested.
     """
     n_tested = np.int64(0)
     for compared in range(1, -1, -1):  # first the steps with comparisons
         i = j
         while i > _U(0):
             i -= _U(1)
-            row = _row(scan, j, i)
+            row = _pair_row(scan, j, i)
             if (scan.first[row] < scan.first[row + _U(1)]) != (compared == 1):
                 continue
             if not _limit_by_event(scan, attributes, event, row):
@@ -215,7 +215,7 @@ def _reaches(instances, indexes, attributes, scan, event, j, clock, length):
 def _of_block(n, block):
     """Return the bits of those of the first `n` instances that are in a block."""
     n_here = n - (block << _SHIFT)
-    return ALL if n_here >= LANES else (np.int64(1) << max(n_here, 0)) - 1
+    return ALL_LANES if n_here >= LANES else (np.int64(1) << max(n_here, 0)) - 1
 
 
 @helper
@@ -247,7 +247,7 @@ def _latest_of(instances, scan, i):
 @helper
 def _drop_old(instances, scan, symbol, graph, clock, length):
     """Raise the bottoms of the stacks below the atoms of a symbol; return whether all are short enough for a scan."""
-    n_steps, most = scan.atoms.shape[0], scan.masks.shape[2] << _SHIFT
+    n_steps, n_most = scan.atoms.shape[0], scan.masks.shape[2] << _SHIFT
     good = True
     j = _U(0)
     while graph.atoms_of[symbol, j] >= 0:
@@ -260,7 +260,7 @@ def _drop_old(instances, scan, symbol, graph, clock, length):
             while bottom < height and clock - instances.latest[p, _U(bottom)] > length:
                 bottom += 1
             instances.bottoms[p] = bottom
-            good = good and height - bottom <= most
+            good = good and height - bottom <= n_most
             s += _U(1)
         j += _U(1)
     return good
@@ -292,7 +292,7 @@ def scan_events(events, attributes, window, options, demand, graph, instances, i
     instances : Instances
     indexes : Indexes
     listing : Path
-    scan : Scan
+    scan : ScannedChain
     output : Matches
     counts : Counts
     n_events : int
@@ -306,7 +306,7 @@ def scan_events(events, attributes, window, options, demand, graph, instances, i
     """
     events, window, options, demand = Events(*events), Window(*window), Options(*options), Demand(*demand)
     graph, instances, indexes = Graph(*graph), Instances(*instances), Indexes(*indexes)
-    listing, scan, output, counts = Path(*listing), Scan(*scan), Matches(*output), Counts(*counts)
+    listing, scan, output, counts = Path(*listing), ScannedChain(*scan), Matches(*output), Counts(*counts)
     last, length = _U(scan.atoms.shape[0] - 1), window.length
     status = DONE
     while regs[EVENT] < n_events and status == DONE:
@@ -333,7 +333,7 @@ def scan_events(events, attributes, window, options, demand, graph, instances, i
                     reached, n_tested = _reaches(instances, indexes, attributes, scan, event, step, clock, length)
                     regs[CHOICE_LEFT] -= n_tested
                 if reached:
-                    store(events, instances, attributes, a, event)
+                    store_instance(events, instances, attributes, a, event)
                     instances.latest[a, k] = clock
                 if reached and step > _U(0):
                     instances.origins[a, 0, k] = instances.heights[_U(scan.atoms[step - _U(1)])]
@@ -378,7 +378,7 @@ def _list_paths(events, attributes, window, demand, graph, instances, indexes, l
         regs[CHOICE_LEFT] -= n_tested
         if not reached:
             return DONE
-        store(events, instances, attributes, a, event)
+        store_instance(events, instances, attributes, a, event)
         path[0, ATOM], path[0, INSTANCE] = np.int64(a), np.int64(instances.heights[a])
         path[0, NEXT] = _begin(instances, scan, step - _U(1), _U(0))
         depth = 1
@@ -422,7 +422,7 @@ def _list_paths(events, attributes, window, demand, graph, instances, indexes, l
             source = _U(scan.atoms[i])
             n = instances.heights[source] - instances.bottoms[source]
             older = instances.origins[p, 0, k] - instances.bottoms[source] if back == 0 else n
-            row, left = _row(scan, step, i), np.int64(0)
+            row, left = _pair_row(scan, step, i), np.int64(0)
             tested = scan.first[row] < scan.first[row + _U(1)]
             possible = possible and (not tested or _limit_by_instance(scan, instances.values, p, k, EARLIER, row))
             for each in range(_blocks(n) if possible else 0):

@@ -41,7 +41,7 @@ class Path(NamedTuple):
 
 
 @helper
-def place_of(instances, q, i):
+def reported_place(instances, q, i):
     """Return the position that is reported of an instance."""
     return instances.places[q, i] if instances.places.shape[1] > 0 else instances.positions[q, i]
 
@@ -52,8 +52,8 @@ def write_match(graph, instances, output, path, depth, n_out, n_values):
     top, end = _U(depth - 1), _U(0)
     row = _U(n_out)
     first, last = _U(path[top, ATOM]), _U(path[end, ATOM])
-    output.spans[0, row] = place_of(instances, first, _U(path[top, INSTANCE]))
-    output.spans[1, row] = place_of(instances, last, _U(path[end, INSTANCE]))
+    output.spans[0, row] = reported_place(instances, first, _U(path[top, INSTANCE]))
+    output.spans[1, row] = reported_place(instances, last, _U(path[end, INSTANCE]))
     if output.times.shape[1] > 0:
         output.times[0, row] = instances.times[first, _U(path[top, INSTANCE])]
         output.times[1, row] = instances.times[last, _U(path[end, INSTANCE])]
@@ -61,7 +61,7 @@ def write_match(graph, instances, output, path, depth, n_out, n_values):
         entry = _U(depth - 1 - back)
         q = _U(path[entry, ATOM])
         if graph.marks[q] > 0:
-            output.positions[_U(n_values)] = place_of(instances, q, _U(path[entry, INSTANCE]))
+            output.positions[_U(n_values)] = reported_place(instances, q, _U(path[entry, INSTANCE]))
             if output.marks.shape[0] > 0:
                 output.marks[_U(n_values)] = graph.marks[q]
             n_values += 1
@@ -75,13 +75,13 @@ def write_leaves(graph, instances, output, path, depth, e, picked, n, n_out, n_v
     p = _U(graph.edges[e].source)
     end = _U(path[0, INSTANCE])
     last = _U(path[0, ATOM])
-    end_place = place_of(instances, last, end)
+    end_place = reported_place(instances, last, end)
     is_marked, marked = np.int64(graph.marks[p] > 0), output.marks.shape[0] > 0
     width = is_marked
     for back in range(depth):
         width += graph.marks[_U(path[_U(back), ATOM])] > 0
     for r in range(n):
-        start = place_of(instances, p, _U(picked[_U(r)]))
+        start = reported_place(instances, p, _U(picked[_U(r)]))
         output.spans[0, _U(n_out + r)] = start
         output.spans[1, _U(n_out + r)] = end_place
         output.offsets[_U(n_out + 1 + r)] = n_values + (r + 1) * width
@@ -100,7 +100,7 @@ def write_leaves(graph, instances, output, path, depth, e, picked, n, n_out, n_v
         q = _U(path[entry, ATOM])
         if graph.marks[q] == 0:
             continue
-        place = place_of(instances, q, _U(path[entry, INSTANCE]))
+        place = reported_place(instances, q, _U(path[entry, INSTANCE]))
         for r in range(n):
             output.positions[_U(n_values + r * width + column)] = place
         if marked:

@@ -261,24 +261,24 @@ def _row_of(tree, keys, i, regs):
             if same:
                 return np.int64(row)
         slot = (slot + _U(1)) & _U(slots.shape[0] - 1)
-    made = _U(regs[N_KEYS])
+    new_row = _U(regs[N_KEYS])
     for k in range(tree.columns.shape[1]):
-        rows[made, first_value + _U(k)] = keys.ahead[i, _U(FIRST_AHEAD_VALUE + k)]
+        rows[new_row, first_value + _U(k)] = keys.ahead[i, _U(FIRST_AHEAD_VALUE + k)]
     _begin_row(tree, rows, slots, node, slot, h, regs)
     if tree.nodes[_U(node), NODE_ABOVE] >= 0:
-        _make_above(tree, rows, slots, made, keys.hashes[i, 1], regs)
-    return np.int64(made)
+        _make_above(tree, rows, slots, new_row, keys.hashes[i, 1], regs)
+    return np.int64(new_row)
 
 
 @helper
 def _begin_row(tree, rows, slots, node, slot, h, regs):
     """Add a row whose values are there, without numbers, and enter it at a slot."""
-    made = _U(regs[N_KEYS])
+    new_row = _U(regs[N_KEYS])
     regs[N_KEYS] += 1
-    rows[made, OF_NODE_KEY], rows[made, KEY_ABOVE] = node, -1
+    rows[new_row, OF_NODE_KEY], rows[new_row, KEY_ABOVE] = node, -1
     for c in range(tree.n_columns):  # what is no child is a factor of 1
-        rows[made, _U(FIRST_COUNT + c)] = c >= tree.nodes[_U(node), NODE_CHILDREN]
-    slots[slot] = (h & _TAG) | (made + _U(1))
+        rows[new_row, _U(FIRST_COUNT + c)] = c >= tree.nodes[_U(node), NODE_CHILDREN]
+    slots[slot] = (h & _TAG) | (new_row + _U(1))
 
 
 @helper
@@ -301,12 +301,12 @@ def _make_above(tree, rows, slots, row, h, regs):
                     rows[below, KEY_ABOVE] = np.int64(other)
                     return
             slot = (slot + _U(1)) & _U(slots.shape[0] - 1)
-        made = _U(regs[N_KEYS])
+        new_row = _U(regs[N_KEYS])
         for k in range(max_values):
-            rows[made, first_value + _U(k)] = rows[below, first_value + _U(k)] if k < n_values else np.int64(0)
+            rows[new_row, first_value + _U(k)] = rows[below, first_value + _U(k)] if k < n_values else np.int64(0)
         _begin_row(tree, rows, slots, node, slot, h, regs)
-        rows[below, KEY_ABOVE] = np.int64(made)
-        below = made
+        rows[below, KEY_ABOVE] = np.int64(new_row)
+        below = new_row
         node = tree.nodes[_U(node), NODE_ABOVE]
         n_values = tree.nodes[_U(max(node, 0)), NODE_VALUES]
         h = _SEED

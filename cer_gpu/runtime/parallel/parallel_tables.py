@@ -196,14 +196,14 @@ class ConjunctionTree:
 
     def values_of(self, columns: Sequence[int]) -> list[tuple[int, int]]:
         """Return the nodes, each with a value of its keys, that have values of some columns of events."""
-        found: dict[tuple[int, int], None] = {}
+        places: dict[tuple[int, int], None] = {}
         for place, own in enumerate(self._columns):
             node = self._above[place]
             while node >= 0:
                 n_values = len(self._keys[node])
-                found |= {(node, value): None for value, column in enumerate(own[:n_values]) if column in columns}
+                places |= {(node, value): None for value, column in enumerate(own[:n_values]) if column in columns}
                 node = int(self.arrays[-1][node, 0])
-        return list(found)
+        return list(places)
 
     def attributes_of(self, places: Int32, values: Int64) -> Int64:
         """Return the attributes of events at some places, given the values of their keys."""

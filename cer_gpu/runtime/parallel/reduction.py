@@ -20,7 +20,7 @@ from cer_gpu.backend.products.reduction import N_TAKING_PART, PLACE, JoinGroups,
 from cer_gpu.columnar.memory import Scratch
 from cer_gpu.runtime.events import RelevantEvents
 from cer_gpu.runtime.join_tables import padded
-from cer_gpu.runtime.parallel_tables import ParallelTables
+from cer_gpu.runtime.parallel.parallel_tables import ParallelTables
 
 MIN_BUFFERED = 1 << 12
 """Minimum number of events buffered at once."""

@@ -31,9 +31,9 @@ from cer_gpu.columnar.memory import GrowableArray, larger_ring, zeros
 from cer_gpu.errors import no_memory
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.joining import Joining
-from cer_gpu.runtime.parallel_tables import ConjunctionTree
-from cer_gpu.runtime.products import Products
-from cer_gpu.runtime.protocol import Length, ResultBuffers
+from cer_gpu.runtime.parallel.parallel_tables import ConjunctionTree
+from cer_gpu.runtime.parallel.products import Products
+from cer_gpu.runtime.protocol import Length, ResultBuffers, Runtime
 
 _INITIAL_SIZE = 1 << 15
 """Initial capacity for keys, and for the events of a window; a power of two."""
@@ -61,6 +61,7 @@ class ConjunctionCounter(Joining):
 
     engine = "counter"
     keeps_partitions = False
+    reserve_partitions = Runtime.reserve_partitions
     n_regs = loop.N_COUNT_REGS
 
     def __init__(self, table: ParallelTable, options: RunOptions, length: Length) -> None:
