@@ -143,5 +143,5 @@ def test_a_checkpoint_goes_on_in_the_way_that_it_was_made_in(monkeypatch, cut):
     kinds = watched(monkeypatch)
     evaluator = cer_gpu.compile(text).restore(evaluator.checkpoint())
     parts += [evaluator.push(events[cut:]), evaluator.finish()]
-    assert pa.concat_tables(parts).combine_chunks().equals(expected.combine_chunks())
+    assert [row for part in parts for row in part.to_pylist()] == expected.to_pylist()
     assert kinds[0] == (cut == 90)
