@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -61,8 +61,8 @@ class ConjunctionCounter(Joining):
 
     engine = "counter"
     keeps_partitions = False
-    reserve_partitions = Runtime.reserve_partitions
-    n_regs = loop.N_COUNT_REGS
+    reserve_partitions: ClassVar[Any] = Runtime.reserve_partitions  # there are none to keep, unlike in other joins
+    n_regs: ClassVar[int] = loop.N_COUNT_REGS
 
     def __init__(self, table: ParallelTable, options: RunOptions, length: Length) -> None:
         assert options.parallel is not None
