@@ -58,6 +58,10 @@ class HeavyKeys:
     largest: float = 0.0
     n_at_once: int = 1
 
+    def n_light(self, n_parts: int) -> int:
+        """Return how many of all parts the other keys fill, at least one."""
+        return max(n_parts - self.n_parts, 1) if self.keys else n_parts
+
     def seconds_gained(self, sizes: Sequence[int] = (), n_again: int = 0) -> float:
         """Return the seconds by which a job is shorter if the rows are cut by time; negative if it is longer.
 

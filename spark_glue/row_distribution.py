@@ -193,7 +193,7 @@ def distribute_rows(df: DataFrame, job: RowJob) -> Distributed:
     if heavy.keys:
         numbered = _merge_ranges(numbered, heavy.n_parts)
     firsts = () if numbered.ranges is None else numbered.ranges.firsts
-    n_light = max(n_parts - heavy.n_parts, 1) if heavy.keys else n_parts
+    n_light = heavy.n_light(n_parts)
     total = n_light + heavy.n_parts if heavy.keys else n_parts
     if heavy.keys:
         firsts = (*(0,) * n_light, *firsts)
@@ -285,7 +285,7 @@ def _counted_by_tasks(df: DataFrame, job: RowJob, heavy: HeavyKeys) -> Distribut
             moved.append(column.alias(keys[-1]))
     rows, firsts, starts = rows.select(*moved), ranges.firsts, ranges.starts
     if heavy.keys:
-        n_parts, firsts, starts = _parts_with_heavy_keys(n_parts, ranges)
+        n_parts, firsts, starts = _parts_with_heavy_keys(heavy.n_light(n_parts), ranges)
     if n_parts == 1:
         parts = rows.repartition(1)
     else:
@@ -320,12 +320,11 @@ def _ranges_of_heavy_keys(rows: DataFrame, job: RowJob, heavy: HeavyKeys) -> tup
     return replace(heavy, n_parts=len(ranges.firsts)), ranges
 
 
-def _parts_with_heavy_keys(n_parts: int, ranges: Ranges) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+def _parts_with_heavy_keys(n_light: int, ranges: Ranges) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """Return the number of parts, those of heavy keys last, and the first position to report and to count of each.
 
     All parts of heavy keys count from the same position, so that a position belongs to one event.
     """
-    n_light = max(n_parts - len(ranges.firsts), 1)
     base, own = n_light * PART_ROWS, tuple(k * PART_ROWS for k in range(n_light))
     firsts, starts = ((*own, *(base + each for each in of)) for of in (ranges.firsts, ranges.starts))
     return n_light + len(ranges.firsts), firsts, starts
@@ -363,7 +362,7 @@ def _with_parts(
         part = sf.when(has_no_time, sf.lit(0)).otherwise(part_of_key(rows, job.work, job.columns, job.n_parts))
         return rows.withColumn(PART, part).filter(sf.col(PART).isNotNull())
     assert span is not None
-    n_light = max(job.n_parts - heavy.n_parts, 1)
+    n_light = heavy.n_light(job.n_parts)
     rows = rows.withColumn(_KEY, hash_of_key(rows, job.work, job.columns))
     key = sf.col(quoted(_KEY))
     light, many = sf.pmod(key, sf.lit(n_light)).cast("int"), key.isin(*heavy.keys)
