@@ -328,7 +328,7 @@ class Pipeline:
                 attributes = self._weights.of(block.columns.batch, rows)
         elif self._compared is not None:
             with self._stages.stage(PREDICATES):
-                attributes = self._compared.of(block.columns, rows)
+                attributes = self._compared.of(block.columns, rows, by_columns=self.runtime.reads_columns)
         return RelevantEvents(
             selected.symbols, positions, nothing, of_time, partitions, ordinals, places, window_clocks, attributes
         )

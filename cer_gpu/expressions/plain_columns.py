@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.arrays import Int64
-from cer_gpu.backend.joins.filters import fill_columns
+from cer_gpu.backend.joins.filters import FILL_TILE, fill_columns, fill_rows
 from cer_gpu.columnar.columns import RowsOfBlock
 from cer_gpu.columnar.memory import Scratch
 from cer_gpu.expressions.inputs import NUMBERS, Inputs
@@ -57,7 +57,7 @@ class PlainColumns:
 
     def __init__(self, columns: Sequence[PlainColumn], last_cell: float) -> None:
         self._read = list(dict.fromkeys((each.name, each.dtype) for each in columns))
-        self._memory = Scratch(np.int64)
+        self._memory, self._tile = Scratch(np.int64), Scratch(np.int64, FILL_TILE)
         self._last_cell, self._bits = last_cell, [0] * len(self._read)
         plan = []
         for each in columns:
@@ -85,8 +85,12 @@ class PlainColumns:
         for at, each in enumerate(numbers):
             view.gather(each, floats[at] if each.dtype.kind == "f" else sources[at])
         filled = sum(self._bits)
-        as_floats = columns.view(np.float64)
-        fill_columns(sources, floats, self._plan, self._scales, self._last_cell, filled, columns, as_floats)
+        args = sources, floats, self._plan, self._scales, self._last_cell, filled
+        if columns.flags.c_contiguous:
+            tile = self._tile.empty(columns.shape[1])
+            fill_columns(*args, columns, tile, tile.view(np.float64))
+        else:
+            fill_rows(*args, columns.T, columns.T.view(np.float64))
         for (name, _), bits in zip(self._read, self._bits, strict=True):
             valid = view.valid(name)
             if valid is not None:

@@ -372,7 +372,9 @@ class SideColumns:
         """Take what a device computed for the relevant rows of a block, ascending (`SelectedWithSides.sides`)."""
         self._computed = block, rows, sides
 
-    def of(self, block: Block, rows: npt.NDArray[np.int32], columns: Int64 | None = None) -> Int64:
+    def of(
+        self, block: Block, rows: npt.NDArray[np.int32], columns: Int64 | None = None, *, by_columns: bool = False
+    ) -> Int64:
         """Compute the columns of some rows of a block; those computed by a device are 0 in rows that are not relevant.
 
         Parameters
@@ -381,6 +383,8 @@ class SideColumns:
         rows
         columns : int64, shape (n rows, 1 + n columns), optional
             Memory for the result.
+        by_columns
+            True: the numbers of a column are neighbours in memory, where no device computes them.
 
         Returns
         -------
@@ -391,7 +395,9 @@ class SideColumns:
         if computed is not None and len(self.sides.values) == len(self._columns):
             return computed
         view = RowsOfBlock(block, rows)
-        columns = self._memory.empty(len(rows)) if columns is None else columns
+        if columns is None:
+            columns = self._memory.empty(len(rows))
+            columns = columns.reshape(columns.shape[::-1]).T if by_columns else columns
         filled = self._plain.fill(view, columns) if computed is None else 0
         valid_bits: Any = 0
         n_sides = 0

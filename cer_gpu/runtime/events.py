@@ -181,7 +181,7 @@ class RelevantEvents:
 
     def copy(self) -> RelevantEvents:
         """Return the events in memory of their own."""
-        return RelevantEvents(*(each.copy() for each in self._arrays))
+        return RelevantEvents(*(each.copy("K") for each in self._arrays))
 
     @property
     def _arrays(self) -> list[Array]:

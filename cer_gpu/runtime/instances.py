@@ -32,10 +32,10 @@ from cer_gpu.columnar.memory import allocate
 from cer_gpu.errors import no_memory
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
 from cer_gpu.runtime.join_tables import JoinTables
-from cer_gpu.runtime.joining import Joining, forgets_by_partition
+from cer_gpu.runtime.joining import Joining, demand_of, forgets_by_partition
 from cer_gpu.runtime.protocol import Length, ResultBuffers
 
-_INITIAL_SIZE = 1 << 12
+_INITIAL_SIZE = 1 << 14
 """Initial capacity for instances of each atom; a power of two."""
 _INITIAL_DEPTH = 1 << 8
 """Initial capacity for the events of a path."""
@@ -73,6 +73,8 @@ class InstanceGraph(Joining):
     """
 
     engine = "instances"
+    reserve: ClassVar[int] = 2
+    """Capacity of the stacks for each instance that is within reach when there is no space for the next one."""
     n_regs: ClassVar[int] = loops.N_REGS
 
     def __init__(self, table: AtomTable, options: RunOptions, length: Length) -> None:
@@ -95,7 +97,7 @@ class InstanceGraph(Joining):
         self._judged = len(general["programs"]) > 0
         self._entries = np.zeros((_INITIAL_DEPTH if self._judged else 0, loops.N_SCOPE_ENTRY), np.int64)
         self._floors = np.zeros((len(table.graph.edges), loops.N_FLOOR), np.int64)
-        self._scan = self._scanned(joins)
+        self._scan = self._scanned(joins) if wants_every(table, options) and not options.partitioned else None
         self._scans = self._scan is not None
         if self._scan is not None:
             self._path = np.zeros((max(_INITIAL_DEPTH, MAX_SCANNED_STEPS), N_ENTRY), np.int64)
@@ -111,12 +113,7 @@ class InstanceGraph(Joining):
         self._tests = filters_of(joins.conditions, joins.code, joins.plan.bound.constants, self._string_tables)
 
     def _scanned(self, joins: JoinTables) -> ScannedChain | None:
-        """Return the steps of the pattern, if it is a chain of which all matches are wanted; else None."""
-        demand, options = self._demand, self.options
-        every = options.limit == 0 and options.consume == CONSUME_NONE and demand.gathered == demand.strict == 0
-        whole = self._judged or len(joins.general["gaps"]) > 0
-        if options.partitioned or options.window == COUNT_WINDOW or not every or demand.n_shards > 1 or whole:
-            return None
+        """Return the steps of the pattern, if it is a chain; else None."""
         return scanned_chain(joins.graph, joins.conditions, MAX_SCANNED, MAX_SCANNED_IF_FAR)
 
     @property
@@ -164,12 +161,11 @@ class InstanceGraph(Joining):
 
     @property
     def _loop_arguments(self) -> tuple[tuple[Any, ...], ...]:
-        path = Path(self._path, self._fresh, self._scratch, self._picked, self._partners)
         if self._scans:
             assert self._scan is not None
-            return self._graph, self._stacks, self._indexes, path, self._scan
+            return self._graph, self._stacks, self._indexes, self._listing, self._scan
         scopes = loops.Scopes(self._entries, self._dead, self._floors)
-        return self._filters, self._general, self._graph, self._stacks, self._indexes, path, scopes
+        return self._filters, self._general, self._graph, self._stacks, self._indexes, self._listing, scopes
 
     def _run_loop(self, *arguments: Any) -> int:
         if self._scans:
@@ -179,6 +175,10 @@ class InstanceGraph(Joining):
         status: int = loops.match_events(*arguments)
         check_sizes(self._tests)
         return status
+
+    @property
+    def _listing(self) -> Path:
+        return Path(self._path, self._fresh, self._scratch, self._picked, self._partners)
 
     @property
     def _graph(self) -> Graph:
@@ -304,17 +304,18 @@ class InstanceGraph(Joining):
         )
 
     def _make_indexes(self) -> None:
-        joins, capacity = self._joins, self._stacks.positions.shape[1]
+        joins, graph, capacity = self._joins, self._graph, self._stacks.positions.shape[1]
         self._dead = np.zeros((len(self._heights), capacity) if self._judged else (0, 0), np.int64)
-        n_entries = capacity << int(joins.graph["index_shifts"].max(initial=0))
+        n_entries = capacity << int(graph.index_shifts.max(initial=0))
         if n_entries > MAX_NUMBERED:
             raise MemoryError
+        n_indexes = len(graph.index_atoms)
         n_blocks = sum(max(capacity >> shift, 1) for shift in (5, 10, 15))
         zones = (len(self._heights), joins.n_zones, n_blocks)
         self._indexes = Indexes(
-            np.full((joins.n_indexes, 4 * n_entries), -1, np.int64),
-            allocate((joins.n_indexes, n_entries), np.int32),
-            allocate((joins.n_indexes, n_entries), self._length.dtype),
+            np.full((n_indexes, 4 * n_entries), -1, np.int64),
+            allocate((n_indexes, n_entries), np.int32),
+            allocate((n_indexes, n_entries), self._length.dtype),
             allocate(zones, np.int64),
             allocate(zones, np.int64),
             self._forgotten,
@@ -334,6 +335,7 @@ class InstanceGraph(Joining):
     def _take_indexes(self) -> None:
         """Find events by indexes from now on, as many are within reach."""
         self._scans = False
+        self._make_indexes()
         self._rebuild()
         for a, height in enumerate(self._heights):
             attributes = np.ascontiguousarray(self._stacks.values[a, :, :height].T)
@@ -346,7 +348,7 @@ class InstanceGraph(Joining):
         self._drop_unreachable(clock)
         if self._scans and 2 * self._heights.max() > self._n_scanned:
             self._take_indexes()
-        if 2 * self._heights.max() <= size:
+        if self.reserve * self._heights.max() <= size:
             return
         try:
             old, self._stacks = self._stacks, self._allocate(2 * size)
@@ -357,6 +359,16 @@ class InstanceGraph(Joining):
         except MemoryError:
             raise no_memory(size, "events of a step") from None
         self._rebuild()
+
+
+def wants_every(table: AtomTable, options: RunOptions) -> bool:
+    """Return True if all matches are wanted, as they are found: none is chosen, none ends others, none is a shard's."""
+    joins = options.joins
+    assert joins is not None
+    demand = demand_of(options, distinct=table.graph.ambiguous)
+    every = options.limit == 0 and options.consume == CONSUME_NONE and demand.gathered == demand.strict == 0
+    whole = len(joins.general["programs"]) > 0 or len(joins.general["gaps"]) > 0
+    return every and not whole and options.window != COUNT_WINDOW and demand.n_shards == 1
 
 
 def _deep(array: Array) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from cer_gpu.automaton.alphabet import Table
+from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.runtime.chain_counter import ChainCounter
 from cer_gpu.runtime.counter import Counter
 from cer_gpu.runtime.events import RunOptions
 from cer_gpu.runtime.instances import InstanceGraph
 from cer_gpu.runtime.keyed_stacks import KeyedStackCounter, KeyedStacks
 from cer_gpu.runtime.neighbours import NeighbourCounter, NeighbourLister
+from cer_gpu.runtime.pairs import PairJoin, is_pair
 from cer_gpu.runtime.parallel.conjunction_counter import ConjunctionCounter
 from cer_gpu.runtime.parallel.products import Products
 from cer_gpu.runtime.progress.funnel import Funnel, TestedFunnel
@@ -62,5 +64,7 @@ def make_runtime(name: str, table: Table, options: RunOptions, length: Length) -
         Length of the window; None if there is none.
     """
     runtime_type: Any = RUNTIMES[name]
+    if runtime_type is InstanceGraph and isinstance(table, AtomTable) and is_pair(table, options):
+        runtime_type = PairJoin
     runtime: Runtime = runtime_type(table, options, length)
     return runtime

@@ -14,11 +14,11 @@ from strategies import property_test
 
 import cer_gpu
 from cer_gpu.backend.joins.lanes import LANES
-from cer_gpu.runtime import instances, join_plan
+from cer_gpu.runtime import instances, join_plan, registry
 from cer_gpu.runtime.join_plan import JoinPlan
 
-WAYS = ["grid", "zone maps", "one by one"]
-"""Ways to find the events of an edge; chains of three or more steps are scanned before."""
+WAYS = ["lists", "grid", "zone maps", "one by one"]
+"""Ways to find the events of an edge: pairs by lists; chains of three or more steps are scanned before."""
 
 
 def take_away(monkeypatch, way):
@@ -26,6 +26,8 @@ def take_away(monkeypatch, way):
     most = {"scan": 1 << 8, "scan, then grid": LANES}.get(way, 0)
     monkeypatch.setattr(instances, "MAX_SCANNED", most)
     monkeypatch.setattr(instances, "MAX_SCANNED_IF_FAR", most)
+    if way != "lists":
+        monkeypatch.setattr(registry, "is_pair", lambda *_: False)
     if way in ("zone maps", "one by one"):
         monkeypatch.setattr(JoinPlan, "_bands", lambda *_: ((), ()))
     if way == "one by one":

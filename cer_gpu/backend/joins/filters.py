@@ -32,7 +32,7 @@ from cer_gpu.backend.operations import (
 from cer_gpu.errors import EventsError
 
 _GREATEST = np.int64(0x7FFFFFFFFFFFFFFF)
-_HOLDS = np.int64(0b101_001_110_010_011_100)
+HOLDS = np.int64(0b101_001_110_010_011_100)
 """For each operator, from EQUAL on, whether it holds if the left value is greater, less, or equal."""
 CONTAINS, BEGINS, ENDS = range(3)
 """Relations of a string to another one; in the empty string nothing is contained, and it is contained in nothing."""
@@ -202,12 +202,14 @@ FILL_SOURCE, FILL_KIND, FILL_COLUMN, FILL_FACTOR, FILL_PLUS, FILL_MASK = range(6
 """Columns of its plan, the last three for integers."""
 TIMES, PLUS, PER_CELL, FIRST_CELL = range(4)
 """Columns of its scales, the last two for cells."""
-_TILE = 512
+_UNIT, _UNIT_BITS = 1.5 * 2.0**52, np.int64(0x4338000000000000)
+"""A float whose last bit is a unit, and its bits: whole numbers up to 2**51 are their difference from it."""
+FILL_TILE = 512
 """Rows that all columns are computed of before the next ones, so that they stay in the cache."""
 
 
 @kernel
-def fill_columns(sources, floats, plan, scales, last_cell, all_bits, columns, columns_f):
+def fill_columns(sources, floats, plan, scales, last_cell, all_bits, columns, tile, tile_f):
     """Compute columns of events, each from one number of the event; NaN is not valid but in `IN_FLOATS`.
 
     Parameters
@@ -226,45 +228,85 @@ def fill_columns(sources, floats, plan, scales, last_cell, all_bits, columns, co
         The bits of these columns.
     columns : int64, shape (n, 1 + all columns), written
         Column 0 has the bits of the valid ones of these columns.
-    columns_f : float64, shape (n, 1 + all columns), written
+    tile : int64, shape (1 + all columns, FILL_TILE), written
+        Scratch.
+    tile_f : float64, shape (1 + all columns, FILL_TILE), written
         The same memory.
     """
     n = columns.shape[0]
-    for tile in range(0, n, _TILE):
-        end = min(tile + _TILE, n)
-        for i in range(tile, end):
-            columns[_U(i), _U(0)] = all_bits
+    for begin in range(0, n, FILL_TILE):
+        end = min(begin + FILL_TILE, n)
+        _fill(sources, floats, plan, scales, last_cell, all_bits, tile, tile_f, begin, end, begin)
+        for i in range(begin, end):
+            columns[_U(i), _U(0)] = tile[_U(0), _U(i - begin)]
         for c in range(plan.shape[0]):
-            line = _U(c)
-            source, kind, k = _U(plan[line, FILL_SOURCE]), plan[line, FILL_KIND], _U(plan[line, FILL_COLUMN])
-            if kind == IN_INTEGERS:
-                factor, added, mask = plan[line, FILL_FACTOR], plan[line, FILL_PLUS], plan[line, FILL_MASK]
-                for i in range(tile, end):
-                    columns[_U(i), k] = (factor * sources[source, _U(i)] + added) & mask
-                continue
-            bit = np.int64(k) - 1
-            factor_f, plus_f = scales[line, TIMES], scales[line, PLUS]
-            per_cell, first_cell = scales[line, PER_CELL], scales[line, FIRST_CELL]
-            if kind == IN_FLOATS:
-                for i in range(tile, end):
-                    columns_f[_U(i), k] = floats[source, _U(i)] * factor_f + plus_f
-            elif kind == IN_ORDER:
-                for i in range(tile, end):
-                    row = _U(i)
-                    x = floats[source, row] * factor_f + plus_f
-                    if x != x:
-                        columns[row, _U(0)] &= ~(np.int64(1) << bit)
-                    columns_f[row, k] = x + 0.0  # -0.0 and 0.0 are one value
-                    bits = columns[row, k]
-                    columns[row, k] = bits ^ ((bits >> np.int64(63)) & _GREATEST)
-            else:
-                for i in range(tile, end):
-                    row = _U(i)
-                    x = floats[source, row] * factor_f + plus_f
-                    if x != x:
-                        columns[row, _U(0)] &= ~(np.int64(1) << bit)
-                        x = 0.0
-                    columns[row, k] = np.int64(min(max(np.floor(x * per_cell - first_cell), -last_cell), last_cell))
+            k = _U(plan[_U(c), FILL_COLUMN])
+            for i in range(begin, end):
+                columns[_U(i), k] = tile[k, _U(i - begin)]
+
+
+@kernel
+def fill_rows(sources, floats, plan, scales, last_cell, all_bits, rows, rows_f):
+    """Compute columns of events as `fill_columns` does, each to a row of its own.
+
+    Parameters
+    ----------
+    sources : int64, shape (numbers, n)
+    floats : float64, shape (numbers, n)
+    plan : int64, shape (columns, 6)
+    scales : float64, shape (columns, 4)
+    last_cell : float
+    all_bits : int
+    rows : int64, shape (1 + all columns, n), written
+    rows_f : float64, shape (1 + all columns, n), written
+        The same memory.
+    """
+    n = rows.shape[1]
+    for begin in range(0, n, FILL_TILE):
+        end = min(begin + FILL_TILE, n)
+        _fill(sources, floats, plan, scales, last_cell, all_bits, rows, rows_f, begin, end, 0)
+
+
+@helper
+def _fill(sources, floats, plan, scales, last_cell, all_bits, rows, rows_f, begin, end, first):
+    """Compute the columns of some events, each without branches, so that vector instructions do several at once."""
+    for i in range(begin, end):
+        rows[_U(0), _U(i - first)] = all_bits
+    for c in range(plan.shape[0]):
+        line = _U(c)
+        source, kind, k = _U(plan[line, FILL_SOURCE]), plan[line, FILL_KIND], _U(plan[line, FILL_COLUMN])
+        if kind == IN_INTEGERS:
+            factor, added, mask = plan[line, FILL_FACTOR], plan[line, FILL_PLUS], plan[line, FILL_MASK]
+            for i in range(begin, end):
+                rows[k, _U(i - first)] = (factor * sources[source, _U(i)] + added) & mask
+            continue
+        factor_f, plus_f = scales[line, TIMES], scales[line, PLUS]
+        per_cell, first_cell = scales[line, PER_CELL], scales[line, FIRST_CELL]
+        n_unknown = 0
+        if kind == IN_FLOATS:
+            for i in range(begin, end):
+                rows_f[k, _U(i - first)] = floats[source, _U(i)] * factor_f + plus_f
+        elif kind == IN_ORDER:
+            for i in range(begin, end):
+                x = floats[source, _U(i)] * factor_f + plus_f
+                n_unknown += x != x
+                rows_f[k, _U(i - first)] = x + 0.0  # -0.0 and 0.0 are one value
+            for i in range(begin - first, end - first):
+                bits = rows[k, _U(i)]
+                rows[k, _U(i)] = bits ^ ((bits >> np.int64(63)) & _GREATEST)
+        else:
+            for i in range(begin, end):
+                x = floats[source, _U(i)] * factor_f + plus_f
+                n_unknown += x != x
+                x = x if x == x else 0.0
+                cell = min(max(np.floor(x * per_cell - first_cell), -last_cell), last_cell)
+                rows_f[k, _U(i - first)] = cell + _UNIT
+            for i in range(begin - first, end - first):
+                rows[k, _U(i)] -= _UNIT_BITS
+        if n_unknown > 0:
+            for i in range(begin, end):
+                x = floats[source, _U(i)] * factor_f + plus_f
+                rows[_U(0), _U(i - first)] &= ~(np.int64(x != x) << (np.int64(k) - 1))
 
 
 @helper
@@ -300,7 +342,7 @@ def all_pass(filters, values, first, last, p, i, q, k):
             a, b = _U(conditions[condition].column), _U(conditions[condition].other)
             x, y = values[p, a, i], values[q, b, k]
             order = np.int64(x < y) | np.int64(x == y) << np.int64(1)
-            good &= (_HOLDS >> (np.int64(conditions[condition].op) * 3 + order)) & (
+            good &= (HOLDS >> (np.int64(conditions[condition].op) * 3 + order)) & (
                 values[p, 0, i] >> np.int64(a - _U(1)) & (values[q, 0, k] >> np.int64(b - _U(1)))
             )
         elif good & 1 == 0 or not passes(filters, values, condition, p, i, q, k):
