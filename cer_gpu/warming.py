@@ -112,6 +112,9 @@ KINDS = (
         (
             "A AS x ; B AS y FILTER x.price < y.price WITHIN 5 EVENTS",
             "A AS x ; B AS y FILTER x.k = y.k WITHIN 5 SECONDS",
+            "A AS x ; B AS y FILTER y.price BETWEEN x.price AND x.price + 0.1 WITHIN 5 EVENTS",
+            "A AS x ; B AS y ; C AS z FILTER x.price < y.price AND y.price < z.price WITHIN 5 EVENTS",
+            "A AS x ; B AS y ; C AS z FILTER y.price BETWEEN x.price AND x.price + 1 AND y.k = z.k WITHIN 5 EVENTS",
         ),
         ("positions", "count"),
     ),
