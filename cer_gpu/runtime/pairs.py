@@ -56,6 +56,11 @@ class PairJoin(InstanceGraph):
         self._looks_ahead = False
 
     @property
+    def n_bytes(self) -> int:
+        """Bytes of the instances and their lists."""
+        return super().n_bytes + self._lists.heads.nbytes + self._lists.links.nbytes
+
+    @property
     def _graph(self) -> Graph:
         return Graph(atoms_of=self._table.atoms_of, marks=self._table.marks, **self._fields)
 

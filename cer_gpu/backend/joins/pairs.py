@@ -371,9 +371,9 @@ def _keep_possible(pair, instances, columns, p, begin, bottom, n_pending):
 
 
 @helper
-def _bottom_at(window, instances, p, event):
-    """Drop the instances that are out of reach of an event, and return the first of the others."""
-    clock, bottom, height = window.clocks[event], instances.bottoms[p], instances.heights[p]
+def _bottom_at(window, instances, p, event, height):
+    """Drop those of the instances before an event that are out of its reach, and return the first of the others."""
+    clock, bottom = window.clocks[event], instances.bottoms[p]
     while bottom < height and clock - instances.latest[p, _U(bottom)] > window.length:
         bottom += 1
     instances.bottoms[p] = bottom
@@ -383,7 +383,10 @@ def _bottom_at(window, instances, p, event):
 @helper
 def _begin(events, window, columns, instances, pair, p, q, event, t):
     """Begin to search the lists of a later event."""
-    bottom = _bottom_at(window, instances, p, event)
+    newest = np.int64(-1)
+    for place in range(pair.next.shape[0]):
+        newest = max(newest, pair.found[_U(place), t])
+    bottom = _bottom_at(window, instances, p, event, newest + 1)  # above are events of the tile that came later
     for place in range(pair.next.shape[0]):
         newest = pair.found[_U(place), t]
         for other in range(place):
@@ -449,7 +452,7 @@ def join_pairs(events, columns, window, options, demand, filters, graph, instanc
                 break
             end = min(begin + TILE, begin + instances.positions.shape[1] - height, n_events)
             _read_tile(pair, events, window.clocks, columns, instances, p, begin, end, height)
-            bottom = _bottom_at(window, instances, p, _U(begin))
+            bottom = _bottom_at(window, instances, p, _U(begin), height)
             n_pending, instances.heights[p] = _join_tile(pair, bottom, height, end - begin)
             regs[N_PENDING] = _keep_possible(pair, instances, columns, p, begin, bottom, n_pending)
             regs[PENDING], regs[TILE_END] = 0, end
