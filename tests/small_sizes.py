@@ -24,6 +24,7 @@ from cer_gpu.runtime import (
     window_choice,
 )
 from cer_gpu.runtime import deferred_events as intervals
+from cer_gpu.runtime.pairs import PairJoin
 from cer_gpu.runtime.parallel import conjunction_counter, products, reduction
 from cer_gpu.runtime.progress import funnel
 from cer_gpu.runtime.recent import graph_run as recent_graph
@@ -43,6 +44,7 @@ SMALL = (
     (instances, "MAX_SCANNED_IF_FAR", 16),
     (instances, "PARTNERS", 2),
     (instances, "MIN_AHEAD", 1),
+    (PairJoin, "least_size", 0),
     (conjunction_counter, "_INITIAL_SIZE", 2),
     (conjunction_counter, "_AHEAD", 4),
     (products, "_INITIAL_SIZE", 2),

@@ -35,7 +35,7 @@ from cer_gpu.runtime.join_tables import JoinTables
 from cer_gpu.runtime.joining import Joining, demand_of, forgets_by_partition
 from cer_gpu.runtime.protocol import Length, ResultBuffers
 
-_INITIAL_SIZE = 1 << 14
+_INITIAL_SIZE = 1 << 12
 """Initial capacity for instances of each atom; a power of two."""
 _INITIAL_DEPTH = 1 << 8
 """Initial capacity for the events of a path."""
@@ -75,6 +75,8 @@ class InstanceGraph(Joining):
     engine = "instances"
     reserve: ClassVar[int] = 2
     """Capacity of the stacks for each instance that is within reach when there is no space for the next one."""
+    least_size: ClassVar[int] = 0
+    """Capacity up to which they grow whenever there is no space."""
     n_regs: ClassVar[int] = loops.N_REGS
 
     def __init__(self, table: AtomTable, options: RunOptions, length: Length) -> None:
@@ -182,8 +184,11 @@ class InstanceGraph(Joining):
 
     @property
     def _graph(self) -> Graph:
-        fields = self._without_indexes if self._scans else self._joins.graph
-        return Graph(atoms_of=self._table.atoms_of, marks=self._table.marks, **fields)
+        return Graph(atoms_of=self._table.atoms_of, marks=self._table.marks, **self._graph_fields)
+
+    @property
+    def _graph_fields(self) -> dict[str, Any]:
+        return self._without_indexes if self._scans else self._joins.graph
 
     @property
     def _filters(self) -> Filters:
@@ -348,7 +353,7 @@ class InstanceGraph(Joining):
         self._drop_unreachable(clock)
         if self._scans and 2 * self._heights.max() > self._n_scanned:
             self._take_indexes()
-        if self.reserve * self._heights.max() <= size:
+        if size >= self.least_size and self.reserve * self._heights.max() <= size:
             return
         try:
             old, self._stacks = self._stacks, self._allocate(2 * size)

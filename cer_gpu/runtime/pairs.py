@@ -12,7 +12,6 @@ from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.encoding import PROGRAM
 from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.joins.filters import check_sizes
-from cer_gpu.backend.joins.instances import Graph
 from cer_gpu.backend.joins.pairs import N_REGS, PairIndex, index_pairs, join_pairs, pair_index, pair_keys
 from cer_gpu.backend.joins.scan_tables import without_indexes
 from cer_gpu.runtime.events import RelevantEvents, RunOptions
@@ -33,6 +32,7 @@ class PairJoin(InstanceGraph):
     """
 
     reserve = 4
+    least_size = 1 << 14
     reads_columns = True
     n_regs = N_REGS
     _lists: PairIndex
@@ -58,11 +58,12 @@ class PairJoin(InstanceGraph):
     @property
     def n_bytes(self) -> int:
         """Bytes of the instances and their lists."""
-        return super().n_bytes + self._lists.heads.nbytes + self._lists.links.nbytes
+        n_lists: int = self._lists.heads.nbytes + self._lists.links.nbytes
+        return super().n_bytes + n_lists
 
     @property
-    def _graph(self) -> Graph:
-        return Graph(atoms_of=self._table.atoms_of, marks=self._table.marks, **self._fields)
+    def _graph_fields(self) -> dict[str, Any]:
+        return self._fields
 
     @property
     def _loop_arguments(self) -> tuple[tuple[Any, ...], ...]:

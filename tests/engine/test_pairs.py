@@ -15,12 +15,20 @@ import cer_gpu
 from cer_gpu.runtime import registry
 from cer_gpu.runtime.pairs import PairJoin
 
+
+def wrapped(integer):
+    """Return an integer as int64 wraps it around."""
+    return (integer + 2**63) % 2**64 - 2**63
+
+
 KEYS = {
     "b.i = a.i": lambda a, b: a["i"] is not None and a["i"] == b["i"],
     "b.name = a.name": lambda a, b: a["name"] is not None and a["name"] == b["name"],
     "b.f = a.f": lambda a, b: a["f"] is not None and a["f"] == b["f"],
     "b.f BETWEEN a.f AND a.f + 1": lambda a, b: None not in (a["f"], b["f"]) and a["f"] <= b["f"] <= a["f"] + 1,
-    "b.i BETWEEN a.i - 1 AND a.i + 1": lambda a, b: None not in (a["i"], b["i"]) and abs(b["i"] - a["i"]) <= 1,
+    "b.i BETWEEN a.i - 1 AND a.i + 1": lambda a, b: (
+        None not in (a["i"], b["i"]) and wrapped(a["i"] - 1) <= b["i"] <= wrapped(a["i"] + 1)
+    ),
 }
 """Conditions for which there are lists, as functions of both events."""
 TESTS = {

@@ -31,8 +31,10 @@ def test_only_the_registry_imports_runtimes():
                 importers.setdefault(module, set()).add(node.module)
     assert importers.pop("cer_gpu.runtime.registry") == modules
     # the stacks of partitions list as those of a whole stream do, a window is evaluated as a stream is, large counts
-    # are those of partial matches, and pending ones of a pattern with quantifiers are reported as those of a chain are
+    # are those of partial matches, pending ones of a pattern with quantifiers are reported as those of a chain are, and
+    # pairs are kept as instances are
     assert importers == {
+        "cer_gpu.runtime.pairs": {"cer_gpu.runtime.instances"},
         "cer_gpu.runtime.parallel.conjunction_counter": {"cer_gpu.runtime.parallel.products"},
         "cer_gpu.runtime.keyed_stacks": {"cer_gpu.runtime.stacks"},
         "cer_gpu.runtime.recent.graph_run": {"cer_gpu.runtime.recent.run"},

@@ -3,7 +3,7 @@
 papers: RMA, section 4.  It keeps the same instances as `cer_gpu.backend.joins.matching`, but only what the pair reads:
 of an earlier event the columns of the filters, of the index 32 bits for each list and each event.  A list is one of
 events whose keys have equal hashes; the filters decide.  Instances out of the window stay in their lists, which end at
-the first of them, as they are ordered.  So nothing needs to be known of events to come, and nothing is taken away.
+the first of them, as they are ordered.
 """
 
 from __future__ import annotations
@@ -74,25 +74,25 @@ class PairIndex(NamedTuple):
     list_shift : uint64, shape (1,)
         Bits of a hash that do not tell its list.
     comparisons : int64, shape (comparisons, 3)
-        Of each comparison of the filters, for which orders of the two numbers it holds (bit 0: greater, 1: less, 2:
-        equal), and their columns.
+        Orders of two numbers for which each comparison of the filters holds (bit 0: greater, 1: less, 2: equal), and
+        their columns.
     stored : int64, shape (columns,)
         Columns that are stored of an earlier event.
     kinds_of : int64, shape (symbols,)
-        Of each symbol, bit 0 if its events may begin pairs, and bit 1 if they may end them.
+        Bit 0 for symbols whose events may begin pairs, bit 1 for those whose events may end them.
     heads : int32, shape (lists,), written
         Newest instance of each list, or -1; a power of two of them.
     links : int32, shape (capacity,), written
         The instance before in its list, or -1.
     kinds : int64, shape (TILE,), written
-        Of each event of a tile, bit 0 if it may begin pairs, and bit 1 if it may end them.
+        Bit 0 for events of a tile that may begin pairs, bit 1 for those that may end them.
     earlier : int64, shape (TILE + 1,), written
         The events of a tile that may begin pairs.
     hashes : uint64, shape (TILE,), written
         Hashes of their keys.
     lists : int64, shape (1 + places, TILE), written
         Lists of each event of a tile: first the one that it is put into, then those that it searches.
-    found : int64, shape (places, TILE), written
+    newest : int64, shape (places, TILE), written
         Newest instance of each of the latter when the event came, or -1.
     pending : int64, shape (TILE + 1,), written
         Later events of a tile that may end pairs, by their places in it.
@@ -113,7 +113,7 @@ class PairIndex(NamedTuple):
     earlier: Any
     hashes: Any
     lists: Any
-    found: Any
+    newest: Any
     pending: Any
     next: Any
 
@@ -141,6 +141,8 @@ def pair_keys(graph: dict[str, Any], conditions: Array) -> Array | None:
     if not (plain and equal) or len(graph["own_tests"]) or len(graph["lookahead"]) or len(graph["distant"]):
         return None
     n_plain = len(guaranteed) - edge["shift"]
+    if not len(guaranteed):
+        return None  # an index of partitions alone
     steps = graph["index_steps"][edge["index"]]
     bands = [int(steps[1 << band, n_plain + band]) for band in range(edge["shift"])]
     keys = zip(guaranteed["column"], guaranteed["other"], [0] * n_plain + bands, strict=True)
@@ -252,7 +254,7 @@ def index_pairs(pair, columns, partitions, bottom):
 def _sort_tile(pair, symbols, columns, begin, end):
     """Note which events of a tile may begin pairs, and which may end them; return the number of the former.
 
-    Which of them an event does cannot be foreseen, so that there are no branches.
+    There are no branches, as the processor cannot foresee which of them an event does.
     """
     n_earlier = np.int64(0)
     earlier_bits, later_bits, kinds, rows = pair.bits[EARLIER], pair.bits[LATER], pair.kinds, pair.earlier
@@ -330,7 +332,7 @@ def _join_tile(pair, bottom, height, n):
         kind, newest = pair.kinds[t], np.int64(-1)
         for row in range(1, lists.shape[0]):
             head = np.int64(heads[_U(lists[_U(row), t])])
-            pair.found[_U(row - 1), t] = head
+            pair.newest[_U(row - 1), t] = head
             newest = max(newest, head)
         # without branches: what does not count is written over by the next one
         pair.pending[_U(n_pending)] = at
@@ -347,14 +349,14 @@ def _join_tile(pair, bottom, height, n):
 def _keep_possible(pair, instances, columns, p, begin, bottom, n_pending):
     """Keep the pending events whose newest candidates pass all comparisons, or are not the last; return their number.
 
-    Which of them pass cannot be foreseen, so that there are no branches.
+    There are no branches, as the processor cannot foresee which of them pass.
     """
     values, comparisons, n_possible = instances.values, pair.comparisons, np.int64(0)
     for n in range(n_pending):
         t = _U(pair.pending[_U(n)])
         event, possible = _U(begin) + t, np.int64(0)
-        for row in range(pair.found.shape[0]):
-            newest = pair.found[_U(row), t]
+        for row in range(pair.newest.shape[0]):
+            newest = pair.newest[_U(row), t]
             i = _U(max(newest, np.int64(0)))
             good = np.int64(1)
             for line in range(comparisons.shape[0]):
@@ -381,14 +383,14 @@ def _bottom_at(window, instances, p, event, height):
 
 
 @helper
-def _begin(events, window, columns, instances, pair, p, q, event, t):
+def _begin_lists(events, window, columns, instances, pair, p, q, event, t):
     """Begin to search the lists of a later event."""
     newest = np.int64(-1)
     for place in range(pair.next.shape[0]):
-        newest = max(newest, pair.found[_U(place), t])
+        newest = max(newest, pair.newest[_U(place), t])
     bottom = _bottom_at(window, instances, p, event, newest + 1)  # above are events of the tile that came later
     for place in range(pair.next.shape[0]):
-        newest = pair.found[_U(place), t]
+        newest = pair.newest[_U(place), t]
         for other in range(place):
             if pair.lists[_U(1 + other), t] == pair.lists[_U(1 + place), t]:
                 newest = np.int64(-1)  # two places whose hashes are equal have one list
@@ -461,7 +463,7 @@ def join_pairs(events, columns, window, options, demand, filters, graph, instanc
             event = _U(regs[EVENT]) + t
             place = events.places[event] if events.places.shape[0] > 0 else events.positions[event]
             if regs[LISTING] == 0:
-                _begin(events, window, columns, instances, pair, p, q, event, t)
+                _begin_lists(events, window, columns, instances, pair, p, q, event, t)
                 listing.path[0, ATOM], listing.path[0, INSTANCE] = np.int64(q), instances.heights[q]
                 regs[LISTING], regs[N_HERE], regs[FIRST_OUT] = 1, 0, regs[N_OUT]
             if place >= options.report_from:
