@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import nullcontext
 
 import numpy as np
@@ -15,20 +16,12 @@ import cer_gpu
 from cer_gpu.runtime import registry
 from cer_gpu.runtime.pairs import PairJoin
 
-
-def wrapped(integer):
-    """Return an integer as int64 wraps it around."""
-    return (integer + 2**63) % 2**64 - 2**63
-
-
 KEYS = {
     "b.i = a.i": lambda a, b: a["i"] is not None and a["i"] == b["i"],
     "b.name = a.name": lambda a, b: a["name"] is not None and a["name"] == b["name"],
     "b.f = a.f": lambda a, b: a["f"] is not None and a["f"] == b["f"],
     "b.f BETWEEN a.f AND a.f + 1": lambda a, b: None not in (a["f"], b["f"]) and a["f"] <= b["f"] <= a["f"] + 1,
-    "b.i BETWEEN a.i - 1 AND a.i + 1": lambda a, b: (
-        None not in (a["i"], b["i"]) and wrapped(a["i"] - 1) <= b["i"] <= wrapped(a["i"] + 1)
-    ),
+    "b.i BETWEEN a.i - 1 AND a.i + 1": lambda a, b: None not in (a["i"], b["i"]) and abs(b["i"] - a["i"]) <= 1,
 }
 """Conditions for which there are lists, as functions of both events."""
 TESTS = {
@@ -111,6 +104,23 @@ def test_an_event_that_finds_none_in_its_window_leaves_the_ones_after_it():
     events = pa.table({"type": ["A", "B", "A", "B"], "k": [1, 1, 1, 1], "t": [0, 100, 101, 102]})
     query = cer_gpu.compile("SELECT * FROM S WHERE A AS a ; B AS b FILTER b.k BETWEEN a.k AND a.k + 1 WITHIN 10 [t]")
     assert query.evaluate(events)["positions"].to_pylist() == [[2, 3]]
+
+
+@pytest.mark.parametrize(("least", "greatest"), [(-1, 1), (0, 3), (-3, 0), (2, 9)])
+def test_a_band_is_whole_at_both_ends_of_the_integers(least, greatest):
+    numbers = [-(2**63), -(2**63) + 1, -(2**63) + 2, -1, 0, 1, 2, 2**63 - 2, 2**63 - 1]
+    pairs = list(itertools.product(numbers, numbers))
+    events = pa.table(
+        {
+            "type": ["A", "B"] * len(pairs),
+            "i": pa.array([number for pair in pairs for number in pair], pa.int64()),
+            "t": np.arange(len(pairs)).repeat(2) * 10,
+        }
+    )
+    condition = f"b.i BETWEEN a.i + ({least}) AND a.i + ({greatest})"
+    answer = cer_gpu.compile(f"SELECT * FROM S WHERE A AS a ; B AS b FILTER {condition} WITHIN 5 [t]").evaluate(events)
+    expected = [2 * k for k, (x, y) in enumerate(pairs) if least <= y - x <= greatest]
+    assert answer["start"].to_pylist() == expected
 
 
 CANDIDATES = {

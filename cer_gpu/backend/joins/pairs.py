@@ -55,7 +55,7 @@ IN_CACHE = 1 << 16
 
 _U = np.uint64
 _SPREAD = _U(0x9E3779B97F4A7C15)
-"""Fibonacci hashing: the upper bits of a product with it; those of neighbouring cells differ by one subtraction."""
+"""Fibonacci hashing: the upper bits of a product with it, which wraps around as the numbers of cells do."""
 _MIX = _U(0xFF51AFD7ED558CCD)
 """Another factor, for the keys before the last, as sums of products with one factor would be those of sums."""
 
@@ -69,8 +69,6 @@ class PairIndex(NamedTuple):
         Columns EARLIER to STEP; those of a grid come last.
     bits : int64, shape (3,)
         Bits of the columns of the keys, of the earlier event and of the later one, and of the columns in `stored`.
-    cell_bits : int64, shape (1,)
-        Binary logarithm of the step of the last of them.
     list_shift : uint64, shape (1,)
         Bits of a hash that do not tell its list.
     comparisons : int64, shape (comparisons, 3)
@@ -102,7 +100,6 @@ class PairIndex(NamedTuple):
 
     keys: Any
     bits: Any
-    cell_bits: Any
     list_shift: Any
     comparisons: Any
     stored: Any
@@ -170,7 +167,6 @@ def pair_index(keys: Array, conditions: Array, columns: Array, capacity: int) ->
     return PairIndex(
         keys,
         np.array([np.bitwise_or.reduce(np.int64(1) << (each - 1)) for each in read]),
-        np.array([max(int(keys[-1, STEP]).bit_length() - 1, 0)], np.int64),
         np.array([65 - capacity.bit_length()], np.uint64),
         np.ascontiguousarray(comparisons),
         columns,
@@ -197,7 +193,7 @@ def _find_lists(pair, columns, partitions, begin, n, side):
     keys, hashes, lists, last = pair.keys, pair.hashes, pair.lists, _U(pair.keys.shape[0] - 1)
     n_hashed, step = np.int64(keys.shape[0]) - (keys[last, STEP] > 0), keys[last, STEP]
     places = np.int64(pair.next.shape[0]) if side == LATER else np.int64(1)
-    column, bits, shift = _U(keys[last, side]), pair.cell_bits[0], pair.list_shift[0]
+    column, shift, back_by_one = _U(keys[last, side]), pair.list_shift[0], _U(step) * _SPREAD
     for place in range(0, places, 2):
         for t in range(n):
             hashes[_U(t)] = _U(partitions[_U(begin + t)] if partitions.shape[0] > 0 else 0)
@@ -213,9 +209,9 @@ def _find_lists(pair, columns, partitions, begin, n, side):
         row = side + place
         if step > 0:
             for t in range(n):
-                h = hashes[_U(t)] + _U(columns[column, _U(begin + t)] >> bits) * _SPREAD
+                h = hashes[_U(t)] + _U(columns[column, _U(begin + t)]) * _SPREAD
                 lists[_U(row), _U(t)] = np.int64(h >> shift)
-                hashes[_U(t)] = h - _SPREAD
+                hashes[_U(t)] = h - back_by_one
         else:
             for t in range(n):
                 lists[_U(row), _U(t)] = np.int64((hashes[_U(t)] * _SPREAD) >> shift)
