@@ -206,17 +206,29 @@ def test_what_cannot_be_read_is_an_error(tmp_path):
         load(WHOAMI, tmp_path / "p.yml")
 
 
-@pytest.mark.parametrize("missing", ["sigma", "sigma.rule", "yaml"])
-def test_without_pysigma_the_error_says_what_to_install(missing):
-    code = (
-        f"import sys; sys.modules[{missing!r}] = None\n"
-        "import cer_gpu, cer_gpu.sigma\n"
-        "assert len(cer_gpu.compile_all({'a': '-- Sigma: a\\nSELECT * FROM S WHERE *'})) == 1\n"
-        "try:\n    cer_gpu.sigma.load('title: a\\n')\n"
-        "except cer_gpu.OptionError as error:\n    print(error)\n"
-    )
-    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert said == "Sigma's rules need pySigma\nhint: pip install 'cer-gpu[sigma]'\n"
+WITHOUT = """
+import sys
+needed = ["sigma", "sigma.rule", "yaml"]
+sys.modules.update(dict.fromkeys(needed))
+import cer_gpu, cer_gpu.sigma
+assert len(cer_gpu.compile_all({"a": "-- Sigma: a\\nSELECT * FROM S WHERE *"})) == 1
+for name in needed:
+    del sys.modules[name]
+assert not {"sigma", "yaml"} & sys.modules.keys()
+for missing in needed:
+    sys.modules[missing] = None
+    try:
+        cer_gpu.sigma.load("title: a\\n")
+    except cer_gpu.OptionError as error:
+        print(missing, error)
+    del sys.modules[missing]
+"""
+
+
+def test_without_pysigma_the_error_says_what_to_install():
+    said = subprocess.run([sys.executable, "-c", WITHOUT], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    error = "Sigma's rules need pySigma\nhint: pip install 'cer-gpu[sigma]'\n"
+    assert said == "".join(f"{missing} {error}" for missing in ("sigma", "sigma.rule", "yaml"))
 
 
 def test_rules_can_be_pickled():

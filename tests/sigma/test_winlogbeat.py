@@ -52,6 +52,15 @@ def both(rules, events, shape):
     return expected, given
 
 
+def rules_of_conditions(conditions, source, detection):
+    """Return a rule for each condition, named by it, about events of a source and the detection `s`."""
+    rules = [
+        {"title": condition, "logsource": source, "detection": {"s": detection, "condition": condition}}
+        for condition in conditions
+    ]
+    return [yaml.safe_dump(rule) for rule in rules]
+
+
 # ---- mappings
 
 PROCESS = {"Image": r"C:\a.exe", "User": r"CORP\ann", "ProcessGuid": "{1}", "ProcessId": "7"}
@@ -114,13 +123,9 @@ def test_fields_of_sysmon(shape, category, number, tests, fires, fails):
         {name: each for name, each in (event | more).items() if each is not None}
         for more in (fires, fails, fires | {"EventID": "99"}, fires | {"Channel": "Other"})
     ]
-    for condition, expected in (("s", [0]), ("not s", [1])):
-        rule = {
-            "title": "t",
-            "logsource": {"product": "windows", "category": category},
-            "detection": {"s": {field: yaml.safe_load(value)}, "condition": condition},
-        }
-        assert both([yaml.safe_dump(rule)], events, shape) == ({"t": expected}, {"t": expected})
+    detection, source = {field: yaml.safe_load(value)}, {"product": "windows", "category": category}
+    expected = {"s": [0], "not s": [1]}
+    assert both(rules_of_conditions(expected, source, detection), events, shape) == (expected, expected)
 
 
 KINDS = [(12, "CreateKey"), (12, "DeleteKey"), (12, "DeleteValue"), (13, "SetValue"), (14, "RenameKey")]
@@ -204,13 +209,9 @@ def test_fields_of_other_logs(shape, source, tests, fires, fails):
     field, _, value = tests.partition(": ")
     kept = {name: each for name, each in fires.items() if name not in fails or name == "EventID"}
     events = [AUDIT | {"EventID": "1"} | fires, AUDIT | {"EventID": "1"} | kept | fails]
-    for condition, expected in (("s", [0]), ("not s", [1])):
-        rule = {
-            "title": "t",
-            "logsource": yaml.safe_load(f"{{product: windows, {source}}}"),
-            "detection": {"s": {field: yaml.safe_load(value)}, "condition": condition},
-        }
-        assert both([yaml.safe_dump(rule)], events, shape) == ({"t": expected}, {"t": expected})
+    detection, source = {field: yaml.safe_load(value)}, yaml.safe_load(f"{{product: windows, {source}}}")
+    expected = {"s": [0], "not s": [1]}
+    assert both(rules_of_conditions(expected, source, detection), events, shape) == (expected, expected)
 
 
 def test_a_summary_asks_for_one_of_the_columns_of_a_field():
