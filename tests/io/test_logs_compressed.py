@@ -180,7 +180,7 @@ def test_an_archive_without_events_says_so(tmp_path):
 LONG = {
     "x.csv": b"type,v\n" + b"A,1\n" * 2_000_000,
     "x.jsonl": b'{"type": "A", "v": 1}\n' * 600_000,
-    "x.json": b"[" + b'{"type": "A", "v": 1},\n' * 600_000 + b'{"v": 1}]',
+    "x.json": b"[" + b'{"type": "A", "v": 1},\n' * 260_000 + b'{"v": 1}]',
 }
 
 
@@ -190,7 +190,7 @@ def test_a_file_that_becomes_too_large_is_an_error_with_the_limit(tmp_path, name
     (tmp_path / name).write_bytes(compressed(LONG[name], codec))
     with pytest.raises(EventsError, match=rf"{name}: has more than max_decompressed \(5\.0 MiB\)"):
         values(tmp_path / name, max_decompressed="5MiB")
-    assert len(values(tmp_path / name, max_decompressed="1 GB")) >= 600_000
+    assert len(values(tmp_path / name, max_decompressed="1 GB")) == LONG[name].count(b"1")
 
 
 def test_an_event_log_and_an_archive_too(tmp_path):
