@@ -79,7 +79,7 @@ def pytest_collection_modifyitems(items):
 def pytest_collection_finish():
     """Let Python's search for cycles of garbage pass over the half million objects of tests that are to run.
 
-    It begins less often, too: with all modules loaded it took a fifth of what tests that compile many queries take.
+    It begins less often, too, as tests that compile many queries make many objects.
     """
     gc.collect()
     gc.freeze()
