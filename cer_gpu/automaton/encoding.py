@@ -171,12 +171,13 @@ ROW_PARTITION, ROW_USED, ROW_VALUES = range(3)
 # first columns of `Nodes.records`: the position of the event, and the transition
 NODE_POSITION, NODE_TRANSITION, NODE_FIELDS = range(3)
 
-# columns of `Unions.links`: the node; the unions at the left and right below, or none; the rank, the number of
-# unions on the shortest way down to a missing one; and UNION_ALIKE, the number of products of the node if all have its
-# start, else 0.  UNION_START is the column of `Unions.starts`, the same memory
+# columns of `Unions.links`: the node; the unions at the left and right below, or none; and the rank, the number of
+# unions on the shortest way down to a missing one.  The bits above RANK_BITS of the rank are UNION_LEAF: the transition
+# and 1 of a node without sources, else 0.  UNION_START and UNION_NUMBER are columns of `Unions.starts` and `numbers`,
+# the same memory
 UNION_NODE, UNION_LEFT, UNION_RIGHT, UNION_RANK = range(4)
-UNION_START = 2
-UNION_ALIKE = 6
+UNION_START, UNION_NUMBER = 2, 3
+RANK_BITS = 8
 
 NOW = -1
 """In place of a step of SELECT RECENT: the event under way; of an absence, the event that must not be there."""

@@ -25,7 +25,16 @@ from sizes import scaled
 from small_sizes import small_sizes
 
 import cer_gpu
-from cer_gpu.automaton.encoding import NODE_FIELDS, UNION_LEFT, UNION_NODE, UNION_RANK, UNION_RIGHT, UNION_START
+from cer_gpu.automaton.encoding import (
+    NODE_FIELDS,
+    RANK_BITS,
+    UNION_LEFT,
+    UNION_NODE,
+    UNION_NUMBER,
+    UNION_RANK,
+    UNION_RIGHT,
+    UNION_START,
+)
 from cer_gpu.backend.jit import kernel
 from cer_gpu.backend.products.arena import DEEPEST, N_TOPS, N_UNIONS, Nodes, Unions, united
 
@@ -212,25 +221,29 @@ def test_state_without_a_window_is_what_may_still_match():
 
 
 @kernel
-def insert(nodes, unions, root, latest, node, start, clock, length):
+def insert(nodes, unions, root, latest, node, leaf, number, start, clock, length):
     """Call `united`, with groups as kernels take them."""
-    return united(Nodes(*nodes), Unions(*unions), root, latest, node, np.int64(1), start, clock, length)
+    return united(Nodes(*nodes), Unions(*unions), root, latest, node, leaf, number, start, clock, length)
 
 
 class Heaps:
-    """Nodes without sources, of which node i is the event of start `starts[i]`, and the unions of one list."""
+    """Nodes, of which node i has the start `starts[i]` and every third has sources, and the unions of one list."""
 
     def __init__(self, n_unions, dtype):
         self.tops = np.zeros(N_TOPS, np.int64)
         self.nodes = Nodes(self.tops, np.empty((0, NODE_FIELDS), np.int64), -1, -1, -1, -1, NODE_FIELDS)
         links = np.full((n_unions, 8), -1, np.int32)
-        self.unions = Unions(links, links.view(dtype), np.zeros(DEEPEST, np.int32))
+        self.unions = Unions(links, links.view(dtype), links.view(np.int64), np.zeros(DEEPEST, np.int32))
         self.dtype = dtype
 
     def insert(self, root, node, start, clock, length):
         latest = self.dtype(0) if root < 0 else self.starts[root]
         numbers = self.dtype(start), self.dtype(clock), self.dtype(length)
-        return int(insert(tuple(self.nodes), tuple(self.unions), root, latest, np.int32(node), *numbers))
+        of = np.int32(node), np.int32(self.leaf(node)), np.int64(10**12 + node)
+        return int(insert(tuple(self.nodes), tuple(self.unions), root, latest, *of, *numbers))
+
+    def leaf(self, node):
+        return 0 if node % 3 == 0 else (node + 1) << RANK_BITS
 
     @property
     def starts(self):
@@ -249,18 +262,24 @@ class Heaps:
     def held(self, root):
         return {int(self.unions.links[u, UNION_NODE]): self.starts[u].item() for u in self.below(root)}
 
+    def rank(self, u):
+        return int(self.unions.links[u, UNION_RANK]) % (1 << RANK_BITS)
+
     def check(self, root):
         links, starts = self.unions.links, self.starts
         below = self.below(root)
         assert len(below) == len(set(below))
         assert len(self.held(root)) == len(below)
         for u in below:
-            left, right, rank = map(int, links[u, [UNION_LEFT, UNION_RIGHT, UNION_RANK]])
+            left, right = map(int, links[u, [UNION_LEFT, UNION_RIGHT]])
+            node, rank = int(links[u, UNION_NODE]), self.rank(u)
+            assert links[u, UNION_RANK] == self.leaf(node) + rank
+            assert self.unions.numbers[u, UNION_NUMBER] == 10**12 + node
             for child in (left, right):
                 if child >= 0:
                     assert child < u  # older, which collection relies on
                     assert starts[child] <= starts[u]  # condition 5
-            ranks = [int(links[child, UNION_RANK]) if child >= 0 else 0 for child in (left, right)]
+            ranks = [self.rank(child) if child >= 0 else 0 for child in (left, right)]
             assert ranks[0] >= ranks[1] == rank - 1
         spine = 0
         u = root

@@ -23,9 +23,10 @@ from cer_gpu.automaton.encoding import (
     FIRE_SOURCES_END,
     NODE_POSITION,
     NODE_TRANSITION,
-    UNION_ALIKE,
+    RANK_BITS,
     UNION_LEFT,
     UNION_NODE,
+    UNION_NUMBER,
     UNION_RANK,
     UNION_RIGHT,
     UNION_START,
@@ -39,6 +40,9 @@ N_NODES, N_UNIONS, N_TOPS = range(3)
 
 DEEPEST = 64
 """Longest way down a heap: more than the binary logarithm of the number of unions."""
+
+_RANK = np.int32((1 << RANK_BITS) - 1)
+"""The bits of the rank in UNION_RANK."""
 
 
 class Nodes(NamedTuple):
@@ -74,19 +78,25 @@ class Nodes(NamedTuple):
 class Unions(NamedTuple):
     """Unions, oldest first; those below one are older.
 
+    A union has all that a listing reads of a node without sources, so that it need not wait for the node.
+
     Attributes
     ----------
     links : int32, shape (unions, 8), written
-        Columns UNION_NODE to UNION_RANK (-1: no union) and UNION_ALIKE; between them is the start.
+        Columns UNION_NODE to UNION_RANK (-1: no union).
     starts : clock, shape (unions, 4), written
         The same memory; column UNION_START has the clock of the latest start among the products of the node
         (``max-start``).
+    numbers : int64, shape (unions, 4), written
+        The same memory; column UNION_NUMBER has the position of the event of a node without sources; of another node,
+        the number of its products if all have its start, else 0.
     descent : int32, shape (DEEPEST,), written
         Scratch: the way down a heap.
     """
 
     links: Any
     starts: Any
+    numbers: Any
     descent: Any
 
 
@@ -124,9 +134,27 @@ def n_sources_of(automaton, nodes, node):
 
 
 @helper
-def place_of(nodes, node):
-    """Return the position of a node that is reported."""
-    return nodes.records[_U(node), _U(nodes.place if nodes.place >= 0 else NODE_POSITION)]
+def place_of(nodes, node, position):
+    """Return the position of a node that is reported, given that of its event."""
+    return nodes.records[_U(node), _U(nodes.place)] if nodes.place >= 0 else position
+
+
+@helper
+def leaf_of(unions, u):
+    """Return the transition and 1 of a union's node if that has no sources, else 0."""
+    return np.int64(unions.links[u, UNION_RANK] >> RANK_BITS)
+
+
+@helper
+def leaf_bits(transition):
+    """Return the bits of UNION_RANK that tell the transition of a node without sources."""
+    return np.int32((transition + 1) << RANK_BITS)
+
+
+@helper
+def products_alike(unions, u):
+    """Return the number of products of a union's node if all have its start, else 0."""
+    return np.int64(1) if leaf_of(unions, u) > 0 else unions.numbers[u, UNION_NUMBER]
 
 
 @helper
@@ -136,17 +164,17 @@ def alike_in(unions, root, clock, length):
     for side in (UNION_LEFT, UNION_RIGHT):
         if is_live(unions, np.int64(unions.links[u, _U(side)]), clock, length):
             return np.int64(0)
-    alike = np.int64(unions.links[u, UNION_ALIKE])
+    alike = products_alike(unions, u)
     return alike if alike < 1 << 15 else np.int64(0)
 
 
 @helper
-def _add_union(nodes, unions, node, alike, start, left, right):
+def _add_union(nodes, unions, node, leaf, number, start, left, right):
     """Add a union with the higher rank at its left, and return its number."""
     rank_right = np.int32(0)
     if right >= 0:
-        rank_left = unions.links[_U(left), UNION_RANK] if left >= 0 else np.int32(0)
-        rank_right = unions.links[_U(right), UNION_RANK]
+        rank_left = unions.links[_U(left), UNION_RANK] & _RANK if left >= 0 else np.int32(0)
+        rank_right = unions.links[_U(right), UNION_RANK] & _RANK
         if rank_left < rank_right:
             left, right, rank_right = right, left, rank_left
     union = nodes.tops[N_UNIONS]
@@ -155,23 +183,23 @@ def _add_union(nodes, unions, node, alike, start, left, right):
     unions.links[u, UNION_NODE] = node
     unions.links[u, UNION_LEFT] = left
     unions.links[u, UNION_RIGHT] = right
-    unions.links[u, UNION_RANK] = rank_right + 1
-    unions.links[u, UNION_ALIKE] = alike
+    unions.links[u, UNION_RANK] = (rank_right + 1) | leaf
     unions.starts[u, UNION_START] = start
+    unions.numbers[u, UNION_NUMBER] = number
     return union
 
 
 @helper
-def united(nodes, unions, root, latest, node, alike, start, clock, length):
+def united(nodes, unions, root, latest, node, leaf, number, start, clock, length):
     """Return the union of a heap and a node; there is space for DEEPEST unions.
 
     The heap stays as it is: the unions on the way down are copied.  `root` is -1 for an empty heap, `latest` the start
-    of its root.  `alike` is what UNION_ALIKE says of the node.
+    of its root.  `leaf` is what `leaf_bits` says of a node without sources, else 0; `number` is that of UNION_NUMBER.
     """
     if root >= 0 and clock - latest > length:
         root = np.int64(-1)
     if root < 0 or latest <= start:
-        return _add_union(nodes, unions, node, alike, start, np.int64(root), np.int64(-1))
+        return _add_union(nodes, unions, node, leaf, number, start, np.int64(root), np.int64(-1))
     n = 0
     at = np.int64(root)
     while is_live(unions, at, clock, length) and unions.starts[_U(at), UNION_START] > start:
@@ -179,13 +207,17 @@ def united(nodes, unions, root, latest, node, alike, start, clock, length):
         n += 1
         at = np.int64(unions.links[_U(at), UNION_RIGHT])
     below = at if is_live(unions, at, clock, length) else np.int64(-1)
-    union = _add_union(nodes, unions, node, alike, start, below, np.int64(-1))
+    union = _add_union(nodes, unions, node, leaf, number, start, below, np.int64(-1))
     while n > 0:
         n -= 1
         u = _U(unions.descent[_U(n)])
         left = np.int64(unions.links[u, UNION_LEFT])
         if not is_live(unions, left, clock, length):
             left = np.int64(-1)
-        node, alike = unions.links[u, UNION_NODE], np.int64(unions.links[u, UNION_ALIKE])
-        union = _add_union(nodes, unions, node, alike, unions.starts[u, UNION_START], left, union)
+        node, leaf, number = (
+            unions.links[u, UNION_NODE],
+            unions.links[u, UNION_RANK] & ~_RANK,
+            unions.numbers[u, UNION_NUMBER],
+        )
+        union = _add_union(nodes, unions, node, leaf, number, unions.starts[u, UNION_START], left, union)
     return union

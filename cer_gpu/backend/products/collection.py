@@ -12,15 +12,15 @@ from cer_gpu.automaton.encoding import (
     ROW_PARTITION,
     ROW_USED,
     ROW_VALUES,
-    UNION_ALIKE,
     UNION_LEFT,
     UNION_NODE,
+    UNION_NUMBER,
     UNION_RANK,
     UNION_RIGHT,
     UNION_START,
 )
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.products.arena import N_NODES, N_UNIONS, Nodes, Unions, is_live, n_sources_of
+from cer_gpu.backend.products.arena import N_NODES, N_UNIONS, Nodes, Unions, is_live, leaf_of, n_sources_of
 from cer_gpu.backend.products.keys import Automaton, KeyTable, is_forgotten, mixed, slot_after, slot_of
 
 _U = np.uint64
@@ -109,7 +109,7 @@ def _mark(automaton, nodes, unions, clocks, length, moved_nodes, moved_unions):
                 else:
                     unions.links[union, _U(side)] = -1
             moved_nodes[node] = 0
-            for f in range(n_sources_of(automaton, nodes, node)):
+            for f in range(n_sources_of(automaton, nodes, node) if leaf_of(unions, union) == 0 else np.int64(0)):
                 moved_unions[_U(nodes.records[node, _U(nodes.first_factor + f)])] = 0
         u -= 1
 
@@ -145,8 +145,8 @@ def _move_unions(nodes, unions, moved_nodes, moved_unions):
             below = unions.links[i, _U(side)]
             unions.links[j, _U(side)] = moved_unions[_U(below)] if below >= 0 else np.int32(-1)
         unions.links[j, UNION_RANK] = unions.links[i, UNION_RANK]
-        unions.links[j, UNION_ALIKE] = unions.links[i, UNION_ALIKE]
         unions.starts[j, UNION_START] = unions.starts[i, UNION_START]
+        unions.numbers[j, UNION_NUMBER] = unions.numbers[i, UNION_NUMBER]
         to += 1
     nodes.tops[N_UNIONS] = to
 

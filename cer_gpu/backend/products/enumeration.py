@@ -15,13 +15,13 @@ from cer_gpu.automaton.encoding import (
     FIRE_MARK,
     NODE_POSITION,
     NODE_TRANSITION,
-    UNION_ALIKE,
     UNION_LEFT,
     UNION_NODE,
+    UNION_NUMBER,
     UNION_RIGHT,
 )
 from cer_gpu.backend.jit import helper
-from cer_gpu.backend.products.arena import is_live, n_sources_of, place_of
+from cer_gpu.backend.products.arena import is_live, leaf_of, n_sources_of, place_of, products_alike
 from cer_gpu.backend.saturating import plus, times
 
 _U = np.uint64
@@ -33,6 +33,9 @@ WAITING, AGENDA, DEPTH, HEIGHT, IS_LAST, N_WAITING = range(6)
 # an agenda: a node, the next of its sources, and the agenda after it (-1 if none)
 OF_NODE, NEXT_SOURCE, BEHIND, N_AGENDA = range(4)
 
+# a chosen node, with the position of its event and its transition
+CHOSEN_NODE, CHOSEN_POSITION, CHOSEN_TRANSITION, N_CHOSEN = range(4)
+
 
 class ProductListing(NamedTuple):
     """State of the listing.
@@ -41,9 +44,9 @@ class ProductListing(NamedTuple):
     ----------
     waiting : int64, shape (longest, 5), written
     agendas : int64, shape (max agendas, 3), written
-    chosen : int64, shape (deepest,), written
-        Nodes of the match under way.
-    ordered : int64, shape (deepest,), written
+    chosen : int64, shape (deepest, 3), written
+        Nodes of the match under way: columns CHOSEN_NODE to CHOSEN_TRANSITION.
+    ordered : int64, shape (deepest, 3), written
         The same, by their positions, the latest first.
     before : int64, shape (deepest, 3), written
         Position, reported position and mark of the nodes chosen before the last one, the earliest first.
@@ -78,7 +81,7 @@ def has_space(listing, height, n_waiting, depth):
 @helper
 def begin(automaton, nodes, unions, listing, node):
     """Choose the node that ends matches; return the numbers of waiting unions and of chosen nodes."""
-    listing.chosen[0] = node
+    _note_chosen(listing, 0, node, nodes.records[_U(node), NODE_POSITION], nodes.records[_U(node), NODE_TRANSITION])
     if n_sources_of(automaton, nodes, node) == 0:
         return np.int64(0)
     listing.agendas[0, OF_NODE], listing.agendas[0, NEXT_SOURCE], listing.agendas[0, BEHIND] = node, 1, -1
@@ -86,6 +89,14 @@ def begin(automaton, nodes, unions, listing, node):
     is_last = n_sources_of(automaton, nodes, node) == 1
     _wait(listing, np.int64(0), first, np.int64(0), np.int64(1), np.int64(1), np.int64(is_last))
     return np.int64(1)
+
+
+@helper
+def _note_chosen(listing, depth, node, position, transition):
+    d = _U(depth)
+    listing.chosen[d, CHOSEN_NODE] = node
+    listing.chosen[d, CHOSEN_POSITION] = position
+    listing.chosen[d, CHOSEN_TRANSITION] = transition
 
 
 @helper
@@ -99,13 +110,21 @@ def _wait(listing, n, union, agenda, depth, height, is_last):
 
 
 @helper
-def _wait_below(unions, listing, n, union, agenda, depth, height, is_last, clock, length):
-    """Let the live unions below one wait, and return the number of all that wait."""
-    for side in (UNION_RIGHT, UNION_LEFT):
-        below = np.int64(unions.links[union, _U(side)])
-        if is_live(unions, below, clock, length):
-            _wait(listing, n, below, agenda, depth, height, is_last)
+def _wait_below(unions, listing, n, union, clock, length):
+    """Let the live unions below the topmost one that waits do so in its place; return the number of all that wait."""
+    top = _U(n - 1)
+    left, right = np.int64(unions.links[union, UNION_LEFT]), np.int64(unions.links[union, UNION_RIGHT])
+    if is_live(unions, right, clock, length):
+        listing.waiting[top, WAITING] = right
+        if is_live(unions, left, clock, length):
+            for column in range(N_WAITING):
+                listing.waiting[top + _U(1), _U(column)] = listing.waiting[top, _U(column)]
+            listing.waiting[top + _U(1), WAITING] = left
             n += 1
+    elif is_live(unions, left, clock, length):
+        listing.waiting[top, WAITING] = left
+    else:
+        n -= 1
     return n
 
 
@@ -121,13 +140,17 @@ def advance(automaton, nodes, unions, listing, n, clock, length):
     top = _U(n - 1)
     union, agenda = _U(listing.waiting[top, WAITING]), listing.waiting[top, AGENDA]
     depth, height = listing.waiting[top, DEPTH], listing.waiting[top, HEIGHT]
-    is_last = listing.waiting[top, IS_LAST]
-    n = _wait_below(unions, listing, n - 1, union, agenda, depth, height, is_last, clock, length)
-    node = np.int64(unions.links[union, UNION_NODE])
-    listing.chosen[_U(depth)] = node
+    n = _wait_below(unions, listing, n, union, clock, length)
+    node, leaf = np.int64(unions.links[union, UNION_NODE]), leaf_of(unions, union)
+    if leaf > 0:
+        _note_chosen(listing, depth, node, unions.numbers[union, UNION_NUMBER], leaf - 1)
+    else:
+        _note_chosen(
+            listing, depth, node, nodes.records[_U(node), NODE_POSITION], nodes.records[_U(node), NODE_TRANSITION]
+        )
     depth += 1
     next_source = np.int64(0)
-    if n_sources_of(automaton, nodes, node) == 0:
+    if leaf > 0:
         # continue with the sources that wait
         node = np.int64(-1)
         while agenda >= 0:
@@ -159,13 +182,13 @@ def advance(automaton, nodes, unions, listing, n, clock, length):
 @helper
 def note_before(automaton, nodes, listing, depth):
     """Note the nodes chosen before the last one, for `write_last`."""
-    order_chosen(nodes, listing, depth)
+    order_chosen(listing, depth)
     for i in range(depth):
-        node = _U(listing.ordered[_U(depth - 1 - i)])
-        row = _U(i)
-        listing.before[row, 0] = nodes.records[node, NODE_POSITION]
-        listing.before[row, 1] = place_of(nodes, node)
-        listing.before[row, 2] = automaton.transitions[_U(nodes.records[node, NODE_TRANSITION]), FIRE_MARK]
+        row, of = _U(i), _U(depth - 1 - i)
+        position = listing.ordered[of, CHOSEN_POSITION]
+        listing.before[row, 0] = position
+        listing.before[row, 1] = place_of(nodes, listing.ordered[of, CHOSEN_NODE], position)
+        listing.before[row, 2] = automaton.transitions[_U(listing.ordered[of, CHOSEN_TRANSITION]), FIRE_MARK]
 
 
 @helper
@@ -179,30 +202,30 @@ def write_last(automaton, nodes, unions, listing, output, n, depth, n_out, n_val
         matches.
     """
     before, last = listing.before, _U(depth - 1)
-    agenda = listing.waiting[_U(n - 1), AGENDA]
+    n_first = n
     earliest, first_place, end_place = before[0, 0], before[0, 1], before[last, 1]
     timed, marked = output.times.shape[1] > 0, output.marks.shape[0] > 0
-    while n > 0 and listing.waiting[_U(n - 1), DEPTH] == depth and listing.waiting[_U(n - 1), AGENDA] == agenda:
+    while n >= n_first:  # what waits above the first is of the same heap
         if n_max == 0 or n + 2 >= listing.waiting.shape[0]:
             break
         if n_out + 1 >= output.offsets.shape[0] or n_values + depth >= output.positions.shape[0]:
             break
         u = _U(listing.waiting[_U(n - 1), WAITING])
-        node = _U(unions.links[u, UNION_NODE])
-        if n_sources_of(automaton, nodes, node) > 0:
+        leaf = leaf_of(unions, u)
+        if leaf == 0:
             break
         n_max -= 1
-        height = listing.waiting[_U(n - 1), HEIGHT]
-        n = _wait_below(unions, listing, n - 1, u, agenda, depth, height, np.int64(1), clock, length)
-        position, place = nodes.records[node, NODE_POSITION], place_of(nodes, node)
-        mark = automaton.transitions[_U(nodes.records[node, NODE_TRANSITION]), FIRE_MARK]
+        n = _wait_below(unions, listing, n, u, clock, length)
+        node, position = np.int64(unions.links[u, UNION_NODE]), unions.numbers[u, UNION_NUMBER]
+        place = place_of(nodes, node, position)
+        mark = automaton.transitions[_U(leaf - 1), FIRE_MARK]
         row = _U(n_out)
         output.spans[0, row] = place if position < earliest else first_place
         output.spans[1, row] = end_place
         if timed:
-            start = node if position < earliest else _U(listing.ordered[last])
-            output.times[0, row] = nodes.records[start, _U(nodes.time)]
-            output.times[1, row] = nodes.records[_U(listing.ordered[0]), _U(nodes.time)]
+            start = node if position < earliest else listing.ordered[last, CHOSEN_NODE]
+            output.times[0, row] = nodes.records[_U(start), _U(nodes.time)]
+            output.times[1, row] = nodes.records[_U(listing.ordered[0, CHOSEN_NODE]), _U(nodes.time)]
         i = 0
         while i < depth:
             if mark > 0 and position < before[_U(i), 0]:
@@ -223,17 +246,18 @@ def write_last(automaton, nodes, unions, listing, output, n, depth, n_out, n_val
 
 
 @helper
-def order_chosen(nodes, listing, depth):
+def order_chosen(listing, depth):
     """Order the chosen nodes by their positions, the latest first, which is nearly their present order."""
     ordered = listing.ordered
     for i in range(depth):
-        node = listing.chosen[_U(i)]
-        position = nodes.records[_U(node), NODE_POSITION]
+        position = listing.chosen[_U(i), CHOSEN_POSITION]
         j = i
-        while j > 0 and nodes.records[_U(ordered[_U(j - 1)]), NODE_POSITION] < position:
-            ordered[_U(j)] = ordered[_U(j - 1)]
+        while j > 0 and ordered[_U(j - 1), CHOSEN_POSITION] < position:
+            for column in range(N_CHOSEN):
+                ordered[_U(j), _U(column)] = ordered[_U(j - 1), _U(column)]
             j -= 1
-        ordered[_U(j)] = node
+        for column in range(N_CHOSEN):
+            ordered[_U(j), _U(column)] = listing.chosen[_U(i), _U(column)]
 
 
 @helper
@@ -241,8 +265,8 @@ def is_consecutive(automaton, nodes, listing, depth):
     """Return whether the selected events of the ordered nodes follow one another in the stream or partition."""
     after = np.int64(-1)
     for i in range(depth):
-        node = _U(listing.ordered[_U(i)])
-        if automaton.transitions[_U(nodes.records[node, NODE_TRANSITION]), FIRE_MARK] == 0:
+        node = _U(listing.ordered[_U(i), CHOSEN_NODE])
+        if automaton.transitions[_U(listing.ordered[_U(i), CHOSEN_TRANSITION]), FIRE_MARK] == 0:
             continue
         number = nodes.records[node, _U(nodes.ordinal if nodes.ordinal >= 0 else NODE_POSITION)]
         if after >= 0 and number != after and number + 1 != after:
@@ -254,27 +278,23 @@ def is_consecutive(automaton, nodes, listing, depth):
 @helper
 def write(automaton, nodes, listing, output, depth, n_out, n_values):
     """Write the match of the ordered nodes; return the new number of values; there is space."""
-    row = _U(n_out)
-    first, last = _U(listing.ordered[_U(depth - 1)]), _U(listing.ordered[0])
-    output.spans[0, row], output.spans[1, row] = place_of(nodes, first), place_of(nodes, last)
-    if output.times.shape[1] > 0:
-        output.times[0, row], output.times[1, row] = (
-            nodes.records[first, _U(nodes.time)],
-            nodes.records[last, _U(nodes.time)],
-        )
+    row, ordered = _U(n_out), listing.ordered
+    for side, at in ((0, _U(depth - 1)), (1, _U(0))):
+        node = ordered[at, CHOSEN_NODE]
+        output.spans[side, row] = place_of(nodes, node, ordered[at, CHOSEN_POSITION])
+        if output.times.shape[1] > 0:
+            output.times[side, row] = nodes.records[_U(node), _U(nodes.time)]
     i = depth - 1
     while i >= 0:
-        node = _U(listing.ordered[_U(i)])
-        mark = automaton.transitions[_U(nodes.records[node, NODE_TRANSITION]), FIRE_MARK]
+        node, position = ordered[_U(i), CHOSEN_NODE], ordered[_U(i), CHOSEN_POSITION]
+        mark = automaton.transitions[_U(ordered[_U(i), CHOSEN_TRANSITION]), FIRE_MARK]
         # several partial matches may hold one event
-        while (
-            i > 0 and nodes.records[_U(listing.ordered[_U(i - 1)]), NODE_POSITION] == nodes.records[node, NODE_POSITION]
-        ):
+        while i > 0 and ordered[_U(i - 1), CHOSEN_POSITION] == position:
             i -= 1
-            other = automaton.transitions[_U(nodes.records[_U(listing.ordered[_U(i)]), NODE_TRANSITION]), FIRE_MARK]
+            other = automaton.transitions[_U(ordered[_U(i), CHOSEN_TRANSITION]), FIRE_MARK]
             mark = automaton.unions[_U(mark), _U(other)]
         if mark > 0:
-            output.positions[_U(n_values)] = place_of(nodes, node)
+            output.positions[_U(n_values)] = place_of(nodes, node, position)
             if output.marks.shape[0] > 0:
                 output.marks[_U(n_values)] = mark
             n_values += 1
@@ -330,7 +350,7 @@ def count_products(automaton, nodes, unions, listing, node, clock, length):
             u = _U(0)
             while below >= 0 and alike > 0 and n + 3 < waiting.shape[0]:  # down at the left, which is most often all
                 u = _U(below)
-                alike = np.int64(unions.links[u, UNION_ALIKE])
+                alike = products_alike(unions, u)
                 total = plus(total, _U(alike))
                 right, left = np.int64(unions.links[u, UNION_RIGHT]), np.int64(unions.links[u, UNION_LEFT])
                 if is_live(unions, right, clock, length):
@@ -360,7 +380,8 @@ def count_products(automaton, nodes, unions, listing, node, clock, length):
 def write_end(nodes, output, node, n_out, n_values):
     """Write the place and time of a node as a match without positions; there is space."""
     row = _U(n_out)
-    output.spans[0, row] = output.spans[1, row] = place_of(nodes, node)
+    position = nodes.records[_U(node), NODE_POSITION]
+    output.spans[0, row] = output.spans[1, row] = place_of(nodes, node, position)
     if output.times.shape[1] > 0:
         output.times[0, row] = output.times[1, row] = nodes.records[_U(node), _U(nodes.time)]
     output.offsets[row + _U(1)] = n_values

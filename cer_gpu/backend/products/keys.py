@@ -24,6 +24,7 @@ from cer_gpu.automaton.encoding import (
     UNION_START,
 )
 from cer_gpu.backend.jit import fetch, helper
+from cer_gpu.backend.products.arena import leaf_of, n_sources_of
 
 _U = np.uint64
 
@@ -91,10 +92,13 @@ class KeyTable(NamedTuple):
         Rows in use.
     key_rows : int64, shape (keys + 1,), written
         Scratch: the row of each key of the event under way; -1 if there is none; -2 if it has no value.
-    hashes : uint64, shape (events ahead, keys + 1), written
-        Scratch: the hash of each key of the next events.
+    slots : uint64, shape (events ahead, keys + 1), written
+        Scratch: the slot of each key of the next events, with which a search for its row continues.  An event has the
+        row of its number modulo that of the rows.
     heads : int64, shape (max unions ahead,), written
         Scratch: unions that the next events gather.
+    inner : int64, shape (max unions ahead,), written
+        Scratch: their nodes that have sources.
     forgotten : int64, shape (partitions,), or (1,), or (0,), written
         Position up to which CONSUME BY has forgotten each partition, or all of them.
     """
@@ -105,8 +109,9 @@ class KeyTable(NamedTuple):
     bases: Any
     counts: Any
     key_rows: Any
-    hashes: Any
+    slots: Any
     heads: Any
+    inner: Any
     forgotten: Any
 
 
@@ -138,13 +143,20 @@ def slot_after(slot, base, mask):
 
 
 @helper
-def look_ahead(automaton, keys, symbols, partitions, attributes, first, last):
-    """Compute the hashes of some events, and fetch the rows at which their searches begin.
+def slots_row_of(keys, event):
+    """Return the row of an event in `KeyTable.slots`."""
+    return event % _U(keys.slots.shape[0])
 
-    The rows lie all over the memory.  Read one after the other as the events need them, each would be waited for.
+
+@helper
+def look_ahead(automaton, keys, symbols, partitions, attributes, first, last):
+    """Find the slots of the keys of some events.
+
+    The rows lie all over the memory.  Read one after the other as the events need them, each would be waited for.  A
+    slot that is empty now, and has another key when the event comes, is where the search continues.
     """
     for e in range(first, last):
-        event, ahead = _U(e), _U(e - first)
+        event, ahead = _U(e), slots_row_of(keys, _U(e))
         symbol = _U(symbols[event])
         partition = np.int64(partitions[event]) if partitions.shape[0] > 0 else np.int64(0)
         for i in range(automaton.first_keys[symbol], automaton.first_keys[symbol + _U(1)]):
@@ -155,22 +167,29 @@ def look_ahead(automaton, keys, symbols, partitions, attributes, first, last):
             while n < automaton.columns.shape[1] and automaton.columns[k, _U(n)] >= 0:
                 h = mixed(h, attributes[event, _U(automaton.columns[k, _U(n)])])
                 n += 1
-            keys.hashes[ahead, k] = h
             slot = slot_of(h, keys.bases[table], keys.bases[table + _U(1)] - keys.bases[table] - 1)
+            keys.slots[ahead, k] = slot
             fetch(keys.rows, np.int64(slot))
+    for e in range(first, last):
+        event, ahead = _U(e), slots_row_of(keys, _U(e))
+        symbol = _U(symbols[event])
+        partition = np.int64(partitions[event]) if partitions.shape[0] > 0 else np.int64(0)
+        for i in range(automaton.first_keys[symbol], automaton.first_keys[symbol + _U(1)]):
+            k = _U(automaton.needed[_U(i)])
+            keys.slots[ahead, k], _ = _search_key(automaton, keys, attributes, event, ahead, partition, k)
 
 
 @helper
 def look_below(automaton, keys, nodes, unions, symbols, window, first, last, lists):
-    """Fetch the tops of the heaps that some events gather, whose hashes are computed, and some unions below each.
+    """Fetch the tops of the heaps that some events gather, whose slots are found, and some unions below each.
 
     A heap of single events is a list, each read after the other; here the processor waits for those of many at once.
-    If the event `lists` what it ends, their nodes are fetched, too.
+    If the event `lists` what it ends, nodes that have gathered something are fetched, too, and the tops of that.
     """
     first_list = _U(ROW_VALUES + automaton.columns.shape[1])
     n = np.int64(0)
     for e in range(first, last):
-        event, ahead = _U(e), _U(e - first)
+        event, ahead = _U(e), slots_row_of(keys, _U(e))
         symbol = _U(symbols[event])
         for i in range(automaton.firsts[symbol], automaton.firsts[symbol + _U(1)]):
             t = _U(automaton.fired[_U(i)])
@@ -179,10 +198,7 @@ def look_below(automaton, keys, nodes, unions, symbols, window, first, last, lis
                 continue
             n_before = n
             for j in range(begin, end):
-                k = _U(automaton.sources[_U(j), LINK_KEY])
-                table = _U(automaton.tables[k])
-                base = keys.bases[table]
-                slot = slot_of(keys.hashes[ahead, k], base, keys.bases[table + _U(1)] - base - 1)
+                slot = keys.slots[ahead, _U(automaton.sources[_U(j), LINK_KEY])]
                 each = _U(automaton.sources[_U(j), LINK_LIST])
                 root = keys.rows[slot, first_list + each] if keys.rows[slot, ROW_PARTITION] != 0 else np.int64(-1)
                 latest = keys.latest[slot, first_list + _U(keys.n_lists) + each]
@@ -194,12 +210,19 @@ def look_below(automaton, keys, nodes, unions, symbols, window, first, last, lis
             for h in range(n_before, n):
                 fetch(unions.links, keys.heads[_U(h)])
     clock = window.clocks[_U(first)]
+    n_inner = np.int64(0)
     for _ in range(BELOW):
-        n_before, n = n, np.int64(0)
+        for i in range(n_inner):
+            node = keys.inner[_U(i)]
+            for f in range(n_sources_of(automaton, nodes, node)):
+                fetch(unions.links, nodes.records[_U(node), _U(nodes.first_factor + f)])
+        n_before, n, n_inner = n, np.int64(0), np.int64(0)
         for h in range(n_before):
             above = _U(keys.heads[_U(h)])
-            if lists:
-                fetch(nodes.records, np.int64(unions.links[above, UNION_NODE]))
+            if lists and leaf_of(unions, above) == 0:
+                keys.inner[_U(n_inner)] = unions.links[above, UNION_NODE]
+                fetch(nodes.records, keys.inner[_U(n_inner)])
+                n_inner += 1
             u = np.int64(unions.links[above, UNION_LEFT])
             if u >= 0 and not (clock - unions.starts[above, UNION_START] > window.length):
                 fetch(unions.links, u)
@@ -216,7 +239,7 @@ def _search_key(automaton, keys, attributes, event, ahead, partition, k):
         n += 1
     base = keys.bases[table]
     mask = keys.bases[table + _U(1)] - base - 1
-    slot = slot_of(keys.hashes[ahead, k], base, mask)
+    slot = keys.slots[ahead, k]
     while rows[slot, ROW_PARTITION] != 0:
         same = rows[slot, ROW_PARTITION] == partition + 1
         for c in range(n):

@@ -47,6 +47,7 @@ from cer_gpu.backend.products.arena import (
     Unions,
     add_product,
     alike_in,
+    leaf_bits,
     united,
 )
 from cer_gpu.backend.products.enumeration import (
@@ -65,7 +66,15 @@ from cer_gpu.backend.products.enumeration import (
     write_end,
     write_last,
 )
-from cer_gpu.backend.products.keys import Automaton, KeyTable, key_row_of, look_ahead, look_below, look_up_key
+from cer_gpu.backend.products.keys import (
+    Automaton,
+    KeyTable,
+    key_row_of,
+    look_ahead,
+    look_below,
+    look_up_key,
+    slots_row_of,
+)
 from cer_gpu.backend.saturating import MAX_SIGNED, plus
 from cer_gpu.backend.status import DONE, GROW_NODES, GROW_PATH, OUTPUT_FULL, TOO_MANY
 
@@ -121,7 +130,7 @@ def update_events(events, attributes, window, options, demand, automaton, nodes,
         clock = window.clocks[event]
         if regs[EVENT] >= regs[AHEAD]:
             begin_ahead = regs[EVENT]
-            regs[AHEAD] = min(begin_ahead + keys.hashes.shape[0], n_events)
+            regs[AHEAD] = min(begin_ahead + keys.slots.shape[0], n_events)
             look_ahead(automaton, keys, events.symbols, events.partitions, attributes, begin_ahead, regs[AHEAD])
             if nodes.tops[N_UNIONS] > MAX_IN_CACHE and demand.only_ends == 0:
                 lists = demand.counting == 0 or demand.gathered == 1
@@ -172,19 +181,13 @@ def _has_space_for(automaton, nodes, unions, keys, symbol):
 
 
 @helper
-def _ahead_of(keys, event):
-    """Return the row of an event in `KeyTable.hashes`: those ahead begin with a multiple of their number."""
-    return event % _U(keys.hashes.shape[0])
-
-
-@helper
 def _fire(events, attributes, window, automaton, nodes, unions, keys, listing, event, regs):
     """Fire all transitions of an event: each makes a node of the partial matches that it gathers."""
     symbol = _U(events.symbols[event])
     clock, length = window.clocks[event], window.length
     position = events.positions[event]
     partition = np.int64(events.partitions[event]) if events.partitions.shape[0] > 0 else np.int64(0)
-    ahead = _ahead_of(keys, event)
+    ahead = slots_row_of(keys, event)
     for i in range(automaton.first_keys[symbol], automaton.first_keys[symbol + _U(1)]):
         look_up_key(automaton, keys, attributes, event, ahead, partition, position, automaton.needed[_U(i)])
     first_list = _U(ROW_VALUES + automaton.columns.shape[1])
@@ -233,7 +236,7 @@ def _fire(events, attributes, window, automaton, nodes, unions, keys, listing, e
 def _feed_lists(events, attributes, window, automaton, nodes, unions, keys, listing, event, regs):
     """Put the nodes of an event into the lists that wait for them, and drop those that no list has."""
     clock, length, position = window.clocks[event], window.length, events.positions[event]
-    ahead = _ahead_of(keys, event)
+    ahead = slots_row_of(keys, event)
     partition = np.int64(events.partitions[event]) if events.partitions.shape[0] > 0 else np.int64(0)
     first_list = _U(ROW_VALUES + automaton.columns.shape[1])
     for i in range(regs[N_FIRED]):
@@ -249,8 +252,10 @@ def _feed_lists(events, attributes, window, automaton, nodes, unions, keys, list
             each, start = _U(automaton.feeds[_U(j), LINK_LIST]), listing.starts[_U(i)]
             at, at_latest = first_list + each, first_list + _U(keys.n_lists) + each
             root, latest = keys.rows[row, at], keys.latest[row, at_latest]
-            alike = listing.fired[_U(i), FIRED_ALIKE]
-            union = united(nodes, unions, root, latest, np.int32(node), alike, start, clock, length)
+            is_leaf = automaton.transitions[t, FIRE_SOURCE] == automaton.transitions[t, FIRE_SOURCES_END]
+            leaf = leaf_bits(np.int64(t)) if is_leaf else np.int32(0)
+            number = position if is_leaf else listing.fired[_U(i), FIRED_ALIKE]
+            union = united(nodes, unions, root, latest, np.int32(node), leaf, number, start, clock, length)
             keys.rows[row, at] = union
             keys.latest[row, at_latest] = unions.starts[_U(union), UNION_START]
 
@@ -323,7 +328,7 @@ def _list_node(options, demand, automaton, nodes, unions, listing, output, clock
             if writes and (n_out + 1 >= output.offsets.shape[0] or n_values + pending > output.positions.shape[0]):
                 status = OUTPUT_FULL
                 break
-            order_chosen(nodes, listing, pending)
+            order_chosen(listing, pending)
             if demand.strict == 0 or is_consecutive(automaton, nodes, listing, pending):
                 if writes:
                     n_values = write(automaton, nodes, listing, output, pending, n_out, n_values)

@@ -24,7 +24,7 @@ from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.products import matching as loops
 from cer_gpu.backend.products.arena import DEEPEST, N_NODES, N_TOPS, N_UNIONS, Nodes, Unions
 from cer_gpu.backend.products.collection import collect_products, rehash
-from cer_gpu.backend.products.enumeration import N_AGENDA, N_WAITING, ProductListing
+from cer_gpu.backend.products.enumeration import N_AGENDA, N_CHOSEN, N_WAITING, ProductListing
 from cer_gpu.backend.products.keys import Automaton, KeyTable
 from cer_gpu.columnar.memory import allocate, zeros
 from cer_gpu.errors import no_memory
@@ -74,8 +74,8 @@ class Products(Joining):
         self._nodes = self._allocate_nodes(_INITIAL_SIZE)
         self._unions = self._allocate_unions(_INITIAL_SIZE)
         n_keys = tables.n_keys
-        self._key_rows, self._hashes = np.zeros(n_keys + 1, np.int64), np.zeros((_AHEAD, n_keys + 1), np.uint64)
-        self._heads = np.zeros(_HEADS, np.int64)
+        self._key_rows, self._slots = np.zeros(n_keys + 1, np.int64), np.zeros((_AHEAD, n_keys + 1), np.uint64)
+        self._heads, self._inner = np.zeros(_HEADS, np.int64), np.zeros(_HEADS, np.int64)
         self._counts, self._used = (np.zeros(len(tables.n_values), np.int64) for _ in range(2))
         self._rows, self._bases = self._allocate_rows([_INITIAL_SIZE] * len(tables.n_values))
         self._n_symbols = 0
@@ -120,7 +120,7 @@ class Products(Joining):
     @property
     def _keys(self) -> KeyTable:
         latest = self._rows.view(self._length.dtype)
-        scratch = self._key_rows, self._hashes, self._heads
+        scratch = self._key_rows, self._slots, self._heads, self._inner
         return KeyTable(self._rows, latest, self._tables.n_lists, self._bases, self._counts, *scratch, self._forgotten)
 
     def live(self) -> Int64:
@@ -228,7 +228,7 @@ class Products(Joining):
     def _allocate_unions(self, size: int) -> Unions:
         size = max(size, 2 * DEEPEST * self._tables.max_feeds)
         links = allocate((size, 8), np.int32)
-        return Unions(links, links.view(self._length.dtype), np.zeros(DEEPEST, np.int32))
+        return Unions(links, links.view(self._length.dtype), links.view(np.int64), np.zeros(DEEPEST, np.int32))
 
     def _allocate_rows(self, sizes: list[int]) -> tuple[Int64, Int64]:
         """Return the rows of the look-up table, and the first of each table."""
@@ -243,8 +243,8 @@ class Products(Joining):
         listing = ProductListing(
             np.zeros((size, N_WAITING), np.int64),
             np.zeros((size, N_AGENDA), np.int64),
-            np.zeros(size, np.int64),
-            np.zeros(size, np.int64),
+            np.zeros((size, N_CHOSEN), np.int64),
+            np.zeros((size, N_CHOSEN), np.int64),
             np.zeros((size, 3), np.int64),
             np.zeros((n_fired, 3), np.int64),
             np.zeros(n_fired, self._length.dtype),
@@ -298,6 +298,7 @@ class Products(Joining):
         tables = self._tables
         widths = np.array(tables.n_values), self._max_values, tables.n_lists
         rehash(self._rows, self._bases, *widths, numbers, rows, bases, self._counts)
+        self._regs[loops.AHEAD] = 0  # the slots of the next events are others
         self._rows, self._bases = rows, bases
 
 
