@@ -183,7 +183,7 @@ class RetainedRows:
             and len(batch.explicit_positions)
         ):
             self._begins.append((batch.first, int(batch.explicit_positions[0])))
-        if any(each.wants_trim for each in self._retained.values()):
+        if not batch.is_last and any(each.wants_trim for each in self._retained.values()):
             positions = live()
             for each in self._retained.values():
                 if isinstance(positions, int):

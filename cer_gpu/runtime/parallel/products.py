@@ -18,6 +18,7 @@ from cer_gpu.automaton.encoding import (
     NODE_POSITION,
     ROW_PARTITION,
     ROW_VALUES,
+    UNION_START,
 )
 from cer_gpu.automaton.parallel_pattern import ParallelTable
 from cer_gpu.backend.arguments import plain
@@ -42,6 +43,10 @@ _HEADS = 4 * _AHEAD
 """Maximum number of heaps that are read together."""
 LINE = 8
 """Numbers in a line of the processor's cache: a row is as many, or a multiple."""
+MIN_REACHED = 0.75
+"""Fraction of the unions in reach, from which on it does not pay to look for the others soon again."""
+MAX_GROWTH = 16
+"""Ratio of the unions to those that were in reach when it was looked last, up to which that holds."""
 _MAX_NODES = 2**31 - 1
 """Maximum number of nodes, and of unions."""
 
@@ -79,6 +84,7 @@ class Products(Joining):
         self._counts, self._used = (np.zeros(len(tables.n_values), np.int64) for _ in range(2))
         self._rows, self._bases = self._allocate_rows([_INITIAL_SIZE] * len(tables.n_values))
         self._n_symbols = 0
+        self._n_reached = 0  # unions in reach when it was looked last, if these were most; else 0
         self._arrays: Automaton
 
     @property
@@ -264,7 +270,13 @@ class Products(Joining):
 
     def _reserve_memory(self, clock: Any) -> None:
         """Drop what is out of reach for an event of this clock; take more memory where less than half is free."""
-        self._drop_unreachable(clock)
+        if self._all_in_reach(clock):
+            self._used[:] = self._counts
+        else:
+            before = int(self._tops[N_UNIONS])
+            self._drop_unreachable(clock)
+            n = int(self._tops[N_UNIONS])
+            self._n_reached = n if n >= MIN_REACHED * before else 0
         tables = self._tables
         n_nodes, n_unions = int(self._tops[N_NODES]), int(self._tops[N_UNIONS])
         try:
@@ -281,6 +293,13 @@ class Products(Joining):
                 self._rehash(np.where(3 * (self._used + tables.n_keys) > sizes, 2 * sizes, sizes).tolist())
         except MemoryError:
             raise no_memory(n_nodes, "partial matches") from None
+
+    def _all_in_reach(self, clock: Any) -> bool:
+        """Return True if hardly anything can be dropped: little was before, and old unions are still in the window."""
+        n = int(self._tops[N_UNIONS])
+        if not 0 < n <= MAX_GROWTH * self._n_reached or self.options.window == COUNT_WINDOW:
+            return False
+        return bool(clock - self._unions.starts[n // 8, UNION_START] <= self._length)
 
     def _larger(self, size: int, n: int, added: int) -> int:
         """Return a size that leaves three quarters free besides `n`, and space for what an event adds."""
