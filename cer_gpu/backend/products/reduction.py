@@ -172,10 +172,13 @@ def semi_join(words, symbols, clocks, length, attributes, partitions, join, firs
         table[_U(s)] = 0
     n = _take_part(words, symbols, attributes, partitions, join, n_bits, chosen, scratch)
     low = np.int64(0)
+    next_check = np.int64(n // 8 if max_remaining < 1.0 and n >= 8 else -1)
     for i in range(n):
         c = _U(i)
-        if i == n // 8 and max_remaining < 1.0 and _fraction_left(join, scratch, i // 2) > max_remaining:
-            return n, np.int64(0)
+        if i == next_check:  # the more events there are, the more have seen their partners
+            next_check *= 2
+            if _fraction_left(join, scratch, i // 2) > max_remaining:
+                return n, np.int64(0)
         if i % apart == 0:  # a window that is somewhat longer does no harm
             clock = clocks[_U(scratch[c, EVENT])]
             while clock - clocks[_U(scratch[_U(low), EVENT])] > length:

@@ -227,7 +227,7 @@ class SemiJoinFilter:
         """Decide the events before a number, and return those that may have partners."""
         n, begin, clocks = self._n, self._n_decided, self._clocks
         words = self._left(n_closed)
-        left = begin + np.flatnonzero(words[begin:n_closed])
+        left = begin + np.flatnonzero(words[begin:n_closed] != 0)
         if len(left) > self._max_remaining * (n_closed - begin):
             self._pause_for(self._rests * (n_closed - begin))
         ready = [self._at(left)] if len(left) else []
@@ -255,7 +255,7 @@ class SemiJoinFilter:
             self._places_of = np.array(self._table.places_of, np.int64)
             self._joins = [_with_symbols(join, self._table.places_of) for join in self._joins]
         words = self._words.empty(self._n)
-        np.take(self._places_of, self._columns["symbols"][: self._n], out=words)
+        np.take(self._places_of, self._columns["symbols"][: self._n], out=words, mode="clip")  # else a copy
         return words
 
     def _drop_partnerless(self, words: Int64, first_decidable: int, n_closed: int, *, trial: bool = False) -> None:
