@@ -19,7 +19,7 @@ from cer_gpu.arrays import Array
 from cer_gpu.errors import CheckpointError
 
 MAGIC = b"CERGPU\r\n"
-VERSION = 8
+VERSION = 9
 """Version of the layout of the state; a checkpoint of another version cannot be read."""
 
 _DIGEST = 32
