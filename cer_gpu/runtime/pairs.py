@@ -87,10 +87,10 @@ class PairJoin(InstanceGraph):
     def _drop_unreachable(self, clock: Any) -> None:
         """Drop what is out of reach for an event of this clock: the oldest, as all reach no further than themselves."""
         q, stacks = self._earlier, self._stacks
-        height = int(self._heights[q])
+        bottom, height = int(self._bottoms[q]), int(self._heights[q])
         with np.errstate(invalid="ignore"):  # infinite clocks differ by NaN
-            out = clock - stacks.latest[q, :height] > self._length
-        n_out = height if out.all() else int(out.argmin())
+            out = clock - stacks.latest[q, bottom:height] > self._length
+        n_out = height if out.all() else bottom + int(out.argmin())
         if not n_out:
             return
         for array in (each[q] for each in stacks if each.ndim > 1 and each.size):
