@@ -99,7 +99,9 @@ class InstanceGraph(Joining):
         self._judged = len(general["programs"]) > 0
         self._entries = np.zeros((_INITIAL_DEPTH if self._judged else 0, loops.N_SCOPE_ENTRY), np.int64)
         self._floors = np.zeros((len(table.graph.edges), loops.N_FLOOR), np.int64)
-        self._scan = self._scanned(joins) if wants_every(table, options) and not options.partitioned else None
+        self._scan: ScannedChain | None = None
+        if wants_every(table, options) and not options.partitioned:
+            self._scan = scanned_chain(joins.graph, joins.conditions, MAX_SCANNED, MAX_SCANNED_IF_FAR)
         self._scans = self._scan is not None
         if self._scan is not None:
             self._path = np.zeros((max(_INITIAL_DEPTH, MAX_SCANNED_STEPS), N_ENTRY), np.int64)
@@ -113,10 +115,6 @@ class InstanceGraph(Joining):
         self._looks_ahead = options.window == GLOBAL_WINDOW and len(joins.graph["onward_edges"]) > 0
         self._next = np.zeros(2, np.int32)
         self._tests = filters_of(joins.conditions, joins.code, joins.plan.bound.constants, self._string_tables)
-
-    def _scanned(self, joins: JoinTables) -> ScannedChain | None:
-        """Return the steps of the pattern, if it is a chain; else None."""
-        return scanned_chain(joins.graph, joins.conditions, MAX_SCANNED, MAX_SCANNED_IF_FAR)
 
     @property
     def tested(self) -> Int64:

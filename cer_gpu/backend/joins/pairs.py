@@ -36,6 +36,7 @@ from cer_gpu.backend.joins.choosing import (
 )
 from cer_gpu.backend.joins.filters import HOLDS, Filters, all_pass
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances
+from cer_gpu.backend.joins.reading import store_instance
 from cer_gpu.backend.joins.writing import ATOM, INSTANCE, Path, write_leaves
 from cer_gpu.backend.operations import prefetch
 from cer_gpu.backend.status import DONE, GO_ON, GROW_NODES, OUTPUT_FULL
@@ -298,21 +299,6 @@ def _read_tile(pair, events, clocks, columns, instances, p, begin, end, height):
 
 
 @helper
-def _store_later(events, instances, columns, q, event):
-    """Write an event of the later step to the place above the top of its stack."""
-    k = _U(instances.heights[q])
-    instances.positions[q, k] = events.positions[event]
-    if instances.places.shape[1] > 0:
-        instances.places[q, k] = events.places[event]
-    if instances.times.shape[1] > 0:
-        instances.times[q, k] = events.times[event]
-    if instances.partitions.shape[1] > 0:
-        instances.partitions[q, k] = events.partitions[event]
-    for c in range(columns.shape[0]):
-        instances.values[q, _U(c), k] = columns[_U(c), event]
-
-
-@helper
 def _join_tile(pair, bottom, height, n):
     """Put the earlier events of a tile into their lists, and note where the later ones begin to search theirs.
 
@@ -391,7 +377,7 @@ def _begin_lists(events, window, columns, instances, pair, p, q, event, t):
             if pair.lists[_U(1 + other), t] == pair.lists[_U(1 + place), t]:
                 newest = np.int64(-1)  # two places whose hashes are equal have one list
         pair.next[_U(place)] = newest if newest >= bottom else np.int64(-1)
-    _store_later(events, instances, columns, q, event)
+    store_instance(events, instances, columns.T, q, event)
 
 
 @helper
