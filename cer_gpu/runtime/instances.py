@@ -349,11 +349,11 @@ class InstanceGraph(Joining):
         """Drop what is out of reach for an event of this clock; take more memory if less than half is free."""
         size = self._stacks.positions.shape[1]
         self._drop_unreachable(clock)
-        if self._scans and 2 * self._heights.max() > self._n_scanned:
-            self._take_indexes()
-        if size >= self.least_size and self.reserve * self._heights.max() <= size:
-            return
         try:
+            if self._scans and 2 * self._heights.max() > self._n_scanned:
+                self._take_indexes()
+            if size >= self.least_size and self.reserve * self._heights.max() <= size:
+                return
             old, self._stacks = self._stacks, self._allocate(2 * size)
             for array, larger in zip(old, self._stacks, strict=True):
                 if _deep(array) and array.size:

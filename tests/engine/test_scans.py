@@ -145,3 +145,13 @@ def test_a_checkpoint_goes_on_in_the_way_that_it_was_made_in(monkeypatch, cut):
     parts += [evaluator.push(events[cut:]), evaluator.finish()]
     assert [row for part in parts for row in part.to_pylist()] == expected.to_pylist()
     assert kinds[0] == (cut == 90)
+
+
+def test_an_error_says_that_there_is_no_memory_for_the_indexes_after_the_scans(monkeypatch):
+    def full(self):
+        raise MemoryError
+
+    monkeypatch.setattr(instances, "MAX_SCANNED_IF_FAR", 1 << 6)
+    monkeypatch.setattr(InstanceGraph, "_take_indexes", full)
+    with pytest.raises(cer_gpu.EventsError, match=r"no memory for more than .* events of a step\nhint: .*WITHIN"):
+        cer_gpu.compile(FAR.format(900)).evaluate(near(900, 7))
