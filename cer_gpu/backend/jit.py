@@ -17,6 +17,7 @@ alone.  One of several processes that need a kernel at once compiles it, and the
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import hashlib
@@ -246,12 +247,19 @@ class _Locks:
         with contextlib.suppress(OSError):
             fcntl.lockf(self._files[folder], fcntl.LOCK_UN, 1, _byte_of(name))
 
+    def close(self) -> None:
+        """End all locks."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
 
 LOCK_FILE = "compiling.lock"
 MAX_LOCK_SECONDS = 300.0
 """Seconds after which a process compiles a kernel although another one seems to."""
 LOCK_POLL_SECONDS = 0.05
 _LOCKS = _Locks()
+atexit.register(_LOCKS.close)
 
 
 def _byte_of(name: str) -> int:

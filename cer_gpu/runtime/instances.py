@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -14,9 +14,11 @@ from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.encoding import CONSUME_NONE, COUNT_WINDOW, GLOBAL_WINDOW
 from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.joins import matching as loops
+from cer_gpu.backend.joins import scanning
 from cer_gpu.backend.joins.filters import Filters, StringTables, check_sizes, filters_of, with_strings
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances, rebuild
 from cer_gpu.backend.joins.lanes import LANES
+from cer_gpu.backend.joins.reading import TILE
 from cer_gpu.backend.joins.scan_tables import (
     MAX_SCANNED_STEPS,
     ScannedChain,
@@ -24,7 +26,6 @@ from cer_gpu.backend.joins.scan_tables import (
     scanned_chain,
     without_indexes,
 )
-from cer_gpu.backend.joins.scanning import scan_events
 from cer_gpu.backend.joins.successors import drop_without_successors
 from cer_gpu.backend.joins.whole_paths import LEFT, N_PROGRESS, General
 from cer_gpu.backend.joins.writing import N_ENTRY, Path
@@ -77,7 +78,7 @@ class InstanceGraph(Joining):
     """Capacity of the stacks for each instance that is within reach when there is no space for the next one."""
     least_size: ClassVar[int] = 0
     """Capacity up to which they grow whenever there is no space."""
-    n_regs: ClassVar[int] = loops.N_REGS
+    n_regs: ClassVar[int] = max(loops.N_REGS, scanning.N_REGS)
 
     def __init__(self, table: AtomTable, options: RunOptions, length: Length) -> None:
         joins = options.joins
@@ -106,7 +107,7 @@ class InstanceGraph(Joining):
         if self._scan is not None:
             self._path = np.zeros((max(_INITIAL_DEPTH, MAX_SCANNED_STEPS), N_ENTRY), np.int64)
             self._without_indexes = without_indexes(joins.graph)
-            self._n_scanned = len(self._scan.supported) * LANES
+            self._n_scanned = len(self._scan.supported) * LANES - TILE
         self._stacks = self._allocate(_INITIAL_SIZE)
         self._make_indexes()
         picked, progress = np.zeros(len(general["choices"]) + 1, np.int64), np.zeros(N_PROGRESS, np.int64)
@@ -115,6 +116,11 @@ class InstanceGraph(Joining):
         self._looks_ahead = options.window == GLOBAL_WINDOW and len(joins.graph["onward_edges"]) > 0
         self._next = np.zeros(2, np.int32)
         self._tests = filters_of(joins.conditions, joins.code, joins.plan.bound.constants, self._string_tables)
+
+    @property
+    def reads_columns(self) -> bool:
+        """True while events are scanned."""
+        return self._scans
 
     @property
     def tested(self) -> Int64:
@@ -131,7 +137,15 @@ class InstanceGraph(Joining):
 
     def feed(self, events: RelevantEvents) -> Iterator[ResultBuffers]:
         """Process relevant events and yield full buffers, in order."""
+        if self._scan is not None:
+            self._scan = self._scan._replace(steps_of=self._bits_of(self._scan.atoms))
         return super().feed(self._followed(events))
+
+    def _bits_of(self, atoms: Iterable[int]) -> Int64:
+        """Return a bit for each of some atoms that events of a symbol satisfy; shape (symbols,)."""
+        satisfied = [(self._table.atoms_of == atom).any(axis=1) << np.int64(bit) for bit, atom in enumerate(atoms)]
+        bits: Int64 = np.bitwise_or.reduce(satisfied)
+        return bits
 
     def _followed(self, events: RelevantEvents) -> RelevantEvents:
         """Return the events; those that nothing can follow get a symbol of no atom."""
@@ -147,7 +161,7 @@ class InstanceGraph(Joining):
             events.window_clocks,
             self._length,
             events.partitions,
-            events.attributes,
+            np.ascontiguousarray(events.attributes),
             self._tests.conditions,
             *group,
             self._next,
@@ -163,16 +177,21 @@ class InstanceGraph(Joining):
     def _loop_arguments(self) -> tuple[tuple[Any, ...], ...]:
         if self._scans:
             assert self._scan is not None
-            return self._graph, self._stacks, self._indexes, self._listing, self._scan
+            steps = [
+                (self._table.atoms_of == atom).any(axis=1) << np.int64(i) for i, atom in enumerate(self._scan.atoms)
+            ]
+            scan = self._scan._replace(steps_of=np.bitwise_or.reduce(steps))
+            return self._graph, self._stacks, self._indexes, self._listing, scan
         scopes = loops.Scopes(self._entries, self._dead, self._floors)
         return self._filters, self._general, self._graph, self._stacks, self._indexes, self._listing, scopes
 
     def _run_loop(self, *arguments: Any) -> int:
+        events, attributes, *others = arguments
         if self._scans:
-            scanned: int = scan_events(*arguments)
+            scanned: int = scanning.scan_events(events, np.ascontiguousarray(attributes.T), *others)
             return scanned
         self._general.progress[LEFT] = WORK
-        status: int = loops.match_events(*arguments)
+        status: int = loops.match_events(events, np.ascontiguousarray(attributes), *others)
         check_sizes(self._tests)
         return status
 

@@ -33,7 +33,6 @@ class PairJoin(InstanceGraph):
 
     reserve = 4
     least_size = 1 << 14
-    reads_columns = True
     n_regs = N_REGS
     _lists: PairIndex
 
@@ -56,6 +55,11 @@ class PairJoin(InstanceGraph):
         self._looks_ahead = False
 
     @property
+    def reads_columns(self) -> bool:
+        """True."""
+        return True
+
+    @property
     def n_bytes(self) -> int:
         """Bytes of the instances and their lists."""
         n_lists: int = self._lists.heads.nbytes + self._lists.links.nbytes
@@ -67,12 +71,18 @@ class PairJoin(InstanceGraph):
 
     @property
     def _loop_arguments(self) -> tuple[tuple[Any, ...], ...]:
-        starts, ends = ((self._table.atoms_of == atom).any(axis=1) for atom in (self._earlier, 1 - self._earlier))
-        lists = self._lists._replace(kinds_of=starts | ends.astype(np.int64) << 1)
-        return self._filters, self._graph, self._stacks, self._indexes, self._listing, lists
+        return (
+            self._filters,
+            self._graph,
+            self._stacks,
+            self._indexes,
+            self._listing,
+            self._lists._replace(kinds_of=self._kinds_of),
+        )
 
     def feed(self, events: RelevantEvents) -> Iterator[ResultBuffers]:
         """Process relevant events and yield full buffers, in order."""
+        self._kinds_of = self._bits_of((self._earlier, 1 - self._earlier))
         return super().feed(replace(events, attributes=np.ascontiguousarray(events.attributes.T)))
 
     def _run_loop(self, *arguments: Any) -> int:

@@ -43,8 +43,6 @@ class Runtime(ABC):
         True: several partitions are live at once, and may be dropped and renumbered.
     keeps_strings : bool
         True: ids of strings are buffered, and may be replaced by others.
-    reads_columns : bool
-        True: fastest if the numbers of a column of `RelevantEvents.attributes` are neighbours in memory.
     options : RunOptions
     stages : Stages
         Measures the time of the stages of the runtime.
@@ -55,9 +53,13 @@ class Runtime(ABC):
     lists_by_itself: ClassVar[bool] = False
     keeps_partitions: ClassVar[bool] = False
     keeps_strings: ClassVar[bool] = False
-    reads_columns: ClassVar[bool] = False
     options: RunOptions
     stages: Stages = NO_STAGES
+
+    @property
+    def reads_columns(self) -> bool:
+        """True: fastest if the numbers of a column of `RelevantEvents.attributes` are neighbours in memory."""
+        return False
 
     @property
     def needs_lows(self) -> bool:

@@ -113,23 +113,6 @@ lanes_equal: Any = intrinsic(_equal_lanes)
 """``lanes_equal(array, row, place, column, number)``: bits of those equal to a number."""
 
 
-def _with_all(typing: Any, array: Any, row: Any, place: Any, column: Any, number: Any) -> tuple[Any, _Generate]:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        begin = _address(context, builder, signature.args[0], arguments[0], (arguments[1], arguments[3], arguments[2]))
-        wanted = _spread(builder, arguments[4])
-
-        def holds(chunk: int) -> Any:
-            return builder.icmp_signed("==", builder.and_(_load(builder, _WORD, begin, chunk), wanted), wanted)
-
-        return _lane_bits(builder, holds)
-
-    return types.int64(array, *[types.int64] * 4), generate
-
-
-lanes_with: Any = intrinsic(_with_all)
-"""``lanes_with(array, row, place, column, number)``: bits of those that have all bits of a number."""
-
-
 def _within(typing: Any, clocks: Any, row: Any, place: Any, clock: Any, length: Any) -> tuple[Any, _Generate]:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         begin = _address(context, builder, signature.args[0], arguments[0], arguments[1:3])

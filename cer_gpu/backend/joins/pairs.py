@@ -36,7 +36,7 @@ from cer_gpu.backend.joins.choosing import (
 )
 from cer_gpu.backend.joins.filters import HOLDS, Filters, all_pass
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances
-from cer_gpu.backend.joins.reading import store_instance
+from cer_gpu.backend.joins.reading import TILE, store_instance, store_places
 from cer_gpu.backend.joins.writing import ATOM, INSTANCE, Path, write_leaves
 from cer_gpu.backend.operations import prefetch
 from cer_gpu.backend.status import DONE, GO_ON, GROW_NODES, OUTPUT_FULL
@@ -44,9 +44,6 @@ from cer_gpu.backend.status import DONE, GO_ON, GROW_NODES, OUTPUT_FULL
 # registers of `join_pairs` besides those shared: the end of the tile under way, which begins at EVENT, its later events
 # that may end pairs, and how many of these are done
 TILE_END, N_PENDING, PENDING, N_REGS = range(N_SHARED_REGS, N_SHARED_REGS + 4)
-
-TILE = 256
-"""Events whose lists are looked up before the first of them is read, so that they are on their way from memory."""
 
 # columns of `PairIndex.keys`: those of the earlier event and of the later one, and the step of a grid, or 0
 EARLIER, LATER, STEP, N_KEY = range(4)
@@ -86,7 +83,7 @@ class PairIndex(NamedTuple):
     kinds : int64, shape (TILE,), written
         Bit 0 for events of a tile that may begin pairs, bit 1 for those that may end them.
     earlier : int64, shape (TILE + 1,), written
-        The events of a tile that may begin pairs.
+        Events of a tile that may begin pairs, by their places in it.
     hashes : uint64, shape (TILE,), written
         Hashes of their keys.
     lists : int64, shape (1 + places, TILE), written
@@ -260,7 +257,7 @@ def _sort_tile(pair, symbols, columns, begin, end):
         possible = np.int64(valid & earlier_bits == earlier_bits) | np.int64(valid & later_bits == later_bits) << 1
         kinds[_U(t)] = np.int64(pair.kinds_of[_U(symbols[_U(begin + t)])]) & possible
     for t in range(end - begin):
-        rows[_U(n_earlier)] = begin + t
+        rows[_U(n_earlier)] = t
         n_earlier += kinds[_U(t)] & 1
     return n_earlier
 
@@ -269,7 +266,8 @@ def _sort_tile(pair, symbols, columns, begin, end):
 def _read_tile(pair, events, clocks, columns, instances, p, begin, end, height):
     """Write the earlier events of a tile above the top of their stack, and look up the lists of all.
 
-    The lists are on their way from memory then; an event becomes an instance when its turn comes.
+    The lists are on their way from memory before the first event is read; an event becomes an instance when its turn
+    comes.
     """
     n_earlier = _sort_tile(pair, events.symbols, columns, begin, end)
     _find_lists(pair, columns, events.partitions, begin, end - begin, EARLIER)
@@ -278,24 +276,15 @@ def _read_tile(pair, events, clocks, columns, instances, p, begin, end, height):
         for t in range(end - begin):
             prefetch(pair.heads, _U(pair.lists[_U(row), _U(t)]))
     rows, bits = pair.earlier, pair.bits[2]
-    for j in range(n_earlier):
-        event, i = _U(rows[_U(j)]), _U(height + j)
-        instances.positions[p, i] = events.positions[event]
+    store_places(events, instances, p, begin, rows, n_earlier, height)
+    for r in range(n_earlier):
+        event, i = _U(begin + rows[_U(r)]), _U(height + r)
         instances.latest[p, i] = clocks[event]
         instances.values[p, 0, i] = columns[0, event] & bits
     for c in range(pair.stored.shape[0]):
         column = _U(pair.stored[_U(c)])
-        for j in range(n_earlier):
-            instances.values[p, column, _U(height + j)] = columns[column, _U(rows[_U(j)])]
-    if instances.places.shape[1] > 0:
-        for j in range(n_earlier):
-            instances.places[p, _U(height + j)] = events.places[_U(rows[_U(j)])]
-    if instances.times.shape[1] > 0:
-        for j in range(n_earlier):
-            instances.times[p, _U(height + j)] = events.times[_U(rows[_U(j)])]
-    if instances.partitions.shape[1] > 0:
-        for j in range(n_earlier):
-            instances.partitions[p, _U(height + j)] = events.partitions[_U(rows[_U(j)])]
+        for r in range(n_earlier):
+            instances.values[p, column, _U(height + r)] = columns[column, _U(begin + rows[_U(r)])]
 
 
 @helper

@@ -10,6 +10,9 @@ from cer_gpu.backend.joins.filters import passes
 from cer_gpu.backend.joins.instances import NEVER, insert_instance, raise_best, widen_zones
 from cer_gpu.backend.joins.search import after, begin_search, find, instance_of, look_up, newest
 
+TILE = 256
+"""Events that are read together, where all that is done with one step is done for all of them."""
+
 _U = np.uint64
 
 
@@ -30,6 +33,25 @@ def store_instance(events, instances, attributes, q, event):
         instances.values[q, _U(c), i] = attributes[event, _U(c)]
     for g in range(instances.ended.shape[1]):
         instances.ended[q, _U(g), i] = NEVER
+
+
+@helper
+def store_places(events, instances, q, begin, rows, n, height):
+    """Write where and when `n` events are, the rows of them from `begin` on, above the top of an atom's stack.
+
+    `height` is that of the stack.  One column after the other, as their numbers are neighbours in memory.
+    """
+    for r in range(n):
+        instances.positions[q, _U(height + r)] = events.positions[_U(begin + rows[_U(r)])]
+    if instances.places.shape[1] > 0:
+        for r in range(n):
+            instances.places[q, _U(height + r)] = events.places[_U(begin + rows[_U(r)])]
+    if instances.times.shape[1] > 0:
+        for r in range(n):
+            instances.times[q, _U(height + r)] = events.times[_U(begin + rows[_U(r)])]
+    if instances.partitions.shape[1] > 0:
+        for r in range(n):
+            instances.partitions[q, _U(height + r)] = events.partitions[_U(begin + rows[_U(r)])]
 
 
 @helper

@@ -26,6 +26,7 @@ from cer_gpu.backend.jit import kernel
 from cer_gpu.backend.joins.filters import Filters
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances
 from cer_gpu.backend.joins.lanes import LANES
+from cer_gpu.backend.joins.reading import TILE
 from cer_gpu.backend.joins.search import look_up
 
 MAX_SCANNED_STEPS = 8
@@ -53,14 +54,28 @@ class ScannedChain(NamedTuple):
         First of those that ask for unequal numbers, which come last.
     lines : int64, shape (lines, 4)
         Columns EARLIER to LESS_THAN.
-    bits : int64, shape (2, scanned * scanned)
-        Bits of the columns of the earlier event that they read, and of the later one.
-    limits : int64, shape (lines,), written
-        Limits of the numbers that are tested.
+    sources : int32, shape (scanned, scanned)
+        The steps before each one in the order in which they are tested: those that are compared with it come first.
+    bits : int64, shape (scanned,)
+        Bits of all columns that are read of the events of a step.
+    limits : int64, shape (lines, TILE + 1), written
+        Limits of the numbers that are tested with each event of a tile, and with an instance.
     masks : int64, shape (scanned, scanned, blocks), written
         Bits of the instances of each step that pass with the first events of the path; LANES for each block.
     supported : int64, shape (blocks,), written
         Scratch for one mask.
+    steps_of : int64, shape (symbols,)
+        A bit for each step that events of a symbol may be.
+    kinds : int64, shape (TILE,), written
+        These bits for the events of a tile.
+    rows : int64, shape (TILE + 1,), written
+        Events of a tile that may be the step under way, by their places in it; at last those that may end paths.
+    before : int64, shape (scanned, TILE + 1), written
+        Height of the stack of each step when each event of a tile came, and after the last.
+    lows : int64, shape (scanned, TILE), written
+        First instance of each step that each event of a tile can reach.
+    reached : int64, shape (scanned, TILE, blocks), written
+        Bits of the instances of each step, from there on, that pass with each event of a tile.
     """
 
     atoms: Any
@@ -68,10 +83,17 @@ class ScannedChain(NamedTuple):
     first: Any
     unequal: Any
     lines: Any
+    sources: Any
     bits: Any
     limits: Any
     masks: Any
     supported: Any
+    steps_of: Any
+    kinds: Any
+    rows: Any
+    before: Any
+    lows: Any
+    reached: Any
 
 
 def scanned_chain(graph: dict[str, Any], conditions: Array, n_most: int, n_most_if_far: int) -> ScannedChain | None:
@@ -141,11 +163,17 @@ def scanned_chain(graph: dict[str, Any], conditions: Array, n_most: int, n_most_
     unequal = first[1:] - np.array([sum(row[LESS_THAN] < 0 for row in each) for each in rows], np.int32)
     lines = np.array([row for each in rows for row in each], np.int64).reshape(-1, N_LINE)
 
-    n_blocks = (n_most_if_far if is_far else n_most) // LANES
+    n_blocks = ((n_most_if_far if is_far else n_most) + TILE) // LANES
 
-    def bits(column: str) -> Array:
-        columns = [conditions[column][each].astype(np.int64) for each in lists]
-        return np.array([np.bitwise_or.reduce(np.int64(1) << (each - 1)) for each in columns], np.int64)
+    bits, sources = np.zeros(n, np.int64), np.zeros((n, n), np.int32)
+    for later in range(1, n):
+        compared = [earlier for earlier in range(later - 1, -1, -1) if lists[later * n + earlier]]
+        others = [earlier for earlier in range(later - 1, -1, -1) if not lists[later * n + earlier]]
+        sources[later, :later] = compared + others
+        for earlier in compared:
+            for line in conditions[lists[later * n + earlier]]:
+                bits[earlier] |= 1 << int(line["column"] - 1)
+                bits[later] |= 1 << int(line["other"] - 1)
 
     return ScannedChain(
         np.array(atoms, np.int32),
@@ -153,10 +181,17 @@ def scanned_chain(graph: dict[str, Any], conditions: Array, n_most: int, n_most_
         first,
         unequal,
         lines,
-        np.array([bits("column"), bits("other")]),
-        np.zeros(len(lines), np.int64),
+        sources,
+        bits,
+        np.zeros((len(lines), TILE + 1), np.int64),
         np.zeros((n, n, n_blocks), np.int64),
         np.zeros(n_blocks, np.int64),
+        np.zeros(0, np.int64),
+        np.zeros(TILE, np.int64),
+        np.zeros(TILE + 1, np.int64),
+        np.zeros((n, TILE + 1), np.int64),
+        np.zeros((n, TILE), np.int64),
+        np.zeros((n, TILE, n_blocks), np.int64),
     )
 
 
