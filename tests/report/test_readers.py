@@ -226,15 +226,17 @@ return page.loadEventEnd - page.responseEnd;
 """
 
 
-def test_ten_thousand_matches_are_drawn_within_a_second(browse, page):
-    n = 10_000
-    times = pa.array(range(0, n * 1000, 1000), pa.timestamp("ms", "Europe/Paris"))
-    events = pa.table({"type": ["A"] * n, "user": [f"u{i % 500}" for i in range(n)], "t": times})
-    text = "SELECT LAST(a).t - FIRST(a).t AS took FROM S WHERE A AS a PARTITION BY [user]"
-    browser = browse(page(text, events, time_column="t"))
-    assert facts(browser)["matches"] == "10,000"
-    assert browser.text("#some") == ""
-    assert browser.run(LOADED) < 2000  # allows for a busy machine; about 400 on an idle one
+def test_the_time_to_draw_matches_grows_no_faster_than_their_number(browse, page):
+    def milliseconds(n):
+        times = pa.array(range(0, n * 1000, 1000), pa.timestamp("ms", "Europe/Paris"))
+        events = pa.table({"type": ["A"] * n, "user": [f"u{i % 500}" for i in range(n)], "t": times})
+        text = "SELECT LAST(a).t - FIRST(a).t AS took FROM S WHERE A AS a PARTITION BY [user]"
+        browser = browse(page(text, events, time_column="t"))
+        assert facts(browser)["matches"] == f"{n:,}"
+        assert browser.text("#some") == ""
+        return browser.run(LOADED)
+
+    assert milliseconds(10_000) < 10 * milliseconds(1_000)
 
 
 @pytest.mark.long("lists a million matches")
