@@ -177,11 +177,7 @@ class InstanceGraph(Joining):
     def _loop_arguments(self) -> tuple[tuple[Any, ...], ...]:
         if self._scans:
             assert self._scan is not None
-            steps = [
-                (self._table.atoms_of == atom).any(axis=1) << np.int64(i) for i, atom in enumerate(self._scan.atoms)
-            ]
-            scan = self._scan._replace(steps_of=np.bitwise_or.reduce(steps))
-            return self._graph, self._stacks, self._indexes, self._listing, scan
+            return self._graph, self._stacks, self._indexes, self._listing, self._scan
         scopes = loops.Scopes(self._entries, self._dead, self._floors)
         return self._filters, self._general, self._graph, self._stacks, self._indexes, self._listing, scopes
 
